@@ -1,4 +1,4 @@
-"""Whose code the frames of a trace are, and the trace without those that tell users nothing.
+"""The origin of the frames of a trace, and the trace without those that tell users nothing.
 
 Main functions: ``python_trace``, ``root_cause``, ``is_authors_part``, ``is_library``. Pure; any thread.
 """
@@ -81,12 +81,12 @@ def _leave_out_our_frames(shown: traceback.TracebackException) -> None:
 
 
 def is_authors_part(file: str) -> bool:
-    """Whether a file of this package is written as users write theirs: a built-in connector, a double for tests."""
+    """True if a file of this package is written as users write theirs: a built-in connector, a double for tests."""
     return file[len(_PACKAGE) + 1 :].split(os.sep, 1)[0] in ("connectors", "testing")
 
 
 def is_library(file: str) -> bool:
-    """Whether a file is of the standard library, or of a library that the worker itself calls.
+    """True if a file is of the standard library, or of a library that the worker itself calls.
 
     A plugin that is installed as a distribution is none: it stands beside these libraries.
     """

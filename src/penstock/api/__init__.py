@@ -1,4 +1,4 @@
-"""What authors of connectors, transforms, predicates and converters import. The standard library is all it needs.
+"""The public API for authors of connectors, transforms, predicates and converters. Needs the standard library only.
 
 Start from:
 

@@ -86,7 +86,7 @@ class ConnectorUtils:
 
 
 class ExactlyOnceSupport(Enum):
-    """Whether a source connector can deliver exactly once with a given configuration.
+    """The support of a source connector for exactly-once delivery with a given configuration.
 
     Source: org.apache.kafka.connect.source.ExactlyOnceSupport, KIP-618.
     """
@@ -96,7 +96,7 @@ class ExactlyOnceSupport(Enum):
 
 
 class ConnectorTransactionBoundaries(Enum):
-    """Whether a source connector can say itself where transactions end.
+    """The support of a source connector for defining the boundaries of its own transactions.
 
     Source: org.apache.kafka.connect.source.ConnectorTransactionBoundaries, KIP-618.
     """
@@ -106,7 +106,7 @@ class ConnectorTransactionBoundaries(Enum):
 
 
 class ConnectorContext(ABC):
-    """What a connector may ask of the worker. The worker implements it.
+    """The interface through which a connector makes requests of the worker. The worker implements it.
 
     Thread: any, also threads of the connector's own. None of the calls waits for the work it asks for.
     Source: org.apache.kafka.connect.connector.ConnectorContext.
@@ -140,7 +140,7 @@ class ConnectorContext(ABC):
         """
 
     def plugin_metrics(self) -> PluginMetrics:
-        """Where the connector adds metrics of its own, which ``GET /metrics`` shows until this instance ends.
+        """Returns the registry for the connector's own metrics, which ``GET /metrics`` shows until this instance ends.
 
         They stay when it is paused or stopped and started again: add them in ``initialize``, or remove them in
         ``stop``.
@@ -153,7 +153,7 @@ class ConnectorContext(ABC):
 
 
 class SourceConnectorContext(ConnectorContext):
-    """What a source connector may ask of the worker. Source: KIP-131."""
+    """The interface through which a source connector makes requests of the worker. Source: KIP-131."""
 
     @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
@@ -161,7 +161,7 @@ class SourceConnectorContext(ConnectorContext):
 
 
 class SinkConnectorContext(ConnectorContext):
-    """What a sink connector may ask of the worker. Source: KIP-131."""
+    """The interface through which a sink connector makes requests of the worker. Source: KIP-131."""
 
 
 def _task_class(named: type[Task]) -> Any:
@@ -327,7 +327,7 @@ class Connector(ABC):
         return ConfigDef() if self.config_class is None else self.config_class.definition()
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """What a connector of this configuration lacks to have anything to do now: a file, a table.
+        """Returns the reasons why a connector of this configuration has nothing to do now: a missing file or table.
 
         Called for ``GET /connectors/NAME/explain``, on any thread and on a fresh instance. It may look at the other
         system for a second or two. The default finds nothing.
@@ -360,7 +360,7 @@ class SourceConnector(Connector):
         return context
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
-        """Whether it delivers exactly once with this configuration; None: not stated.
+        """Returns the support for exactly-once delivery with this configuration, or None if it is not stated.
 
         For workers that deliver exactly once, which ask before ``start`` and on a fresh instance when the configuration
         has ``exactly.once.support=required``. A standalone worker does not ask.
@@ -371,7 +371,7 @@ class SourceConnector(Connector):
         return None
 
     def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """Whether its tasks use the transaction context.
+        """Returns the support for transaction boundaries that its tasks define through the transaction context.
 
         For workers that deliver exactly once, which ask when ``transaction.boundary=connector``.
 

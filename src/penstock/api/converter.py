@@ -47,7 +47,7 @@ class Converter(ABC):
 
     @abstractmethod
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        """What bytes from Kafka mean. For None: null with a null or optional schema.
+        """Converts the bytes of a key or value to Connect data. For None: null with a null or optional schema.
 
         Raises:
             DataException: (or SerializationException) They mean nothing: skipped when errors are tolerated.
@@ -81,7 +81,7 @@ class HeaderConverter(ABC):
 
     @abstractmethod
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """What the bytes of one header's value mean."""
+        """Converts the bytes of one header's value to Connect data."""
 
     def config(self) -> ConfigDef:
         """The settings it knows."""

@@ -31,7 +31,7 @@ ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
 
 
 class ValueForm(Enum):
-    """How a ``FrameSinkTask`` is given values.
+    """The form in which a ``FrameSinkTask`` is given values.
 
     COLUMNS: as typed columns, also of values without a schema. VARIANT: the same, but keys and values without a schema
     are Spark's VARIANT. TEXT: as one string column, each value printed as Java's ``toString`` does; for sinks that
@@ -201,7 +201,7 @@ class SourceFrame:
 
     @property
     def num_rows(self) -> int | None:
-        """How many rows; None for a Spark DataFrame, where counting would run a job."""
+        """The number of rows, or None for a Spark DataFrame, where counting would run a job."""
         # Not an attribute of the value: a DataFrame asks Spark for the names of its columns then.
         data: Any = self.data
         rows: int | None = data.num_rows if hasattr(type(data), "num_rows") else None
@@ -259,7 +259,7 @@ class SinkFrame:
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         rows: int = self.table.num_rows
         return rows
 

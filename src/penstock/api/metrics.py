@@ -20,7 +20,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class MetricName:
-    """What a metric is called. ``PluginMetrics.metric_name`` makes it; equal are those of equal name and tags.
+    """The name, group, description and tags of a metric. ``PluginMetrics.metric_name`` makes it.
 
     Source: org.apache.kafka.common.MetricName.
 
@@ -61,7 +61,7 @@ class SampleWindow:
 
 
 class Stat(ABC):
-    """What a metric of a sensor makes of the values that were recorded. One object serves one metric.
+    """A statistic that a metric of a sensor computes from recorded values. One object serves one metric.
 
     Thread: the sensor calls it under a lock.
     Source: org.apache.kafka.common.metrics.MeasurableStat.
@@ -121,7 +121,7 @@ class CumulativeSum(Stat):
 
 
 class CumulativeCount(CumulativeSum):
-    """How often something was recorded, whatever the values.
+    """The number of recorded values.
 
     Source: org.apache.kafka.common.metrics.stats.CumulativeCount.
     """
@@ -267,7 +267,7 @@ class PluginMetrics(ABC):
 
     @abstractmethod
     def metric_name(self, name: str, description: str = "", tags: Mapping[str, str] | None = None) -> MetricName:
-        """What a metric is to be called.
+        """Creates the name of a metric.
 
         Args:
             name: Letters, digits, hyphens, dots and underscores, a letter first; ``rows-written-total``.

@@ -49,7 +49,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where Kafka put a record, after transforms (which may have changed its topic).
+    """The partition, offset and timestamp of a record in Kafka, after transforms (which may have changed its topic).
 
     Attributes:
         topic: The topic.
@@ -67,7 +67,7 @@ class RecordMetadata(NamedTuple):
 
 
 class TimestampType(IntEnum):
-    """What a consumed record's timestamp is; the numbers are Kafka's.
+    """The meaning of a consumed record's timestamp; the numbers are Kafka's.
 
     Source: org.apache.kafka.common.record.TimestampType.
     """
@@ -78,7 +78,7 @@ class TimestampType(IntEnum):
 
 
 class ConnectRecord(ABC):
-    """What source and sink records share.
+    """The common base of source and sink records.
 
     Attributes:
         topic: The topic.

@@ -1,4 +1,4 @@
-"""What extends the REST API of a worker: filters, and paths of one's own.
+"""Extensions of the REST API of a worker: filters, and paths of their own.
 
 Main types: ``RestExtension`` (what authors write), ``RestExtensionContext`` (what it registers with), ``RestRequest``,
 ``RestResponse``, ``ClusterState``. Filters and handlers are called on threads of their own, one for each request.
@@ -43,7 +43,7 @@ class RestResponse:
 
 
 class ClusterState(Protocol):
-    """What an extension may know of the worker. Any thread; never blocks.
+    """The state of the cluster, as far as an extension can read it. Any thread; never blocks.
 
     Source: org.apache.kafka.connect.health.ConnectClusterState.
     """
@@ -74,11 +74,11 @@ RestHandler = Callable[[RestRequest], RestResponse]
 
 
 class RestExtensionContext(Protocol):
-    """Where an extension registers what it adds. Source: ConnectRestExtensionContext, KIP-285."""
+    """The registry for the filters and paths of an extension. Source: ConnectRestExtensionContext, KIP-285."""
 
     @property
     def cluster_state(self) -> ClusterState:
-        """What may be known of the worker."""
+        """The state of the cluster, to read."""
 
     def add_filter(self, request_filter: RestFilter) -> None:
         """Calls this before every request; an answer ends it, None lets it pass."""

@@ -98,7 +98,7 @@ def field_names(column: pa.Array, marks: pa.Array | None) -> list[str]:
 
 
 def objects_at(column: pa.Array, marks: pa.Array | None, steps: Sequence[str]) -> list[object]:
-    """What ``objects`` gives of the fields that a path leads to; None where there is none."""
+    """Returns the result of ``objects`` for the fields that a path leads to; None for rows without one."""
     for number, step in enumerate(steps):
         if is_variant(column.type):
             return _plain(_variants_of(column, steps[number:]))

@@ -60,7 +60,7 @@ class Closing(int):
 
 
 class SinkTaskContext(TaskContext):
-    """What a sink task may ask of the worker. The worker implements it.
+    """The interface through which a sink task makes requests of the worker. The worker implements it.
 
     Thread: the task's; only ``configs``, ``request_commit``, ``errant_record_reporter``, ``report`` and
         ``plugin_metrics`` may be used from others.
@@ -151,7 +151,7 @@ class SinkTaskContext(TaskContext):
 
     @abstractmethod
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """Where to report records that cannot be put; None when error reporting is not configured."""
+        """Returns the reporter for records that cannot be put, or None if error reporting is not configured."""
 
     def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
         """Reports rows of a frame that cannot be put: log, dead letter queue. The task goes on with the other rows.
@@ -186,7 +186,7 @@ class SinkTaskContext(TaskContext):
         return not isinstance(error, OF_NO_ROW)
 
     def plugin_metrics(self) -> PluginMetrics:
-        """Where the task adds metrics of its own, which ``GET /metrics`` shows until the task ends.
+        """Returns the registry for the task's own metrics, which ``GET /metrics`` shows until the task ends.
 
         Source: KIP-877.
 
@@ -198,7 +198,7 @@ class SinkTaskContext(TaskContext):
     @property
     @abstractmethod
     def is_closing(self) -> Closing:
-        """Whether this ``pre_commit`` is the last one for its partitions: a rebalance or the task's end follows.
+        """True if this ``pre_commit`` is the last one for its partitions: a rebalance or the task's end follows.
 
         May be read, ``if self.context.is_closing:``, and called as in the proposal, ``self.context.is_closing()``.
 
@@ -208,7 +208,7 @@ class SinkTaskContext(TaskContext):
 
 
 class AnySinkTask(Task):
-    """What ``SinkTask`` and ``FrameSinkTask`` share: everything but ``put``. Subclass one of those.
+    """The common base of ``SinkTask`` and ``FrameSinkTask``: everything but ``put``. Subclass one of those.
 
     Loop: ``open`` when partitions come; then ``put`` again and again, with ``pre_commit`` between two calls of it every
     ``offset.flush.interval.ms``; ``pre_commit`` and ``close`` when partitions go; ``stop`` at the end.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TransactionBoundary(Enum):
-    """Where transactions end with exactly-once delivery: the values of ``transaction.boundary``.
+    """The places where transactions end with exactly-once delivery: the values of ``transaction.boundary``.
 
     Source: org.apache.kafka.connect.source.SourceTask.TransactionBoundary, KIP-618.
     """
@@ -49,7 +49,7 @@ class TransactionContext(ABC):
 
 
 class SourceTaskContext(TaskContext):
-    """What a source task may ask of the worker. The worker implements it.
+    """The interface through which a source task makes requests of the worker. The worker implements it.
 
     Attributes:
         stopping: Set when the task is asked to stop. A ``poll`` that waits for data should wait on it,
@@ -98,14 +98,14 @@ class SourceTaskContext(TaskContext):
         raise NotImplementedError(f"{type(self).__name__} moves no positions: override advance()")
 
     def transaction_context(self) -> TransactionContext | None:
-        """How to say where transactions end; None unless ``transaction.boundary=connector``.
+        """Returns the context for defining transaction boundaries, or None unless ``transaction.boundary=connector``.
 
         A standalone worker has no transactions and always answers None.
         """
         return None
 
     def plugin_metrics(self) -> PluginMetrics:
-        """Where the task adds metrics of its own, which ``GET /metrics`` shows until the task ends.
+        """Returns the registry for the task's own metrics, which ``GET /metrics`` shows until the task ends.
 
         Source: KIP-877.
 

@@ -60,7 +60,7 @@ class Task(ABC):
 
 
 class TaskContext(ABC):  # noqa: B024 - what the worker implements is in its subclasses
-    """What every task may ask of the worker: the part that source and sink tasks share.
+    """The interface through which every task makes requests of the worker: the common part of source and sink tasks.
 
     Source: Penstock's own.
     """

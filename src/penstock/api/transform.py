@@ -38,7 +38,7 @@ class Predicate(ABC):
 
     @abstractmethod
     def test(self, record: ConnectRecord) -> bool:
-        """Whether the transform runs for this record (``negate`` is not its business). Must not change the record.
+        """True if the predicate matches the record (``negate`` is applied by the worker). Must not change the record.
 
         Raises:
             Exception: An error of this record, as from a transform.

@@ -1,4 +1,4 @@
-"""What the members of a group tell each other, as bytes: Kafka Connect's sub-protocols of the group protocol.
+"""The messages between the members of a group, as bytes: Kafka Connect's sub-protocols of the group protocol.
 
 Main types: ``Metadata``, what a member says when it joins; ``Assignment``, what the leader answers to a member.
 Functions: ``encode_metadata``, ``decode_metadata``, ``encode_assignment``, ``decode_assignment``, ``offered``.
@@ -64,7 +64,7 @@ def offered(connect_protocol: str) -> tuple[Subprotocol, ...]:
 
 
 class AssignmentError(IntEnum):
-    """Whether an assignment is one."""
+    """The error code of an assignment."""
 
     NONE = 0
     CONFIG_MISMATCH = 1
@@ -73,7 +73,7 @@ class AssignmentError(IntEnum):
 
 @dataclass(frozen=True)
 class Assignment:
-    """What the leader tells one member.
+    """The leader's message to one member.
 
     Attributes:
         leader: Member id of the leader.
@@ -96,7 +96,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a member says when it joins.
+    """The message of a member when it joins.
 
     Attributes:
         url: Its advertised REST URL.

@@ -35,7 +35,7 @@ _BACK_OFF_FACTOR: Final = 40
 
 @dataclass(frozen=True)
 class Memory:
-    """What the leader remembers between two rounds.
+    """The leader's memory between two rounds.
 
     Attributes:
         assigned: All that runs after the last round if it went well, with what was lost and not dealt.
@@ -66,7 +66,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Round:
-    """What is known when a round begins.
+    """The input of a round.
 
     Attributes:
         configured: All connectors and tasks of the config topic.
@@ -85,7 +85,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Plan:
-    """What comes of a round.
+    """The result of a round.
 
     Attributes:
         assigned: What each member gets in addition.
@@ -102,7 +102,7 @@ class Plan:
 
 @dataclass
 class _Loads:
-    """What each member will run; changes while a round is decided."""
+    """The units that each member will run; changes while a round is decided."""
 
     connectors: dict[str, list[str]] = field(default_factory=dict)
     tasks: dict[str, list[ConnectorTaskId]] = field(default_factory=dict)
@@ -181,7 +181,7 @@ def assign(memory: Memory, now: Round, max_delay_ms: int) -> tuple[Memory, Plan]
 
 
 def _previous(memory: Memory, now: Round, active: Units) -> Units:
-    """What ran after the last round, as far as the leader can still believe it."""
+    """Returns the units that ran after the last round, as far as the leader can still rely on it."""
     # A round whose answers did not reach this worker may not have reached the others either.
     previous = memory.assigned if memory.generation == now.last_completed else NOTHING
     # Somebody still runs what was taken: the last round did not come into force.
@@ -197,7 +197,7 @@ def _twice(running: Mapping[str, Units]) -> Units:
 
 
 def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay_ms: int) -> tuple[Memory, Units]:
-    """What to do about work whose member is gone.
+    """Decides what to do about work whose member is gone.
 
     Returns:
         What to remember, and what of the lost work is dealt as if it were new. Work for members that came meanwhile is
@@ -221,7 +221,7 @@ def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay
 
 
 def _balance(memory: Memory, now: Round, loads: _Loads, max_delay_ms: int) -> tuple[Memory, dict[str, Units]]:
-    """What members give up because they run more than their share."""
+    """Returns the units that members give up because they run more than their share."""
     if memory.delay_ms:
         return replace(memory, took_for_balance=False), {}
     surplus = _surplus(now.configured, loads)
@@ -240,7 +240,7 @@ def _balance(memory: Memory, now: Round, loads: _Loads, max_delay_ms: int) -> tu
 
 
 def back_off_ms(rounds: int, max_delay_ms: int) -> int:
-    """How long balancing is put off when it took work away in so many rounds, one after the other.
+    """Returns how long balancing is put off when it took work away in so many rounds, one after the other.
 
     >>> [back_off_ms(rounds, 300_000) for rounds in (1, 2, 3, 4)]
     [40, 1600, 64000, 300000]
@@ -261,7 +261,7 @@ def _surplus(configured: Units, loads: _Loads) -> dict[str, Units]:
 
 
 def _above_share(total: int, loads: Mapping[str, Sequence[T]]) -> dict[str, Sequence[T]]:
-    """What each member has above its share of one kind: its first units, which it has had the longest."""
+    """Returns the units of each member above its share of one kind: its first units, which it has had the longest."""
     share, extras = divmod(total, len(loads))
     sizes = Counter(len(units) for units in loads.values())
     if sizes[share + 1] == extras and sizes[share] + sizes[share + 1] == len(loads):

@@ -52,7 +52,7 @@ class EmbeddedCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` must be: all brokers."""
+        """The `bootstrap.servers` of clients: all brokers."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers)
 
     def broker_at(self, address: str) -> EmbeddedBroker:

@@ -57,7 +57,7 @@ def cache_directory(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def jar_directory(coordinates: Sequence[str], cache: Path) -> Path:
-    """Where the jars of these coordinates lie when they are complete; the order of coordinates does not matter."""
+    """Returns the directory of the jars of these coordinates, once complete; their order does not matter."""
     lead = coordinates[0].split(":")
     digest = hashlib.sha256("\n".join(sorted(coordinates)).encode()).hexdigest()[:12]
     return cache / "jars" / f"{lead[1]}-{lead[2]}-{digest}"

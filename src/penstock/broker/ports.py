@@ -34,7 +34,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen on the port now."""
+    """True if a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         # Connections of an earlier server that linger do not keep a new one away.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

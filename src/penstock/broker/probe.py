@@ -25,7 +25,7 @@ class BrokerAddress(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """What a broker says about its cluster; no brokers while the node is still being registered."""
+    """A broker's view of its cluster; no brokers while the node is still being registered."""
 
     cluster_id: str | None
     brokers: tuple[BrokerAddress, ...]

@@ -90,11 +90,11 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` must be."""
+        """The `bootstrap.servers` of clients."""
         return f"{_HOST}:{self._port}"
 
     def bootstrap_of(self, listener: str) -> str:
-        """What a client's `bootstrap.servers` must be for one of the further listeners, once the broker has started."""
+        """Returns the `bootstrap.servers` of clients for one of the further listeners, once the broker has started."""
         return f"{_HOST}:{self._ports[listener]}"
 
     @property
@@ -104,7 +104,7 @@ class EmbeddedBroker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the JVM runs (not whether it serves already)."""
+        """True if the JVM runs (not that it serves already)."""
         return self.pid is not None
 
     def leave_running(self) -> int:
@@ -281,7 +281,7 @@ def await_serving(
 
 
 def _stands_still(pid: int) -> bool:
-    """Whether no thread of a process runs any more; a signal to stop reaches them one after the other."""
+    """True if no thread of a process runs any more; a signal to stop reaches them one after the other."""
     try:
         states = [
             stat.read_text().rpartition(")")[2].split()[0] for stat in Path("/proc", str(pid), "task").glob("*/stat")

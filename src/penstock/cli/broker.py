@@ -28,14 +28,14 @@ _EXIT_NOT_RUNNING = 3
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """What the pid file says about a started broker."""
+    """The pid file's information about a started broker."""
 
     pid: int
     port: int
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients reach the broker, as the setting ``bootstrap.servers`` has it."""
+        """The address at which clients reach the broker, in the form of the setting ``bootstrap.servers``."""
         return f"127.0.0.1:{self.port}"
 
 
@@ -53,7 +53,7 @@ def read_running(data_dir: Path) -> RunningBroker | None:
 
 
 def _is_broker(pid: int) -> bool:
-    """Whether the process is alive and a Kafka broker: process ids are used again after a reboot."""
+    """True if the process is alive and a Kafka broker: process ids are used again after a reboot."""
     command = Path("/proc") / str(pid) / "cmdline"
     if command.parent.parent.joinpath("self").exists():
         try:

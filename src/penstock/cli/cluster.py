@@ -53,13 +53,13 @@ class MemberView:
 
     @property
     def runs(self) -> dict[str, Any]:
-        """What it runs, by its own word where there is one."""
+        """The connectors and tasks that it runs: as it says itself, if it has answered."""
         said = self.given if self.answer is None else self.answer
         return {"connectors": said["connectors"], "tasks": said["tasks"]}
 
     @property
     def config_offset(self) -> int | None:
-        """How much of the config topic it has read."""
+        """The offset up to which it has read the config topic."""
         return None if self.answer is None else self.answer["config_offset"]
 
 
@@ -94,12 +94,12 @@ class ClusterView:
 
     @property
     def read(self) -> int:
-        """How much of the config topic a member has read that has read the most of it."""
+        """The highest offset of the config topic that a member has read."""
         return max((one.config_offset for one in self.members if one.config_offset is not None), default=-1)
 
     @property
     def settled(self) -> bool:
-        """Whether no member says what another one's word may have overtaken."""
+        """True if no member gives information that another one's may have overtaken."""
         return not {"joining", "behind"} & {self.state(one) for one in self.members}
 
     def to_json(self) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def _seen(api: ApiClient, known: dict[str, Answer], timeout_s: float, member: Me
 
 
 def _ask(api: ApiClient, url: str, timeout_s: float) -> Answer | str:
-    """What a worker says; a text where it says nothing that helps."""
+    """Asks a worker; returns a text if its answer is of no use."""
     try:
         found: Answer = api.at(url, timeout_s).call("GET", ["cluster"])
         return found

@@ -1,4 +1,4 @@
-"""Where the installed commands begin: imports what they are made of, and ends quietly when that is interrupted.
+"""The entry points of the installed commands: they import the implementation, and end quietly if that is interrupted.
 
 Importing takes some tenths of a second, in which Python's own answer to SIGINT is a trace.
 

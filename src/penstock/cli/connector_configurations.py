@@ -70,7 +70,7 @@ def await_running(api: ApiClient, name: str, timeout_s: float = 60.0) -> None:
 
 
 def _status_of(api: ApiClient, name: str) -> Any:
-    """What a connector that was just created is doing; in a group the worker that gets it says so a little later."""
+    """Returns the status of a connector that was just created; in a group its worker reports a little later."""
     try:
         return api.call("GET", ["connectors", name, "status"])
     except ApiError as error:
@@ -80,7 +80,7 @@ def _status_of(api: ApiClient, name: str) -> Any:
 
 
 def _all_told(api: ApiClient, found: Mapping[str, Any]) -> bool:
-    """Whether all tasks that a connector has say what they are doing."""
+    """True if all tasks that a connector has report a state."""
     return len(found["tasks"]) >= len(api.call("GET", ["connectors", found["name"]])["tasks"])
 
 

@@ -3,7 +3,7 @@
 Main objects: the click command `main`, and `DistributedWorker`, which keeps everything in topics.
 
 Thread: see `penstock.cli.worker`. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage.
-Source: org.apache.kafka.connect.cli.ConnectDistributed; runtime.md section 1.
+Source: org.apache.kafka.connect.cli.ConnectDistributed.
 """
 
 from __future__ import annotations

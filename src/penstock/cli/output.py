@@ -1,4 +1,4 @@
-"""How commands show what they have found: tables for people, JSON for programs.
+"""The output of commands: tables for people, JSON for programs.
 
 Main functions: ``show_json``, ``table``, ``state_text``, and ``filling`` and ``counting`` (bars for what lasts). What a
 worker says about a configuration or a request, in the words of the command line: ``Fault``, ``faults``, ``warnings``,
@@ -32,7 +32,7 @@ _LISTED_ELSEWHERE: Final = re.compile(r"\s*You can also find the above list of e
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with one setting.
+    """An error in one setting.
 
     Attributes:
         name: The setting.
@@ -97,7 +97,7 @@ _COLOURS = {
 
 
 def console() -> Console:
-    """Where results go; without colours and line ends of its own when that is no terminal."""
+    """Returns the console for results; without colours and line ends of its own if that is no terminal."""
     width = None if sys.stdout.isatty() else _WIDE
     return Console(file=sys.stdout, soft_wrap=True, highlight=False, width=width)
 

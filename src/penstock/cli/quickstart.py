@@ -48,7 +48,7 @@ TRANSFORMS = {
 
 
 class _Mismatch(click.ClickException):
-    """What was shown is not what the documentation promises."""
+    """An error: what was shown is not what the documentation promises."""
 
 
 @click.command()

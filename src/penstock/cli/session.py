@@ -1,4 +1,4 @@
-"""What the commands that ask a worker share: the options that say whom, the form of answers, and exit codes.
+"""The common part of the commands that call a worker: the options for its address, the form of answers, and exit codes.
 
 Main objects: ``Session`` is what such a command gets, from the decorator ``asking``. Exit codes: 0 done, 1 the worker
 refused or a configuration is invalid, 2 wrong usage, 3 no worker answers, 4 there is no such connector or task.
@@ -34,7 +34,7 @@ _COMMON: Final = ("url", "ca_file", "certificate", "output")
 
 @dataclass(frozen=True)
 class Session:
-    """What every command gets: whom to ask, and how to show what it says."""
+    """The session of a command: which worker to call, and how to show its answers."""
 
     api: ApiClient
     json: bool

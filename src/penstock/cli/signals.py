@@ -30,14 +30,14 @@ _WATCHDOG_END_S = 5.0
 
 @dataclass(frozen=True)
 class Ending:
-    """Why the process is to end, and with what exit code."""
+    """The reason for the end of the process, and its exit code."""
 
     reason: str
     exit_code: int
 
 
 class Events:
-    """What ends a worker: signals, or failures reported by other threads.
+    """The events that end a worker: signals, or failures reported by other threads.
 
     Thread: ``install``, ``wait`` and ``restore`` by the main thread; ``end`` from any.
     """

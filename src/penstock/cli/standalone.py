@@ -4,7 +4,7 @@ Main objects: the click command `main`, and `StandaloneWorker`, which keeps ever
 
 Thread: see `penstock.cli.worker`. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage, 3 a connector of
 the command line failed.
-Source: org.apache.kafka.connect.cli.ConnectStandalone; runtime.md sections 1 and 20.
+Source: org.apache.kafka.connect.cli.ConnectStandalone.
 """
 
 from __future__ import annotations

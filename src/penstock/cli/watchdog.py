@@ -32,7 +32,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Verdict:
-    """When a worker is to be killed. No I/O; moments are given.
+    """The decision when a worker is to be killed. No I/O; moments are given.
 
     >>> verdict = Verdict()
     >>> verdict.told(signal.SIGTERM, 5.0)

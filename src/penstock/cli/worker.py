@@ -7,7 +7,7 @@ long as brokers do not answer, and ``is_passing`` says which errors may go by th
 
 The REST server answers first; Spark and the Kafka client are imported and started after it. Threads: the main thread
 starts, waits for a signal and stops; ``startup`` (owned here) does what takes long.
-Source: org.apache.kafka.connect.cli.AbstractConnectCli; runtime.md section 1.
+Source: org.apache.kafka.connect.cli.AbstractConnectCli.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _PAUSE_S: Final = 1.0
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether Kafka may answer another time: brokers are away, or are coming back."""
+    """True if Kafka may answer another time: brokers are away, or are coming back."""
     return isinstance(error, KafkaRetriableException) or isinstance(error.__cause__, KafkaRetriableException)
 
 
@@ -137,7 +137,7 @@ _STOP_SLACK_S: Final = 15.0
 
 @dataclass(frozen=True)
 class Stores:
-    """Where a worker keeps what outlives it.
+    """The stores of a worker for what outlives it.
 
     Attributes:
         config: What is configured; the herder starts it.
@@ -254,7 +254,7 @@ class ConnectWorker(ABC, Generic[W]):
     # ------------------------------------------------------------------ for subclasses
     @property
     def exactly_once(self) -> ExactlyOnceSupport | None:
-        """How sources deliver; None for a worker that knows no exactly-once, and checks no settings of it."""
+        """The exactly-once support of sources, or None for a worker without it, which checks no settings of it."""
         return None
 
     @property

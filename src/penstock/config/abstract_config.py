@@ -37,7 +37,7 @@ _TYPES: Final[Mapping[object, ConfigType]] = {
 
 
 class _Described(typing.NamedTuple):
-    """What `setting` was told: what the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
+    """The arguments of `setting`: those that the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
 
     name: str | None
     type: ConfigType | None

@@ -1,4 +1,4 @@
-"""Which modules may be imported for a class name of a configuration: those of plugins, not the worker's own.
+"""The check of which modules a class name of a configuration may import: those of plugins, not the worker's own.
 
 Main function: `refusal`. Whoever sends a configuration chooses the text, and importing a module runs it. What is
 installed beside the worker for its plugins may be imported, and what lies in a directory of Python's search path:

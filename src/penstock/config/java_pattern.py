@@ -86,7 +86,7 @@ class JavaPattern:
         self._too_long: dict[str, None] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches, as Java's ``Matcher.matches``.
+        """True if the whole text matches, as Java's ``Matcher.matches``.
 
         Raises:
             PatternTimeoutException: RE2 cannot run the pattern, and the search took longer than ``LIMIT_S``.
@@ -96,7 +96,7 @@ class JavaPattern:
         return self._within_limit(self._limited.fullmatch, text) is not None
 
     def found_in(self, text: str) -> bool:
-        """Whether a part of the text matches.
+        """True if a part of the text matches.
 
         Raises:
             PatternTimeoutException: As ``matches``.
@@ -115,7 +115,7 @@ class JavaPattern:
         return found
 
     def _within_limit(self, search: Callable[..., Any], text: str) -> Any:
-        """What a search gives. A text that took too long once is not tried again, however many records have it."""
+        """Runs a search within the time limit. A text that took too long once is not searched again in any record."""
         if text not in self._too_long:
             for attempt in range(_TRIES):
                 begun = time.thread_time()
@@ -151,7 +151,7 @@ def _linear(expression: str | None) -> Any:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether RE2, which reads UTF-8, can be given the text: half of a surrogate pair has no UTF-8."""
+    """True if RE2, which reads UTF-8, can be given the text: half of a surrogate pair has no UTF-8."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 

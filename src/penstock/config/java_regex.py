@@ -227,7 +227,7 @@ class _Translator:
 
     @staticmethod
     def _is_forgotten(piece: Piece, count: Count) -> bool:
-        """Whether each time stands by itself, so that Java does not come back to it and try another way."""
+        """True if each repetition is matched by itself, so that Java does not come back to it and try another way."""
         if not piece.is_group:
             return piece.breaks
         return count.kind == "+" or (piece.breaks and piece.fixed and not count.is_optional)

@@ -1,4 +1,4 @@
-"""What Java's regular expressions are made of: characters as they are read, and pieces as they are written anew.
+"""The parts of Java's regular expressions: characters as they are read, and pieces as they are written anew.
 
 Main types: ``CharacterReader`` goes through one pattern, and reads what stands for one character: escapes, properties,
 classes in brackets; ``java_regex`` reads the rest with it. ``Piece``, ``Count``: parts of the pattern for the engines
@@ -112,7 +112,7 @@ class CharacterReader:
 
     @property
     def ended(self) -> bool:
-        """Whether all of the pattern has been read."""
+        """True if all of the pattern has been read."""
         return self.at >= len(self._text)
 
     @property
@@ -153,7 +153,7 @@ class CharacterReader:
         return folded(point, unicode="u" in self.flags)
 
     def escaped(self, *, in_range: bool = False) -> int | CharSet:
-        """What an escape behind the backslash stands for: a code point, or a set of them."""
+        """Reads the rest of an escape behind the backslash: a code point, or a set of them."""
         start = self.at
         char = self.peek()
         if not char:
@@ -255,7 +255,7 @@ class CharacterReader:
             members += 1
 
     def _right(self, members: int) -> CharSet | None:
-        """What stands on the right of ``&&``: classes and members, up to the next one or the end.
+        """Reads the right side of ``&&``: classes and members, up to the next one or the end.
 
         Args:
             members: How many members stand on its left.
@@ -368,7 +368,7 @@ class Count:
 
     @property
     def is_optional(self) -> bool:
-        """Whether the quantifier is ``?``: once or not at all."""
+        """True if the quantifier is ``?``: once or not at all."""
         return (self.low, self.high) == (0, 1)
 
 

@@ -27,7 +27,7 @@ class ConfigType(Enum):
 
 
 class Importance(Enum):
-    """How much a setting matters to somebody who reads the list of all settings.
+    """The importance of a setting in the list of all settings.
 
     Source: ConfigDef.Importance of Kafka 4.3.
     """
@@ -43,7 +43,7 @@ class Importance(Enum):
 
 
 class Width(Enum):
-    """How wide the input field of a setting should be in a user interface.
+    """The width of a setting's input field in a user interface.
 
     Source: ConfigDef.Width of Kafka 4.3.
     """

@@ -1,4 +1,4 @@
-"""How large a pattern becomes when its counted repetitions are written out, as the engine does that compiles it.
+"""The size of a pattern once its counted repetitions are written out, as the engine does that compiles it.
 
 Main function: `written_out`. ``(?:(?:a{1000}){1000}){1000}`` is short, and would take the engine hours and all memory,
 in one call that lets no other thread run. Pure; any thread.

@@ -23,7 +23,7 @@ MOST_BYTES: Final = 16 << 20
 
 
 def read_limited(path: str | Path) -> bytes:
-    """What is in a file of settings or secrets.
+    """Reads a file of settings or secrets, up to a limit.
 
     Raises:
         OSError: It cannot be read, or is too large for such a file.

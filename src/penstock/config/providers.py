@@ -28,7 +28,7 @@ ALLOWLIST_PATTERN: Final = "allowlist.pattern"
 
 @dataclass(frozen=True)
 class ConfigData:
-    """What a provider has at a path.
+    """The values that a provider has at a path.
 
     Attributes:
         data: The values by key.
@@ -355,7 +355,7 @@ def _only(values: Mapping[str, str], keys: Collection[str] | None) -> dict[str, 
 
 
 def _is_endless(file: Path) -> bool:
-    """Whether to read a path may never end."""
+    """True if reading a path may never end."""
     try:
         mode = file.stat().st_mode
     except OSError:

@@ -43,7 +43,7 @@ class Password:
 
 @dataclass
 class ConfigValue:
-    """What a validation found for one setting.
+    """The result of the validation of one setting.
 
     Attributes:
         name: The setting.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FloatLayout:
-    """How IEEE 754 lays a floating point number out.
+    """The layout of an IEEE 754 floating point number.
 
     Attributes:
         size: Bytes.
@@ -147,15 +147,15 @@ class NumberKind:
     layout: FloatLayout | None = None
 
     def schema(self) -> Schema:
-        """What is read."""
+        """Returns the schema of the values that are read."""
         return Schema(self.type, optional=True)
 
     def fits(self, schema: Schema | None) -> bool:
-        """Whether all values of a schema are of this type."""
+        """True if all values of a schema are of this type."""
         return schema is not None and schema.type is self.type and logical_name(schema) is None
 
     def refusal(self, found: str) -> str:
-        """How the message of a wrong value reads."""
+        """Returns the beginning of the message for a value of a wrong type."""
         return f"Failed to serialize to {self.name} (was class {found}): "
 
 

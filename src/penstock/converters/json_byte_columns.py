@@ -131,7 +131,7 @@ def _are_not_utf8(chunk: pa.BinaryArray) -> np.ndarray:
 
 
 def _places_of_halves(data: np.ndarray) -> np.ndarray:
-    """Where escapes may be half of a surrogate pair; a whole pair behind a backslash counts as well."""
+    """Returns where escapes may be half of a surrogate pair; a whole pair behind a backslash counts as well."""
     places = places_of(data, _BACKSLASH)
     if not len(places):
         return places

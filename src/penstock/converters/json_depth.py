@@ -46,12 +46,12 @@ def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray |
 
 
 def is_too_deep(message: bytes) -> bool:
-    """Whether one message is."""
+    """True if a message is nested too deeply."""
     return message.count(b"{") + message.count(b"[") > MAX_LEVELS and levels(message) > MAX_LEVELS
 
 
 def levels(message: bytes) -> int:
-    """How many objects and arrays are within each other in a text, whether it is JSON or not.
+    """Counts the levels of nested objects and arrays in a text, whether it is JSON or not.
 
     >>> levels(b'{"a[[[": [1, {"\\\\"{": 2}]}'), levels(b"[]"), levels(b"1")
     (3, 1, 0)

@@ -78,7 +78,7 @@ _REFUSED_SHAPE: Final = Refused(LACKS_ENVELOPE, DataException.java_name)
 
 
 def advice_on(message: str, side: str) -> str | None:
-    """What to do about messages with this error: a sentence that comes behind Java's."""
+    """Returns advice on messages with this error: a sentence that follows Java's."""
     if message == LACKS_ENVELOPE:
         return f"To read them, set {side}.converter.schemas.enable=false if your records are plain JSON"
     if message == BAD_SYNTAX:
@@ -101,7 +101,7 @@ def lacks_envelope() -> DataException:
 
 @dataclass(frozen=True)
 class _Scan:
-    """What one message begins with, in the common form, and what follows when it had to be put into it."""
+    """The beginning of a message in the common form, and the rest if the message had to be rewritten."""
 
     head: bytes
     schema_text: str

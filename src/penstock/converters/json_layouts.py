@@ -74,7 +74,7 @@ def widened(kind: T.DataType) -> T.DataType:
 
 
 def in_range(column: Column, kind: T.DataType) -> Column | None:
-    """Whether a widened value has no integer that is too large for its type; None = it has no such integers."""
+    """True if a widened value has no integer that is too large for its type; None if it has no such integers."""
     match kind:
         case T.ByteType() | T.ShortType() | T.IntegerType():
             half = 1 << (_BITS_OF[kind.typeName()] - 1)
@@ -92,7 +92,7 @@ def in_range(column: Column, kind: T.DataType) -> Column | None:
 
 
 def _has_narrow_integers(kind: T.DataType) -> bool:
-    """Whether ``in_range`` gives a column."""
+    """True if ``in_range`` gives a column."""
     if isinstance(kind, T.ArrayType):
         return _has_narrow_integers(kind.elementType)
     if isinstance(kind, T.StructType):
@@ -101,7 +101,7 @@ def _has_narrow_integers(kind: T.DataType) -> bool:
 
 
 def lenient_numbers(schema: Schema | None) -> Numbers:
-    """How numbers have to be parsed for a schema: decimals need their text, scale and all."""
+    """Returns how numbers have to be parsed for a schema: decimals need their text, scale and all."""
     if schema is None:
         return "schemaless"
     return "text" if anywhere(schema, is_decimal) else "typed"

@@ -62,7 +62,7 @@ MILLIS_PER_DAY: Final = 86_400_000
 
 @dataclass(frozen=True, order=True)
 class Usual:
-    """What ``schema_of_variant`` says of values that need no leniency.
+    """The results of ``schema_of_variant`` for values that need no leniency.
 
     Attributes:
         text: What it mostly says.
@@ -77,7 +77,7 @@ class Usual:
         return Usual(f"OBJECT<{name}: {self.text}>", f"OBJECT<{name}: {self.pattern}>")
 
     def holds(self, kinds: Column) -> Column:
-        """Whether a text of kinds is of these."""
+        """True if a text of kinds is one of these."""
         if self.text == self.pattern:
             return kinds == self.text
         return (kinds == self.text) | kinds.rlike(f"^{self.pattern}$")
@@ -85,7 +85,7 @@ class Usual:
 
 @dataclass(frozen=True)
 class Lenient:
-    """How values are read.
+    """The rules by which values are read.
 
     Attributes:
         defaults: Whether null is replaced by the default.
@@ -240,7 +240,7 @@ class Lenient:
 
     # ------------------------------------------------------------------ what cannot be read
     def problem(self, column: Column, schema: Schema | None) -> Column | None:
-        """Why a VARIANT cannot be read, as a message; null where it can. None = anything can."""
+        """Returns the reason why a VARIANT cannot be read, as a message; null if it can. None if any can."""
         found = [] if schema is None else list(self._problems(column, schema))
         return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
 
@@ -297,7 +297,7 @@ class Lenient:
                     yield F.when(_is_kind(column, "OBJECT<"), refused)
 
     def _null_problem(self, column: Column, schema: Schema | None, place: str) -> Column | None:
-        """Why a struct cannot hold a value: what is no text is null where text is wanted. None = it can hold any.
+        """Returns why a struct cannot hold a value: one without text where text is required. None if it can hold any.
 
         Nulls of JSON itself have been found before, and structs inside have been looked at by themselves.
         """
@@ -356,7 +356,7 @@ class Lenient:
         yield _first(F.transform(F.when(is_array, column).try_cast("array<variant>"), entry))
 
     def _can_fail(self, schema: Schema | None) -> bool:
-        """Whether ``problem`` gives a column. Asking it would double the work with each level of nesting."""
+        """True if ``problem`` gives a column. Asking it would double the work with each level of nesting."""
         if schema is None:
             return False
         if not schema.optional and (schema.default is None or not self.defaults):
@@ -374,7 +374,7 @@ class Lenient:
         return F.concat(F.lit(f"{text} but was "), self._node_kind(column))
 
     def _node_kind(self, column: Column) -> Column:
-        """What Java calls this kind of JSON node."""
+        """Returns Java's name of this kind of JSON node."""
         return (
             F.when(self._is_number(column), F.lit("NUMBER"))
             .when(_is_kind(column, "OBJECT<"), F.lit("OBJECT"))
@@ -388,7 +388,7 @@ class Lenient:
 
 @lru_cache(maxsize=1024)
 def _becomes_null(schema: Schema) -> bool:
-    """Whether JSON that is not null can become a null that a struct refuses: a string of what is no text."""
+    """True if JSON that is not null can become a null that a struct refuses: a string made of another kind of value."""
     if schema.type is Type.ARRAY:
         return schema.value_schema is not None and _becomes_null(schema.value_schema)
     if schema.type is Type.MAP:
@@ -405,7 +405,7 @@ def _first(texts: Column) -> Column:
 
 
 def missing() -> Column:
-    """What stands for no JSON at all: a VARIANT of a kind that no JSON has."""
+    """Returns the marker for missing JSON: a VARIANT of a kind that no JSON has."""
     return F.date_from_unix_date(F.lit(0)).cast("variant")
 
 

@@ -63,7 +63,7 @@ _WORTH: Final = 8
 
 @dataclass(frozen=True)
 class ObjectMessages:
-    """What messages of one kind hold.
+    """The objects in messages of one kind.
 
     Attributes:
         side: The objects.
@@ -157,7 +157,7 @@ class AlikeObjects:
         return Sorted(tuple(hints), codes if len(hints) > 1 else None, read=done)
 
     def _layout_of(self, column: pa.ChunkedArray, left: np.ndarray, *, few: bool) -> _Layout | None:
-        """What most of the messages that are left seem to be; None = no objects, or such as take another plan."""
+        """Guesses the layout of most of the messages left; None if they are no objects, or take another plan."""
         seen: list[tuple[_Kinds, int]] = []
         for row in _sample(column, left, 1 if few else _SAMPLE):
             kinds = _kinds_of(column[row].as_py())
@@ -226,7 +226,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def _kinds_of(message: bytes) -> _Kinds | None:
-    """What a message is; None = no object, or one of which no pattern is made."""
+    """Returns the kinds of a message's members; None if it is no object, or no pattern can be made of it."""
     if not message.lstrip().startswith(b"{"):
         return None
     try:
@@ -250,7 +250,7 @@ def _kinds(pairs: _Pairs) -> _Kinds | None:
 
 
 def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
-    """What both are, where nulls say nothing; None = they differ."""
+    """Merges two kinds, where nulls say nothing; None if they differ."""
     if other is None or len(one) != len(other):
         return None
     both: list[tuple[str, Type | _Kinds | None]] = []

@@ -60,7 +60,7 @@ class Text:
 
     @property
     def is_blank(self) -> Column:
-        """Whether text is UTF-8 and holds nothing but white space; Jackson reads that as nothing."""
+        """True if text is UTF-8 and holds nothing but white space; Jackson reads that as nothing."""
         blank = self.column.rlike(_BLANK)
         return blank if self.checked else F.is_valid_utf8(self.column) & blank
 

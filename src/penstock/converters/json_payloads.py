@@ -68,7 +68,7 @@ class PlainPayloads:
         self._tries = Tries(_WORTH)
 
     def read(self, found: Sorted, column: pa.ChunkedArray, content: Schema | None) -> Sorted:
-        """What was sorted, with the payloads that could be read.
+        """Returns the sorted messages, with the payloads that could be read.
 
         Args:
             found: Messages sorted by their schemas; those of an `Envelope` are the rest behind ``"payload":``.

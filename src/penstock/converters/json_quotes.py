@@ -43,7 +43,7 @@ class FlatMember:
 
 @dataclass(frozen=True)
 class Layout:
-    """How messages are written.
+    """The layout of messages.
 
     Attributes:
         runs: What stands in front of the first value, between values, and behind the last one.
@@ -55,7 +55,7 @@ class Layout:
 
 
 def layout_of(message: str, members: Sequence[FlatMember]) -> Layout | None:
-    """How a message is written; None when it is not cut into these members.
+    """Returns the layout of a message, or None if it is not cut into these members.
 
     Args:
         message: A JSON object with these members, in this order.
@@ -134,7 +134,7 @@ def cut_objects(
 def _cut(
     begins: np.ndarray, ends: np.ndarray, quotes: np.ndarray, layout: Layout, members: Sequence[FlatMember]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Where runs and values of each row begin, and where the last run ends; and which rows have room for them."""
+    """Returns the bounds of the runs and values of each row, and which rows have room for them."""
     bounds = np.empty((len(begins), 2 * len(layout.runs)), np.int32)
     bounds[:, 0] = at = begins
     seen = 0
@@ -161,7 +161,7 @@ def _texts(data: np.ndarray, bounds: np.ndarray) -> pa.StringArray:
 
 
 def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarray:
-    """Which rows have just these runs: they are as long as these."""
+    """Marks the rows that have exactly these runs: they are as long as these."""
     places = np.arange(rows)[:, None] * (2 * len(runs)) + 2 * np.arange(len(runs))
     found = parts.take(pa.array(places.ravel())).buffers()[2]
     expected = np.frombuffer(b"".join(runs), np.uint8)

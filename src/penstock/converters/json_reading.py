@@ -108,7 +108,7 @@ class ReadJson(Step):
         return self._typed(text, schema, "$", by_itself, keep)
 
     def _make_payload(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
-        """What comes before the payload is cut off; the rest of the message is read as ``{"payload":...}``."""
+        """Reads the payload: cuts off what comes before it, and reads the rest as ``{"payload":...}``."""
         rest = text_of(shape, bag, self.side, unnamed)
         text = rest.having(keep(F.concat(F.lit('{"payload":'), rest.column)))
 

@@ -41,7 +41,7 @@ def read_schemaless(data: bytes) -> object:
 
 
 def _is_exact(value: Any) -> bool:
-    """Whether a value is what Java reads: integers wrap to 64 bits, and there is no minus zero."""
+    """True if a value is what Java reads: integers wrap to 64 bits, and there is no minus zero."""
     kind = type(value)
     if kind is dict:
         return all(map(_is_exact, value.values()))
@@ -79,7 +79,7 @@ def write_schemaless(value: object, *, numeric: bool, defaults: bool) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the writer in C writes all but texts as Java does."""
+    """True if the writer in C writes everything but texts as Java does."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return True

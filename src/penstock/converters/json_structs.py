@@ -72,7 +72,7 @@ class Tries:
         self._pause: dict[Hashable, int] = {}
 
     def worth(self, key: Hashable) -> bool:
-        """Whether to try the quick way for this batch."""
+        """True if the quick way is worth a try for this batch."""
         left = self._pause.pop(key, 0)
         if left > 1:
             self._pause[key] = left - 1
@@ -121,7 +121,7 @@ class ObjectTexts:
         return cls(pattern, None if flat is None else tuple(flat))
 
     def matches(self, texts: pa.ChunkedArray, inside: str | None = None) -> np.ndarray:
-        """Which texts are such objects; a null is none. For ``inside`` see ``read``."""
+        """Marks the texts that are such objects; a null is none. For ``inside`` see ``read``."""
         end = "" if inside is None else f"{_SPACE}\\}}"
         found = pc.match_substring_regex(texts, f"\\A{_SPACE}{self.pattern}{end}{_SPACE}\\z")
         matched: np.ndarray = found.fill_null(False).to_numpy().astype(bool)
@@ -177,7 +177,7 @@ class ObjectTexts:
         return cut_objects(text, layout, self.flat, wanted)
 
     def _layout(self, sample: pa.ChunkedArray, inside: str | None) -> Layout | None:
-        """How the first text of a sample that is such an object is written."""
+        """Returns the layout of the first text of a sample that is such an object."""
         assert self.flat is not None, "asked of flat objects alone"
         for text in sample.filter(pa.array(self.matches(sample, inside))).to_pylist():
             layout = layout_of(text, self.flat)
@@ -188,7 +188,7 @@ class ObjectTexts:
 
 @dataclass(frozen=True)
 class ReadTexts:
-    """What was read.
+    """The texts that were read.
 
     Attributes:
         rows: True for each text that was.
@@ -222,13 +222,13 @@ def _typed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
 
 
 def _bound_of(texts: pa.ChunkedArray, bound: TextBound) -> TextBound:
-    """What holds for all strings when this does where nothing is beyond U+FFFF."""
+    """Returns the bound of all strings, given the bound that holds if no character is beyond U+FFFF."""
     beyond = any(bytes_of(chunk).max(initial=0) >= _FIRST_BEYOND_BMP for chunk in texts.chunks)
     return TextBound.ANY if beyond else bound
 
 
 def bound_of(texts: pa.ChunkedArray) -> TextBound:
-    """What holds for all strings in texts of objects."""
+    """Returns the bound of all strings in texts of objects."""
     escapes = any(has_byte(bytes_of(chunk), _BACKSLASH) for chunk in texts.chunks)
     return _bound_of(texts, TextBound.BMP if escapes else TextBound.CLEAN)
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 
 class _Missing:
-    """What stands for JSON where there is none."""
+    """A marker for missing JSON."""
 
 
 MISSING: Final = _Missing()
@@ -82,7 +82,7 @@ def _goes_on(last: str, following: str) -> bool:
 
 
 def is_blank(data: bytes) -> bool:
-    """Whether there is no JSON value in the bytes."""
+    """True if there is no JSON value in the bytes."""
     return not data.strip(b" \t\r\n")
 
 
@@ -91,5 +91,5 @@ def _no_constant(text: str) -> Any:
 
 
 def node_kind(node: Any) -> str:
-    """What Java calls this kind of JSON node."""
+    """Returns Java's name of this kind of JSON node."""
     return _NODE_KINDS.get(type(node), "NULL")

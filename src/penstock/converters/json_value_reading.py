@@ -34,7 +34,7 @@ LONG_DECIMAL: Final = (
 
 
 def denied_type(schema: Schema) -> str | None:
-    """Why a schema has no values: Java makes them what its name says, which is no value of its type.
+    """Returns why a schema has no values: Java converts them to the logical type of its name, not to its own type.
 
     None = it has. Integers may carry dates and times, whatever their width.
     """

@@ -81,7 +81,7 @@ class UntypedValueError(DataException):
 
 
 def place_of_untyped(value: Any) -> str | None:
-    """Where in a schemaless value the first such value is, as ``a.b[2]``; None if it is the whole one.
+    """Returns the place of the first such value in a schemaless value, as ``a.b[2]``; None if it is the whole one.
 
     >>> place_of_untyped({"a": 1, "items": [{"at": date(2020, 1, 1)}]})
     'items[0].at'

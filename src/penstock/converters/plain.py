@@ -1,4 +1,4 @@
-"""What the converters of one type of value share: those of booleans, bytes, numbers and text.
+"""The common part of the converters of one type of value: booleans, bytes, numbers and text.
 
 Main types: ``PlainConverter``, for keys, values and headers alike; ``WriteSide`` and ``ReadSide``, its steps. Thread:
 one instance a task; steps are built on its pipeline thread.
@@ -81,7 +81,7 @@ class ReadSide(Step):
     @property
     @abstractmethod
     def schema(self) -> Schema:
-        """What is read."""
+        """The schema of the values that are read."""
 
     @abstractmethod
     def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:

@@ -1,4 +1,4 @@
-"""What the settings of all stock converters share.
+"""The common settings of all stock converters.
 
 Thread: constants and pure functions.
 Source: org.apache.kafka.connect.storage.ConverterConfig.

@@ -144,7 +144,7 @@ class SchemaBuilder:
         return self
 
     def default_value(self, value: object) -> SchemaBuilder:
-        """What a null field stands for.
+        """Sets the default, which replaces a null field.
 
         Raises:
             SchemaBuilderException: It was set before, or the value does not fit the schema as built so far.
@@ -203,7 +203,7 @@ class SchemaBuilder:
         return self
 
     def has_field(self, name: str) -> bool:
-        """Whether a field of that name was added."""
+        """True if a field of that name was added."""
         return name in self._fields
 
     def build(self) -> Schema:

@@ -343,7 +343,7 @@ def _as_double(schema: Schema | None, value: object) -> float:
 
 
 def wrap(number: int, bits: int) -> int:
-    """What Java makes of an integer that is narrowed to so many bits.
+    """Narrows an integer to so many bits, as Java does.
 
     >>> wrap(300, 8), wrap(-129, 8)
     (44, 127)

@@ -67,11 +67,11 @@ class ConnectHeaders:
         self._headers: list[Header] = list(headers)
 
     def size(self) -> int:
-        """How many there are."""
+        """Returns the number of headers."""
         return len(self._headers)
 
     def is_empty(self) -> bool:
-        """Whether there is none."""
+        """True if there are no headers."""
         return not self._headers
 
     def all_with_name(self, key: str) -> Iterator[Header]:

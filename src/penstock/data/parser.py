@@ -142,7 +142,7 @@ class _Parser:
         return True
 
     def _literal(self, word: str, embedded: bool) -> bool:
-        """Whether the next token is this word; at the top level it must be the last one (``true}`` is a string)."""
+        """True if the next token is this word; at the top level it must be the last one (``true}`` is a string)."""
         start = self._next
         if self._take(word) and (embedded or not self._has_next()):
             return True

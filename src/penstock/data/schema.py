@@ -42,7 +42,7 @@ class Type(Enum):
 
     @property
     def is_primitive(self) -> bool:
-        """Whether values of this type have no parts."""
+        """True if values of this type have no parts."""
         return self not in _COMPOSITE
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Field:
 
 
 class Schema:
-    """What a value looks like: a type, whether it may be null, and what it is called.
+    """The description of a value: its type, whether it may be null, and its name.
 
     Authors use ``SchemaBuilder``, which checks its input; this constructor does not.
 

@@ -110,7 +110,7 @@ def check_value(schema: Schema, value: object, location: str) -> None:
 
 
 def null_refused(schema: Schema, location: str) -> str:
-    """What is said of a null where a value is required; the place as for ``check_value``."""
+    """Returns the message for a null where a value is required; the location as for ``check_value``."""
     return f"Invalid value: null used for required {location}, schema type: {schema.type.name}"
 
 
@@ -136,7 +136,7 @@ def map_key(key: object) -> Any:
 
 
 def _as_value(key: object) -> object:
-    """What ``map_key`` made a tuple is an array again."""
+    """Turns the tuples that ``map_key`` made back into arrays."""
     return [_as_value(item) for item in key] if isinstance(key, tuple) else key
 
 

@@ -326,7 +326,7 @@ def in_order(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
 
 
 def has_text_keys(value: Mapping[Any, object]) -> bool:
-    """Whether all keys of a map are texts."""
+    """True if all keys of a map are strings."""
     return {*map(type, value)} <= _TEXT or all(isinstance(key, str) for key in value)
 
 

@@ -3,8 +3,7 @@
 Main type: ``Changes``; its methods are requests, coroutines of the herder's thread. The leader decides and stores them;
 what they say comes into force wherever it is read.
 
-Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder; runtime.md sections 11
-and 20.
+Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder.
 """
 
 from __future__ import annotations
@@ -183,5 +182,5 @@ class Changes:
                 await plane.running.settled(units)
 
     def _units(self, name: str) -> list[Unit]:
-        """What runs of a connector on this worker."""
+        """Returns the units of a connector that run on this worker."""
         return [unit for unit in self._plane.running.units if connector_of(unit) == name]

@@ -1,4 +1,4 @@
-"""What all requests of a herder work with: what is configured, what runs, who leads, and which requests are under way.
+"""The shared state of all requests of a herder: what is configured, what runs, who leads, which requests are under way.
 
 Main type: ``ControlPlane``. It is filled when the worker is there; requests wait for that with ``ready``.
 
@@ -35,7 +35,7 @@ from penstock.worker.worker import Worker
 
 
 class Cluster(TaskOwnership, Protocol):
-    """What a worker does as one of the workers of a group."""
+    """The part that a worker takes in its group of workers."""
 
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
         """Lets a request pass that a worker of the group has made. Thread: any."""
@@ -80,7 +80,7 @@ _READ_S: Final = 30.0
 
 @dataclass(frozen=True)
 class HerderParts:
-    """What a herder is given once the worker is there.
+    """The objects that a herder is given once the worker is there.
 
     Attributes:
         worker: Runs connectors and tasks.
@@ -154,12 +154,12 @@ class ControlPlane:
 
     @property
     def serving(self) -> bool:
-        """Whether the worker is there. Thread: any."""
+        """True if the worker is there. Thread: any."""
         return self._parts is not None
 
     @property
     def parts(self) -> HerderParts:
-        """What was given to ``serve``."""
+        """The objects that were given to ``serve``."""
         assert self._parts is not None
         return self._parts
 
@@ -189,7 +189,7 @@ class ControlPlane:
             raise ConflictException(f"Another worker has begun to lead the group; try again: {error}") from error
 
     def connector(self, name: str, message: str) -> ConfiguredConnector:
-        """What is configured of a connector.
+        """Returns the configuration of a connector.
 
         Raises:
             NotFoundException: there is none of that name; with this message.

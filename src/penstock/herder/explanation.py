@@ -115,7 +115,7 @@ def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
 def explain_commit(
     kind: ConnectorType, worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool = False
 ) -> dict[str, object]:
-    """What triggers the next commit of offsets.
+    """Describes what triggers the next commit of offsets.
 
     Args:
         kind: What it is.
@@ -152,7 +152,7 @@ def _explain_transactions(
 
 
 def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dict[str, object]]:
-    """How many records went as columns through Spark, and how many one by one, and why; most first.
+    """Counts the records that went as columns through Spark and those that went one by one, by reason; most first.
 
     Args:
         counts: Those of the metric ``penstock_spark_records_total``: labels and number.
@@ -165,7 +165,7 @@ def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dic
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What was found around a connector that has nothing to do.
+    """The findings around a connector that has nothing to do.
 
     Attributes:
         kafka: Why Kafka does not tell what it was asked.
@@ -219,7 +219,7 @@ def _topic_faults(changes: OffsetChanges) -> Sequence[str]:
 
 
 def _obstacles(changes: OffsetChanges) -> Sequence[str]:
-    """What the connector says; an error of a user's code keeps nobody from being told the rest."""
+    """Returns the connector's own obstacles; an error of a user's code does not hide the rest of the answer."""
     try:
         return [str(text) for text in changes.new_connector().obstacles(changes.config)]
     except BaseException as error:
@@ -248,7 +248,7 @@ def explain_waiting(
     around: Surroundings,
     hints: Callable[[ConnectorTaskId], Hints],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
-    """What the connector and each of its tasks wait for.
+    """Describes what the connector and each of its tasks wait for.
 
     Args:
         view: The connector.

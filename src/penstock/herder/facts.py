@@ -1,4 +1,4 @@
-"""What the classes that connectors name say about them: source or sink, how many tasks, which settings are secrets.
+"""The facts that the classes of connectors give: source or sink, how many tasks, which settings are secrets.
 
 Main type: ``ConnectorFacts``. A configuration comes from a user of this worker, who has it checked, or from a store,
 unchecked. What it takes to find out runs users' code, so it runs on threads of its own, once for each configuration;
@@ -30,7 +30,7 @@ _REMEMBERED: Final = 4
 
 
 def unknown(config: Mapping[str, str | None]) -> Checked:
-    """What is known of a configuration without its class.
+    """Returns the facts that are known of a configuration without its class.
 
     >>> sorted(unknown({"name": "a", "connector.class": "Gone", "url": "x"}).secrets)
     ['url']
@@ -39,7 +39,7 @@ def unknown(config: Mapping[str, str | None]) -> Checked:
 
 
 class ConnectorFacts:
-    """What is known of each connector.
+    """The known facts of each connector.
 
     Args:
         loop: The herder's thread.
@@ -60,11 +60,11 @@ class ConnectorFacts:
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     def known(self, name: str, config: Properties) -> Checked:
-        """What is known of a configuration now; never waits. Thread: any."""
+        """Returns the facts that are known of a configuration now; never waits. Thread: any."""
         return self._found(name, config) or unknown(config)
 
     def looked_at(self, name: str, config: Properties) -> bool:
-        """Whether the class of a configuration was asked, also where it could not answer. Thread: any."""
+        """True if the class of a configuration was asked, even if it could not answer. Thread: any."""
         return any(one == config for one, _ in self._known.get(name, ()))
 
     def learn(self, name: str, config: Properties, checked: Checked | None) -> None:

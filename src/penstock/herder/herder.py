@@ -5,8 +5,7 @@ snapshot of the moment. What is configured comes from a store, what this worker 
 group; a standalone worker is a group of one over a store of its own.
 
 Thread: ``herder``, owned by its ``HerderLoop``, owns the state; the public methods are for any thread.
-Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder; runtime.md sections 10 to
-12.
+Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ class Herder:
         self._loop.post(lambda: self._begin(parts))
 
     def say(self, health: Health, message: str) -> None:
-        """What the health endpoint answers from now on."""
+        """Sets the answer of the health endpoint."""
         self._health = (health, message)
 
     def stop(self, timeout_s: float = 30.0) -> bool:
@@ -112,7 +111,7 @@ class Herder:
 
     @property
     def plane(self) -> ControlPlane:
-        """What requests work with; belongs to the herder's thread."""
+        """The shared state of requests; belongs to the herder's thread."""
         return self._plane
 
     @property
@@ -121,7 +120,7 @@ class Herder:
         return self._plane.parts.kafka_cluster_id if self._plane.serving else None
 
     def health(self) -> tuple[Health, str]:
-        """How the worker is, with a message that names what stands still."""
+        """Returns the health of the worker, with a message that names what makes no progress."""
         if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
             return Health.STARTING, obstacle
         if self._health[0] is not Health.HEALTHY or not (still := standstills()):
@@ -132,8 +131,8 @@ class Herder:
         return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
 
     def beside_state(self, task: ConnectorTaskId) -> Mapping[str, object]:
-        """What a task of this worker says beside its state, without secrets: ``waiting_for`` and ``progress``, if it
-        stands still or says how far it is. Thread: any.
+        """Returns the fields besides a task's state, without secrets: ``waiting_for`` and ``progress``, if it has them.
+        Thread: any.
         """
         plane = self._plane
         beside: dict[str, object] = {}
@@ -167,7 +166,7 @@ class Herder:
             self._plane.parts.statuses.reset_topics(name)
 
     def busy_with(self, name: str) -> str | None:
-        """What a request about this connector waits for now, with the time it began; None when nothing."""
+        """Returns what a request about this connector waits for now, with the time it began, or None."""
         return self._plane.stages.get(name)
 
     # ------------------------------------------------------------------ requests
@@ -357,7 +356,7 @@ class Herder:
         self._configured(first, [ConnectorChanged(name, None, one.config) for name, one in first.connectors.items()])
 
     def _configured(self, config: ClusterConfig, changes: Sequence[Change]) -> None:
-        """What is configured has changed: it comes into force here."""
+        """Applies a change of what is configured."""
         plane = self._plane
         if not plane.serving:
             # What was read before the worker was there is in its first snapshot.

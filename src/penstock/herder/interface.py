@@ -1,4 +1,4 @@
-"""What the herder answers with, beside what ``penstock.model`` has.
+"""The herder's answers that are not in ``penstock.model``.
 
 Main types: ``Health``, ``Created``. Values; any thread.
 """
@@ -12,7 +12,7 @@ from penstock.model.payloads import ConnectorInfo
 
 
 class Health(Enum):
-    """How the worker as a whole is, with the text of the health endpoint."""
+    """The health of the worker as a whole, with the text of the health endpoint."""
 
     STARTING = "starting"
     HEALTHY = "healthy"

@@ -1,4 +1,4 @@
-"""What must not be shown of each connector: the settings that are secrets, and what config providers gave.
+"""The secrets of each connector, which must not be shown: settings that are secrets, and what config providers gave.
 
 Main type: ``KnownSecrets``. Main function: ``still_secret``, which settings stay secrets when others are configured.
 What placeholders stand for is noted where connectors and tasks begin, so that their errors do not tell it.
@@ -43,7 +43,7 @@ def still_secret(before: ConfiguredConnector, then: Checked, now: Checked) -> fr
 
 
 class KnownSecrets:
-    """What is known of all connectors.
+    """The known secrets of all connectors.
 
     Args:
         facts: Knows what their classes say.

@@ -33,7 +33,7 @@ class NotHereException(ConnectException):
 
 
 class RebalanceExpectedException(ConflictException):
-    """What is configured has changed, and the group has not dealt out the work anew yet."""
+    """An error: the configuration has changed, and the group has not dealt out the work anew yet."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -43,11 +43,11 @@ class RebalanceExpectedException(ConflictException):
 
 
 class Membership(Protocol):
-    """Who leads, and what this worker was given to run."""
+    """The membership of a worker in its group: who leads, and what this worker was assigned to run."""
 
     @property
     def sole(self) -> bool:
-        """Whether there can be no other worker."""
+        """True if there can be no other worker."""
 
     @property
     def generation(self) -> int:
@@ -55,13 +55,13 @@ class Membership(Protocol):
 
     @property
     def obstacle(self) -> str | None:
-        """Why this worker has no place yet, or none any more, in a sentence; None where it has. Thread: any."""
+        """The reason why this worker has no place in its group, in a sentence; None if it has one. Thread: any."""
 
     def begin(self) -> None:
         """Takes its place: the worker serves."""
 
     def assigned(self, config: ClusterConfig) -> Units:
-        """What this worker was given to run."""
+        """Returns the units that this worker was assigned to run."""
 
     def require_leader(self, config: Mapping[str, str | None] | None = None) -> None:
         """Lets the leader's requests pass on the leader only.

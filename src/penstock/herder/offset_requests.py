@@ -4,8 +4,7 @@ Main types: ``OffsetEntry``, ``AlterRequest``, with ``sink_offsets``, ``source_o
 ``describe_sink_plan``, all pure; ``OffsetChanges`` serves. Its methods block (on a broker, a disk, or the connector's
 own hook) and are called on a thread of the caller's choice; it holds no state.
 
-Source: AbstractHerder.alterConnectorOffsets, SinkUtils and ConnectUtils of Kafka Connect; KIP-875; rest.md; runtime.md
-section 14.
+Source: AbstractHerder.alterConnectorOffsets, SinkUtils and ConnectUtils of Kafka Connect; KIP-875.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class AlterRequest:
 
 @dataclass(frozen=True)
 class SinkOffsets:
-    """What a sink's entries ask for; a partition is in one of the two."""
+    """The changes that a sink's entries ask for; a partition is in one of the two."""
 
     offsets: Mapping[TopicPartition, int | None]
     timestamps: Mapping[TopicPartition, int]
@@ -161,7 +160,7 @@ def done_message(verb: str, stated: bool) -> dict[str, object]:
 
 
 def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) -> dict[str, object]:
-    """What a change of a sink's offsets would do, for ``dry_run``.
+    """Describes what a change of a sink's offsets would do, for ``dry_run``.
 
     Args:
         verb: ``altered`` or ``reset``.
@@ -198,7 +197,7 @@ def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) ->
 
 
 def describe_source_plan(verb: str, before: Sequence[OffsetEntry], after: Sequence[OffsetEntry]) -> dict[str, object]:
-    """What a change of a source's offsets would do. How many records that is, only the source system knows."""
+    """Describes what a change of a source's offsets would do. Only the source system knows how many records that is."""
     known = {partition_identity(entry.partition): entry.offset for entry in before}
     listed = [
         {
@@ -303,7 +302,7 @@ class OffsetChanges:
         return PreparedChange(stated, lambda: self._write_source(entries))
 
     def plan_alter(self, request: AlterRequest) -> dict[str, object]:
-        """What the request would do."""
+        """Describes what the request would do."""
         if self.type is ConnectorType.SINK:
             plan = self.offsets.plan_sink(self.connector, self.config, self._sink_target(request))
             return describe_sink_plan("altered", plan, self._begins_at_start())
@@ -321,7 +320,7 @@ class OffsetChanges:
         return PreparedChange(stated, lambda: self._write_source(entries))
 
     def plan_reset(self) -> dict[str, object]:
-        """What a reset would do."""
+        """Describes what a reset would do."""
         if self.type is ConnectorType.SINK:
             known = dict.fromkeys(self.offsets.read_sink(self.connector, self.config))
             plan = self.offsets.plan_sink(self.connector, self.config, known)

@@ -58,7 +58,7 @@ class Questions:
         return await self._plane.loop.off_loop(f"offsets-{name}", changes.read)
 
     async def plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
-        """What a change would do."""
+        """Describes what a change would do."""
         changes = await self._offset_changes(name)
         return await self._plane.loop.off_loop(f"offsets-{name}", lambda: plan(changes))
 
@@ -87,7 +87,7 @@ class Questions:
         return done_message(verb, prepared.stated)
 
     async def _prepared(self, name: str, prepare: Callable[[], PreparedChange]) -> PreparedChange:
-        """What the connector says to a change. One that says nothing must not keep others waiting for ever."""
+        """Asks the connector about a change. A connector that does not answer must not keep others waiting for ever."""
         try:
             async with asyncio.timeout(self._hook_timeout_s):
                 return await self._plane.loop.off_loop(f"offsets-{name}", prepare)
@@ -172,7 +172,7 @@ class Questions:
     async def preview(
         self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
     ) -> dict[str, object]:
-        """What a configuration would do to some records."""
+        """Previews what a configuration would do to some records."""
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
         config.setdefault("name", "preview")

@@ -3,7 +3,7 @@
 Main type: ``Reconfiguration``. Only the worker that runs a connector asks it; the leader stores what it said.
 
 Thread: the herder's.
-Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.reconfigureConnector; runtime.md section 3.
+Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.reconfigureConnector.
 """
 
 from __future__ import annotations

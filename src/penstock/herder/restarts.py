@@ -3,7 +3,7 @@
 Main type: ``Restarts``; its methods are requests, coroutines of the herder's thread. A restart replaces the instance on
 the worker that runs it; of a restart with parameters every worker reads, and restarts what it runs.
 
-Source: KIP-745; org.apache.kafka.connect.runtime.RestartPlan; runtime.md section 12.
+Source: KIP-745; org.apache.kafka.connect.runtime.RestartPlan.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOK_S: Final = 0.01
 
 @dataclass(frozen=True)
 class RestartPlan:
-    """What a restart with parameters is about.
+    """The connector and tasks that a restart with parameters restarts.
 
     Attributes:
         connector: Whether the connector is restarted.
@@ -51,7 +51,7 @@ class RestartPlan:
         include_tasks: bool,
         only_failed: bool,
     ) -> RestartPlan:
-        """What matches, by the states of the moment."""
+        """Selects the instances that match, by the states of the moment."""
         failed = connector is not None and connector.state is State.FAILED
         matching = [task.id.task for task in tasks if not only_failed or task.state is State.FAILED]
         return cls(not only_failed or failed, matching if include_tasks else [])

@@ -37,10 +37,10 @@ _AT_ONCE: Final = 16
 
 
 class TaskOwnership(Protocol):
-    """Which worker a task belongs to, where several can run it."""
+    """The owners of tasks, where several workers can run them."""
 
     def fences(self, connector: str) -> bool | None:
-        """Whether each commit of a connector's tasks ends all tasks before it (exactly-once sources).
+        """True if each commit of a connector's tasks ends all tasks before it (exactly-once sources).
 
         Returns:
             None while that is not known: its class was not asked yet.
@@ -68,12 +68,12 @@ class TaskOwnership(Protocol):
         """
 
     def confirm_owner(self, task: ConnectorTaskId, since_s: float) -> bool:
-        """Whether the group has said after this monotonic time that a task is this worker's. Blocks, as above."""
+        """True if the group has said after this monotonic time that a task is this worker's. Blocks, as above."""
 
 
 @dataclass(frozen=True)
 class RunningParts:
-    """What ``Running`` works with.
+    """The objects that ``Running`` works with.
 
     Attributes:
         loop: The herder's thread.
@@ -114,7 +114,7 @@ class Running:
 
     @property
     def units(self) -> Units:
-        """What runs, is about to, or has not ended yet."""
+        """Returns the units that run, are about to, or have not ended yet."""
         connectors = [unit for unit in self._instances if isinstance(unit, str)]
         return Units.of(connectors, [unit for unit in self._instances if not isinstance(unit, str)])
 
@@ -137,7 +137,7 @@ class Running:
         instance.want(spec)  # type: ignore[arg-type]
 
     def runs(self, unit: Unit) -> bool:
-        """Whether a unit runs here, or is about to."""
+        """True if a unit runs here, or is about to."""
         instance = self._instances.get(unit)
         return instance is not None and instance.wanted is not None
 
@@ -227,7 +227,7 @@ class _Instance(ABC, Generic[S]):
                 self.gone(self.unit)
 
     def superseded(self, spec: S) -> bool:
-        """Whether something else is wanted than what is about to begin."""
+        """True if something else is wanted than what is about to begin."""
         return self.wanted != spec
 
     def replaced(self, spec: S | None) -> None:

@@ -1,10 +1,10 @@
-"""What a worker is to run, out of what is configured and what it was given to run.
+"""The units that a worker is to run, derived from the configuration and its assignment.
 
 Main types: ``ConnectorSpec`` and ``TaskSpec``, what one instance is made of; ``Unit``, the name of either. Main
 function: ``spec_of``. An instance goes on as long as its spec stays equal; another spec means another instance.
 
 Values and pure functions; any thread.
-Source: DistributedHerder (startConnector, startTask) of Kafka Connect; runtime.md section 3.
+Source: DistributedHerder (startConnector, startTask) of Kafka Connect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Unit: TypeAlias = str | ConnectorTaskId
 
 @dataclass(frozen=True)
 class ConnectorSpec:
-    """What an instance of a connector is made of.
+    """The specification of an instance of a connector.
 
     Attributes:
         config: Its settings, placeholders unresolved.
@@ -34,7 +34,7 @@ class ConnectorSpec:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a task is made of.
+    """The specification of a task.
 
     Attributes:
         config: Its own settings, placeholders unresolved.
@@ -60,7 +60,7 @@ def connector_of(unit: Unit) -> str:
 
 
 def spec_of(config: ClusterConfig, unit: Unit, turn: int, *, fenced: bool = False) -> Spec | None:
-    """What a unit is to be made of now.
+    """Returns the current specification of a unit.
 
     Args:
         config: What is configured.

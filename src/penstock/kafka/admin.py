@@ -1,4 +1,4 @@
-"""What the worker asks of a cluster beside producing and consuming: topics, group offsets, end offsets.
+"""The worker's requests to a cluster besides producing and consuming: topics, group offsets, end offsets.
 
 Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` is what a topic to be made must have.
 
@@ -104,7 +104,7 @@ def _serve_log(client: Any) -> None:
 
 
 def _busy(members: int) -> ck.KafkaException:
-    """What brokers say of a group with members."""
+    """Returns the error of brokers for a group with members."""
     return ck.KafkaException(ck.KafkaError(_Error.NON_EMPTY_GROUP, f"The group has {members} members"))
 
 
@@ -114,7 +114,7 @@ def _describe(topic: str, client: Any, left: float) -> _Answer:
 
 
 class TopicSpecification(Protocol):
-    """How a topic is to be made; -1 leaves a number to the broker's default."""
+    """The specification of a topic to be created; -1 leaves a number to the broker's default."""
 
     @property
     def name(self) -> str:
@@ -122,11 +122,11 @@ class TopicSpecification(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many partitions it gets."""
+        """The number of partitions."""
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas each partition gets."""
+        """The number of replicas of each partition."""
 
     @property
     def configs(self) -> Mapping[str, str]:
@@ -135,7 +135,7 @@ class TopicSpecification(Protocol):
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """What a topic looks like; its id tells it from one that was deleted and had the same name."""
+    """The description of a topic; its id tells it from one that was deleted and had the same name."""
 
     name: str
     partitions: int
@@ -195,7 +195,7 @@ class TopicAdmin:
         return str(found.cluster_id)
 
     def topic_exists(self, topic: str) -> bool:
-        """Whether the topic is there. Asking does not create it."""
+        """True if the topic exists. Asking does not create it."""
         return topic in self.describe_topics([topic])
 
     def describe_topics(self, topics: Iterable[str], *, timeout_s: float | None = None) -> dict[str, TopicDescription]:
@@ -290,7 +290,7 @@ class TopicAdmin:
         return {TopicPartition(at.topic, at.partition) for at in found}
 
     def group_busy(self, error: Exception) -> bool:
-        """Whether a change failed because the group still has members."""
+        """True if a change failed because the group still has members."""
         return error_code(error) in _BUSY_GROUP
 
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:

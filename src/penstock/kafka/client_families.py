@@ -28,7 +28,7 @@ V = TypeVar("V")
 
 @dataclass
 class Part(Generic[V]):
-    """What one family gives: its value, faults by Java name, and what was left out by Java name."""
+    """The result of one family: its value, faults by Java name, and what was left out by Java name."""
 
     value: V | None = None
     faults: dict[str, str] = field(default_factory=dict)

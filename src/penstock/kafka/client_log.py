@@ -15,7 +15,7 @@ _SAID_ELSEWHERE: Final = frozenset({"ERROR", "FAIL", "FATAL"})
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether a client's own line says anything that the worker does not say otherwise.
+    """True if a client's own line says anything that the worker does not say otherwise.
 
     The client gives facility, client and text as arguments. With the level DEBUG everything passes.
     """

@@ -119,7 +119,7 @@ _LOOK_FOR_TOPICS_MS = 10_000
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """What one client is made with.
+    """The settings of one client.
 
     Attributes:
         kind: which client.
@@ -150,17 +150,17 @@ class ClientSettings:
 
     @property
     def refresh_s(self) -> float:
-        """How often a sink looks for new topics of its pattern: `metadata.max.age.ms`, more often where not set."""
+        """The seconds between looks for new topics of a sink's pattern: `metadata.max.age.ms`, or a shorter default."""
         return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", _LOOK_FOR_TOPICS_MS)) / 1000
 
     @property
     def max_poll_interval_s(self) -> float:
-        """How long a consumer may stay away from its group (`max.poll.interval.ms`)."""
+        """The number of seconds that a consumer may stay away from its group (`max.poll.interval.ms`)."""
         return int(self.librdkafka.get("max.poll.interval.ms", 300_000)) / 1000
 
     @property
     def api_timeout_s(self) -> float:
-        """How long one call may take (`default.api.timeout.ms`)."""
+        """The number of seconds that one call may take (`default.api.timeout.ms`)."""
         try:
             return java_number(self.java.get("default.api.timeout.ms", "60000")) / 1000
         except ValueError:
@@ -446,7 +446,7 @@ def client_knows(kind: ClientKind, name: str) -> bool:
 
 
 def _may_be_idempotent(own: Mapping[str, str]) -> bool:
-    """Whether the user's settings of a producer allow idempotence."""
+    """True if the user's settings of a producer allow idempotence."""
     idempotence = own.get("enable.idempotence")
     if idempotence is not None:
         # At odds with something else: the client says so, because it was asked for.
@@ -466,7 +466,7 @@ def _bootstrap(worker: Mapping[str, str]) -> dict[str, str]:
 def _own(
     worker: Mapping[str, str], connector: Mapping[str, str], kind: ClientKind
 ) -> tuple[dict[str, str], tuple[LeftOut, ...]]:
-    """What the worker's file and then the connector say about one kind of client, and what the connector may not."""
+    """Returns the settings of one kind of client: the worker's, then the connector's, and those not allowed."""
     allowed, refused = overrides_of(kind, connector, policy_of(worker))
     given = _with_prefix(connector, f"{kind.value}.override.")
     kept = tuple(_left_out(name, given[name], reason) for name, reason in refused.items())

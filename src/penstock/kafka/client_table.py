@@ -25,7 +25,7 @@ from penstock.kafka.librdkafka_table import is_secret_of_librdkafka, property_fo
 
 
 class ClientKind(Enum):
-    """Which Java client's settings are meant."""
+    """The kinds of Java clients that settings are for."""
 
     PRODUCER = "producer"
     CONSUMER = "consumer"
@@ -41,7 +41,7 @@ class Family(Enum):
 
 
 class Treatment(Enum):
-    """What becomes of a setting."""
+    """The treatment of a setting."""
 
     USED = "used"
     """The client is made with it, alone or with its family."""

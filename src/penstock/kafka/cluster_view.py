@@ -1,4 +1,4 @@
-"""What a producer knows of the cluster: brokers, topics, leaders; and what it has to ask for.
+"""A producer's view of the cluster: brokers, topics, leaders; and what it has to ask for.
 
 Main type: `ClusterView`.
 
@@ -25,7 +25,7 @@ PROPAGATION_S: Final = 30.0
 
 @dataclass(frozen=True)
 class TopicFault:
-    """Why nothing can be sent to a topic.
+    """The reason why nothing can be sent to a topic.
 
     Attributes:
         kind: The error.
@@ -77,12 +77,12 @@ class ClusterView:
         return sorted(topic for topic, since in self._asked.items() if since is not None)
 
     def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has; None when that is not known."""
+        """Returns the number of partitions of a topic, or None if it is not known."""
         leaders = self._leaders.get(topic)
         return None if leaders is None else len(leaders)
 
     def fault(self, topic: str) -> TopicFault | None:
-        """Why nothing can be sent to a topic; None if something can."""
+        """Returns the reason why nothing can be sent to a topic, or None if something can."""
         return self._faults.get(topic)
 
     def leader(self, topic: str, partition: int) -> int | None:
@@ -91,7 +91,7 @@ class ClusterView:
         return leader if leader in self._brokers else None
 
     def is_gone(self, topic: str, partition: int, now: float) -> bool:
-        """Whether a partition is gone for good: its topic was made again with fewer.
+        """True if a partition is gone for good: its topic was made again with fewer.
 
         For as long as a topic may be unknown that can be the word of a broker which does not know all of it yet.
         """
@@ -103,7 +103,7 @@ class ClusterView:
         self._next_question = min(self._next_question, max(now, self._last_question + self._backoff_s))
 
     def question_at(self) -> float:
-        """When to ask next (monotonic seconds)."""
+        """Returns the time of the next question (monotonic seconds)."""
         return self._next_question
 
     def question(self, now: float) -> list[str]:

@@ -30,7 +30,7 @@ def collect_rarely() -> None:
 
 
 class _Pauses:
-    """How many threads want the collector to rest, and whether it ran before the first of them."""
+    """The number of threads that have paused the garbage collector, and whether it ran before the first of them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -114,7 +114,7 @@ class ColumnProducer(Deliveries[Chunk]):
 
     @property
     def has_failed(self) -> bool:
-        """Whether nothing that is handed over will ever be stored, as after a refused login."""
+        """True if nothing that is handed over will ever be stored, as after a refused login."""
         return self._aborted or self._sender.failure is not None
 
     def send(
@@ -198,7 +198,7 @@ class ColumnProducer(Deliveries[Chunk]):
         return True
 
     def _is_halted(self) -> bool:
-        """Whether nothing more is to be sent."""
+        """True if nothing more is to be sent."""
         return self._stopped
 
     def _forget(self, chunk: Chunk) -> None:
@@ -235,7 +235,7 @@ class ColumnProducer(Deliveries[Chunk]):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps records from being sent, as far as is known."""
+        """The reason why records cannot be sent, as far as it is known."""
         return self._sender.trouble
 
     def _topics(self, chunk: Chunk) -> list[tuple[str, np.ndarray | None]]:
@@ -249,7 +249,7 @@ class ColumnProducer(Deliveries[Chunk]):
         return [(names[code], indices) for code, indices in _groups(coded.indices.to_numpy(zero_copy_only=False))]
 
     def _partitions(self, topic: str, deadline: float = threading.TIMEOUT_MAX) -> int | Failure:
-        """How many partitions a topic has, or why nothing can be sent to it. Waits until that is known."""
+        """Returns the number of partitions of a topic, or why nothing can be sent to it. Waits until that is known."""
         if len(topic) > _LONGEST_NAME:
             return partial(_failure, topic, error_of(KafkaError.TOPIC_EXCEPTION))
         view = self._sender.view

@@ -1,4 +1,4 @@
-"""What a `ColumnProducer` is made with.
+"""The settings of a `ColumnProducer`.
 
 Main type: `ColumnSettings`; `backoff` says how long to wait as its limits want it.
 
@@ -29,7 +29,7 @@ _ADDRESS: Final = re.compile(r"(?:[^/]*://)?(.*):([0-9]+)")
 
 @dataclass(frozen=True)
 class ColumnSettings:
-    """What a `ColumnProducer` is made with. Times are in seconds, sizes in bytes.
+    """The settings of a `ColumnProducer`. Times are in seconds, sizes in bytes.
 
     Attributes:
         bootstrap: Brokers that are asked first.

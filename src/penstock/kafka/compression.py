@@ -1,4 +1,4 @@
-"""How record batches are compressed: the value that settings give and that makes batches.
+"""The compression of record batches: the value that settings give and that makes batches.
 
 Main type: `Compression`.
 
@@ -16,7 +16,7 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
 @dataclass(frozen=True)
 class Compression:
-    """How the records of a batch are compressed.
+    """The compression of the records of a batch.
 
     Attributes:
         code: Its number in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.

@@ -79,7 +79,7 @@ class FetchedChunk:
 
 @dataclass(frozen=True)
 class Placement:
-    """How newly assigned partitions begin: where, and which of all partitions do not deliver for now."""
+    """The positions at which newly assigned partitions begin, and which of all partitions do not deliver for now."""
 
     starts: Mapping[TopicPartition, int]
     paused: frozenset[TopicPartition] = frozenset()
@@ -169,7 +169,7 @@ class RecordConsumer:
 
     @staticmethod
     def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
-        """What the client is made with, beside callbacks: the settings, with others that the worker has of its own."""
+        """Returns the client's configuration without callbacks: the settings, and those that the worker adds."""
         return {
             # Bounds what waits in the client, beside a fetch response; that is Java's bound alone.
             "queued.max.messages.kbytes": 4096,
@@ -290,7 +290,7 @@ class RecordConsumer:
         return self._epoch
 
     def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
-        """What has arrived, or the first message to arrive in time and what came with it.
+        """Returns the messages that have arrived; waits for the first one if there are none.
 
         Callbacks run in here.
 

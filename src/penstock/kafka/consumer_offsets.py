@@ -50,7 +50,7 @@ _FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
 
 
 def ends_reading(error: ck.KafkaError) -> bool:
-    """Whether the task fails; anything else is waited out."""
+    """True if the task fails; after other errors it waits and goes on."""
     return bool(error.code() in _ENDING or error.fatal() or _is_too_large(error))
 
 
@@ -60,7 +60,7 @@ def _is_too_large(error: ck.KafkaError) -> bool:
 
 
 def is_usual(error: ck.KafkaError) -> bool:
-    """Whether it is normal business of a group member: no need to tell."""
+    """True if it is normal for a group member, and need not be reported."""
     return error.code() in _QUIET
 
 
@@ -132,7 +132,7 @@ class StartOffsets:
         self._seldom = seldom
 
     def of(self, partitions: Sequence[TopicPartition]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """Where each partition begins: at the group's committed offset, else where ``auto.offset.reset`` says.
+        """Returns the start offset of each partition: the committed one, else by ``auto.offset.reset``.
 
         Returns:
             The offset of each, and those that begin at their end because the group has none.

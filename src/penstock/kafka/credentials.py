@@ -1,4 +1,4 @@
-"""What a producer logs in with: a mechanism for each login, made ready where that takes a while.
+"""The credentials of a producer: a mechanism for each login, prepared in advance if that takes a while.
 
 Main type: `Credentials`, made by `credentials_of`. Tokens are fetched and Kerberos tickets taken on a thread, because
 both ask somebody over the network; who logs in goes on meanwhile. `Kerberos` is one login with a ticket (GSSAPI); it
@@ -136,7 +136,7 @@ class Credentials(Protocol):
 
 
 def credentials_of(settings: SaslSettings, name: str, wake: Callable[[], None]) -> Credentials:
-    """What these settings log in with.
+    """Creates the credentials of these settings.
 
     Args:
         settings: mechanism and secrets.
@@ -191,7 +191,7 @@ class _Errand(Generic[R]):
         self._thread.start()
 
     def ended(self) -> R | None:
-        """What the call has returned, once; None while it runs, or where none was begun.
+        """Returns the result of the call, once; None while it runs, or if none was begun.
 
         Raises:
             Exception: what it has raised.

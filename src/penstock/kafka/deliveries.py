@@ -252,12 +252,12 @@ class Piece:
 
     @property
     def count(self) -> int:
-        """How many records it has."""
+        """The number of records."""
         return self.encoded.count
 
     @property
     def place(self) -> tuple[str, int]:
-        """Where it is sent."""
+        """The topic and partition it is sent to."""
         return self.topic, self.partition
 
     def note_places(self, base_offset: int, append_time: int) -> None:

@@ -43,7 +43,7 @@ _BROKER_DEFAULT: Final = -1
 
 
 class Kind(Enum):
-    """Which of the topics; the value is the beginning of its settings' names."""
+    """The kinds of internal topics; the value is the beginning of their settings' names."""
 
     CONFIG = "config.storage"
     OFFSET = "offset.storage"
@@ -59,7 +59,7 @@ _OWN: Final = ("topic", "partitions", "replication.factor", "file.filename")
 
 @dataclass(frozen=True)
 class InternalTopic:
-    """What one of the topics must look like.
+    """The requirements on one of the internal topics.
 
     Attributes:
         kind: What is in it.

@@ -87,7 +87,7 @@ class LetterProducer:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps records from being sent, as far as is known."""
+        """The reason why records cannot be sent, as far as it is known."""
         return self._producer.trouble
 
     def send(
@@ -181,7 +181,7 @@ class LetterProducer:
                 self._fail(letters, error)
 
     def _next(self) -> list[_Letter]:
-        """What is sent together next; waits for it. Nothing where the producer is being closed."""
+        """Returns the letters that are sent together next; waits for them. Empty if the producer is being closed."""
         with self._changed:
             while not self._ending:
                 due_s = self._due_s()

@@ -198,7 +198,7 @@ def kept_from_connectors() -> Mapping[str, str]:
 
 
 def fault_of(name: str, text: str) -> str | None:
-    """What is wrong with the text of a setting that the library has; None where it may be given to the library."""
+    """Returns what is wrong with the text of a setting that the library has, or None if the library may be given it."""
     found = PROPERTIES[name]
     word = text.strip()
     if found.type == "boolean":

@@ -83,21 +83,21 @@ class Link:
 
     @property
     def socket(self) -> socket.socket:
-        """What to select on."""
+        """The socket to select on."""
         return self._transport.socket
 
     @property
     def under_way(self) -> int:
-        """How many requests wait for their answer, or, if they get none, to be sent."""
+        """The number of requests that wait for their answer, or, if they get none, to be sent."""
         return len(self._expected) + len(self._unanswered)
 
     @property
     def events(self) -> int:
-        """What to select for."""
+        """The events to select for."""
         return self._transport.events(bool(self._out) or bool(self._unanswered))
 
     def deadline(self) -> float:
-        """When the connection must be open, or the next answer be here; infinity if nothing is awaited."""
+        """Returns when the connection must be open, or the next answer be here; infinity if nothing is awaited."""
         if not self._transport.is_open:
             return self._transport.deadline
         waiting = [self._expected[0].deadline] if self._expected else []

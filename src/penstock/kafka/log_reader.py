@@ -164,12 +164,12 @@ class LogReader:
 
     @property
     def trouble(self) -> str | None:
-        """What the client last complained of; None when it never did."""
+        """The latest error that the client reported, or None if there was none."""
         return self._seldom.last
 
     @property
     def is_own_thread(self) -> bool:
-        """Whether this is the thread that hands records over, which must not wait for itself."""
+        """True if this is the thread that hands records over, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:

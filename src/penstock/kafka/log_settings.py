@@ -70,7 +70,7 @@ _OF_TRANSACTIONS: Final = frozenset({"transactional.id", "transaction.two.phase.
 
 @dataclass(frozen=True)
 class LogSettings:
-    """What the clients of one log are made with.
+    """The settings of the clients of one log.
 
     Attributes:
         name: What the brokers and the worker's log call the clients.
@@ -211,7 +211,7 @@ def shared_admin(worker: Mapping[str, str]) -> ClientSettings:
 
 
 def _base(worker: Mapping[str, str]) -> str:
-    """How the names of the worker's clients begin."""
+    """Returns the beginning of the names of the worker's clients."""
     group, own = worker.get("group.id", "").strip(), worker.get("client.id", "").strip()
     return f"{group or 'connect'}-{own}-" if own else f"{group or 'connect'}-"
 

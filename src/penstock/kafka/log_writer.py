@@ -82,7 +82,7 @@ class Acknowledged:
             self._changed.notify_all()
 
     def is_awaited(self) -> bool:
-        """Whether anybody still waits for the answers."""
+        """True if the answers are still awaited."""
         return self._awaited
 
     def wait(self, timeout_s: float, trouble: Callable[[], str | None]) -> None:
@@ -305,7 +305,7 @@ class TransactionalWriter:
             self._drop()
 
     def _not_committed(self, error: KafkaException, answers: Acknowledged) -> KafkaException:
-        """Why a transaction was aborted: because of a record, where one is known."""
+        """Returns the reason why a transaction was aborted: the error of a record, if one is known."""
         if answers.error is not None:
             return answers.error
         if not self._claimed:

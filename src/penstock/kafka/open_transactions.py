@@ -110,12 +110,12 @@ class OpenTransaction:
 
     @property
     def key(self) -> tuple[Place, int, int | None]:
-        """What tells it from others, also from later ones of the same producer."""
+        """The identity that tells it from others, also from later ones of the same producer."""
         return self.place, self.producer.producer_id, self.producer.start_offset
 
 
 class Verdict(Enum):
-    """What an open transaction is."""
+    """The verdicts on an open transaction."""
 
     UNDER_WAY = auto()
     """Its coordinator has it under way, and will end it."""
@@ -128,7 +128,7 @@ class Verdict(Enum):
 
 
 def judge(open_one: OpenTransaction, described: Described | None, age_ms: float) -> Verdict:
-    """What an open transaction is.
+    """Judges an open transaction.
 
     Args:
         open_one: The transaction, as its partition's leader knows it.
@@ -252,7 +252,7 @@ class OpenTransactions:
         name: str | None,
         described: Described | None,
     ) -> str | None:
-        """What is said of the open transaction of one producer; None where it was ended."""
+        """Returns the message about the open transaction of one producer, or None if it was ended."""
         if verdict is Verdict.HANGING:
             own = name is not None and self.is_own(name)
             why = self._end(cluster, group, name or "") if own else "it is none of this group of workers"
@@ -337,7 +337,7 @@ class OpenTransactions:
 
 
 class _Cluster:
-    """What is asked of the brokers during one look."""
+    """The requests to the brokers during one look."""
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
@@ -417,7 +417,7 @@ class _Cluster:
         return found
 
     def describe(self, names: Collection[str]) -> list[Described]:
-        """What the coordinators know of these ids."""
+        """Returns the coordinators' descriptions of these ids."""
         found: list[Described] = []
         for name in sorted(names):
             coordinator = self._talk.ask(

@@ -1,4 +1,4 @@
-"""Which settings of its Kafka clients a connector may give: what no connector may, and what the worker's policy allows.
+"""The rules on which settings of its Kafka clients a connector may override: fixed ones, and the worker's policy.
 
 Main types: `OverridePolicy`. Main functions: `parse_policy`, `policy_of`, `overrides_of`, which looks at names only and
 is asked before a value is used for anything.
@@ -27,7 +27,7 @@ _KNOWN: Final = ("All", "None", "Principal", "Allowlist")
 
 @dataclass(frozen=True)
 class OverridePolicy:
-    """Which client settings connectors may override.
+    """The policy on which client settings connectors may override.
 
     Attributes:
         name: All, None, Principal or Allowlist.

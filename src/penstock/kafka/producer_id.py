@@ -49,12 +49,12 @@ class ProducerId:
 
     @property
     def with_transactions(self) -> bool:
-        """Whether it is a transaction's."""
+        """True if it belongs to a transaction."""
         return self._transaction is not None
 
     @property
     def question_at(self) -> float | None:
-        """When brokers may be asked for an id (monotonic seconds); None as long as they need not be."""
+        """The time when brokers may be asked for an id (monotonic seconds), or None as long as they need not be."""
         if self.current is not None or self._asking or self._transaction is not None:
             return None
         return self._ask_at

@@ -52,7 +52,7 @@ class ErrorKind:
 
 
 def topic_name_fault(topic: str) -> str | None:
-    """Why a text is no name of a topic; None if it is one.
+    """Returns the reason why a text is no name of a topic, or None if it is one.
 
     >>> topic_name_fault("a-1")
     """
@@ -172,7 +172,7 @@ LEADER_IN_DOUBT: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 75, 100})
 
 
 def error_of(code: int) -> ErrorKind:
-    """What an error code means. One that is not listed counts as an unexpected error of the broker, as it does in Java.
+    """Returns the meaning of an error code. An unlisted code counts as an unexpected error of the broker, as in Java.
 
     >>> error_of(6).name, error_of(6).retriable
     ('NOT_LEADER_OR_FOLLOWER', True)

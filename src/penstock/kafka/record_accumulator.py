@@ -1,4 +1,4 @@
-"""What a producer is to send, by topic partition and in order, and what becomes of it.
+"""The record batches that a producer is to send, by topic partition and in order, and what becomes of them.
 
 Main types: `RecordAccumulator`; `Owner` is told what has become of record batches, `Retry` says how one is sent again.
 `PartitionQueue` has the record batches for one partition, and the sequence numbers that make sending them again safe;
@@ -55,14 +55,14 @@ class Numbered(Protocol):
 
     @property
     def count(self) -> int:
-        """How many records it has; each takes a sequence number."""
+        """The number of records; each takes a sequence number."""
 
 
 B = TypeVar("B", bound=Numbered)
 
 
 class PartitionQueue(Generic[B]):
-    """What waits for one topic partition and what is under way to it.
+    """The batches that wait for one topic partition and those under way to it.
 
     Args:
         most: how many batches may be under way.
@@ -93,12 +93,12 @@ class PartitionQueue(Generic[B]):
 
     @property
     def under_way(self) -> int:
-        """How many batches have no answer yet."""
+        """The number of batches that have no answer yet."""
         return len(self._under_way)
 
     @property
     def unsettled(self) -> bool:
-        """Whether anything was sent of which nobody knows whether it is stored."""
+        """True if anything was sent of which it is not known whether it is stored."""
         waiting = self.head
         return bool(self._under_way or self._again or (waiting is not None and waiting.sequence is not None))
 
@@ -249,7 +249,7 @@ class Owner(Protocol):
 
 
 class Retry(Enum):
-    """How a piece is sent again that a broker has not stored."""
+    """The ways in which a piece is sent again that a broker has not stored."""
 
     LATER = auto()
     WITH_NEW_ID = auto()
@@ -280,11 +280,11 @@ class RecordAccumulator:
 
     @property
     def under_way(self) -> bool:
-        """Whether anything has no answer yet."""
+        """True if anything has no answer yet."""
         return any(queue.under_way for queue in self._queues.values())
 
     def retry_times(self) -> list[float]:
-        """When queues that wait after an error may go on (monotonic seconds)."""
+        """Returns the times when queues that wait after an error may go on (monotonic seconds)."""
         return [queue.retry_at for queue in self.busy.values() if queue.retry_at]
 
     def add(self, pieces: Iterable[Piece]) -> None:

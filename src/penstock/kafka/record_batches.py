@@ -285,7 +285,7 @@ def _headers_part(column: pa.Array) -> _Part:
 
 
 def _offsets(column: pa.Array) -> np.ndarray:
-    """Where each value of a binary column begins in its data, and where the last one ends."""
+    """Returns where each value of a binary column begins in its data, and where the last one ends."""
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * np.int32().itemsize)
 
 

@@ -1,4 +1,4 @@
-"""How a client logs in at a broker: what it says, and what the answers mean. Bytes in, bytes out.
+"""The login of a client at a broker: what it sends, and what the answers mean. Bytes in, bytes out.
 
 Main types: `Exchange` (one login over a connection) and the mechanisms: `Plain`, `Scram`, `Bearer`; that of Kerberos is
 in `penstock.kafka.credentials`.
@@ -39,10 +39,10 @@ class Mechanism(Protocol):
     name: str
 
     def first(self) -> bytes:
-        """What the client says first."""
+        """Returns the client's first message."""
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """What the client says to an answer; None when nothing is left to say, and the login is complete.
+        """Returns the client's message after an answer, or None if the login is complete.
 
         Raises:
             SaslAuthenticationException: the answer is not what the mechanism says, or not from who knows the secret.
@@ -179,7 +179,7 @@ class Bearer:
 
     @property
     def is_expired(self) -> bool:
-        """Whether the token's time is over: a new one may be accepted."""
+        """True if the token's time is over: a new one may be accepted."""
         return self._expired()
 
     def first(self) -> bytes:

@@ -1,4 +1,4 @@
-"""How a Kafka client is to encrypt and to log in, whichever client it is.
+"""The settings for encryption and login of any Kafka client.
 
 Main types: `TlsSettings`, `SaslSettings` with `TokenSettings` and `KerberosSettings`. `client_families` makes them of
 Java's settings; `librdkafka_tls` and `librdkafka_sasl` say them in librdkafka's names, `client_context` in those of
@@ -22,7 +22,7 @@ from penstock.keystores.tls_settings import KeyMaterial
 
 @dataclass(frozen=True)
 class TlsSettings:
-    """How connections are encrypted.
+    """The encryption of connections.
 
     Attributes:
         trusted: Certificates, PEM; empty for those that the system trusts.
@@ -43,7 +43,7 @@ class TlsSettings:
 
 @dataclass(frozen=True)
 class TokenSettings:
-    """Where tokens for OAUTHBEARER come from.
+    """The source of tokens for OAUTHBEARER.
 
     Attributes:
         url: The token endpoint.
@@ -70,7 +70,7 @@ class TokenSettings:
 
 @dataclass(frozen=True)
 class KerberosSettings:
-    """Who logs in with GSSAPI.
+    """The principal and service of a GSSAPI login.
 
     Attributes:
         service: The first part of the brokers' principals.
@@ -87,7 +87,7 @@ class KerberosSettings:
 
 @dataclass(frozen=True)
 class SaslSettings:
-    """How a client logs in.
+    """The login of a client.
 
     Attributes:
         mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.
@@ -104,7 +104,7 @@ class SaslSettings:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """What connections of our own are encrypted with.
+    """Creates the TLS context of the worker's own connections.
 
     Raises:
         ConfigException: OpenSSL takes a key, a certificate or the cipher suites not.

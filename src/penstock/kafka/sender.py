@@ -122,7 +122,7 @@ class Sender:
 
     @property
     def failure(self) -> ErrorKind | None:
-        """Why nothing can be sent any more; None as long as something can. Thread: any."""
+        """The reason why nothing can be sent any more, or None as long as something can. Thread: any."""
         return self._failure
 
     def add(self, pieces: Iterable[Piece]) -> None:
@@ -244,7 +244,7 @@ class Sender:
 
     @property
     def trouble(self) -> str | None:
-        """What keeps records from being sent, as far as is known. Thread: any."""
+        """The reason why records cannot be sent, as far as it is known. Thread: any."""
         with self._state:
             topics = self.view.awaited
         if topics:
@@ -262,7 +262,7 @@ class Sender:
                 self._send_to(link, places)
 
     def _by_link(self, now: float) -> list[tuple[Link, list[tuple[str, int]]]]:
-        """What can be sent now, by connection."""
+        """Returns what can be sent now, by connection."""
         found: dict[Link, list[tuple[str, int]]] = {}
         for place, queue in self._batches.busy.items():
             if queue.ready(now) is None:
@@ -366,7 +366,7 @@ class Sender:
 
     # ---------------------------------------------------------------- waiting
     def _next_time(self, tried: float) -> float:
-        """When the next thing is due without any event; everything due before `tried` was done."""
+        """Returns the time when the next thing is due without any event; everything due before `tried` was done."""
         times = self._connections.times(tried, waiting=bool(self._batches.busy) or self.view.question_at() <= tried)
         times.append(self.view.question_at())
         if self._batches.busy:

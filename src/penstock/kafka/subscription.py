@@ -1,4 +1,4 @@
-"""What a sink task reads: a list of topics, or a pattern over topic names.
+"""The topics that a sink task reads: a list of topics, or a pattern over topic names.
 
 Main type: ``Subscription``. Pure; any thread.
 
@@ -22,7 +22,7 @@ _INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"
 
 @dataclass(frozen=True)
 class Subscription:
-    """What a sink reads: a list of topics, or those whose whole name matches a pattern (``topics.regex``).
+    """The topics that a sink reads: a list, or those whose whole name matches a pattern (``topics.regex``).
 
     >>> Subscription.matching("orders-(?<year>[0-9]+)").covers("orders-2024-old")
     False
@@ -54,7 +54,7 @@ class Subscription:
         return cls((), compile_java(java_pattern, name="topics.regex"))
 
     def covers(self, topic: str) -> bool:
-        """Whether the pattern takes this topic."""
+        """True if the pattern matches this topic."""
         # No broker of Kafka's has a topic that begins so.
         if self.pattern is None or topic in _INTERNAL_TOPICS or is_pattern(topic):
             return False

@@ -117,7 +117,7 @@ def _token(settings: TokenSettings, body: bytes, now: float) -> Token:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """What a token says of itself; nothing where it is no JWT."""
+    """Returns the claims of a token; nothing if it is no JWT."""
     parts = token.split(".")
     if len(parts) < 2:
         return {}

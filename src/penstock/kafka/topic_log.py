@@ -7,7 +7,7 @@ answered once everything that was there when it was asked has been handed over. 
 
 Threads: any may write and wait; records are handed over on the thread of a ``LogReader``, which must not wait for
 itself.
-Source: org.apache.kafka.connect.util.KafkaBasedLog; internal-topics.md.
+Source: org.apache.kafka.connect.util.KafkaBasedLog.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class _Seen:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a log that was started is made of."""
+    """The parts of a log that was started."""
 
     positions: LogPositions
     reader: LogReader
@@ -425,5 +425,5 @@ class TopicLog:
 
 
 def _lost(seen: _Seen, before: Mapping[int, int]) -> bool:
-    """Whether records that were read are not there any more."""
+    """True if records that were read are not there any more."""
     return any(seen.ends.get(number, 0) < offset for number, offset in before.items())

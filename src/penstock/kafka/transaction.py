@@ -59,7 +59,7 @@ Place = tuple[str, int]
 
 
 class Phase(Enum):
-    """Where a producer is."""
+    """The phases of a producer."""
 
     NEW = auto()
     """It has no identity."""
@@ -79,7 +79,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class FindCoordinator:
-    """Which broker coordinates the transactional id; any broker knows."""
+    """A request for the broker that coordinates the transactional id; any broker can answer."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Transaction:
         self._expect(Phase.OPEN)
 
     def may_send(self, place: Place) -> bool:
-        """Whether a partition is part of the open transaction; if not, it will be."""
+        """True if a partition is part of the open transaction; if not, it will be."""
         if self.failure is not None or self.phase is not Phase.OPEN:
             return False
         if place in self._added:
@@ -228,7 +228,7 @@ class Transaction:
             self._go_to(Phase.ABORTING if self._added else Phase.READY)
 
     def check_abort(self) -> None:
-        """Whether the transaction may be aborted.
+        """Checks that the transaction may be aborted.
 
         Raises:
             KafkaException: the producer has ended, or it is not known whether the transaction was committed.
@@ -255,7 +255,7 @@ class Transaction:
             )
 
     def expire(self, now: float) -> bool:
-        """Whether the open transaction has become too old just now: the coordinator ends it."""
+        """True if the open transaction has become too old just now: the coordinator ends it."""
         if self.phase is not Phase.OPEN or self.failure is not None or now < self._over_at:
             return False
         self._needs_epoch = True
@@ -267,7 +267,7 @@ class Transaction:
 
     # ---------------------------------------------------------------- what its owner asks
     def question(self, now: float) -> Question | None:
-        """What to ask now, if anything; it counts as under way."""
+        """Returns the next request to send, if any; it counts as under way."""
         if self._under_way is not None or now < self._not_before:
             return None
         wanted = self._next()
@@ -278,7 +278,7 @@ class Transaction:
 
     @property
     def retry_at(self) -> float:
-        """When to look again for a question, or whether it has expired (monotonic seconds); infinity for never."""
+        """The time to look again for a request, or for expiry (monotonic seconds); infinity for never."""
         waiting = self._under_way is None and self._next() is not None
         open_until = self._over_at if self.phase is Phase.OPEN and self.failure is None else float("inf")
         return min(open_until, self._not_before if waiting else float("inf"))

@@ -140,7 +140,7 @@ def describe_transactions_request(correlation: int, client_id: str, transactiona
 
 
 def describe_transactions_response(payload: memoryview) -> Sequence[Described]:
-    """What the coordinator knows of each id.
+    """Parses the coordinator's description of each id.
 
     Raises:
         MalformedResponse: It is not what the protocol says.

@@ -93,7 +93,7 @@ class TransactionalProducer(ColumnProducer):
 
     @property
     def ended(self) -> KafkaException | None:
-        """Why the open transaction cannot be committed; None as long as it can."""
+        """The reason why the open transaction cannot be committed, or None as long as it can."""
         with self._state:
             if self._aborted:
                 return ProducerClosedException(f"The producer of {self._name} was closed")

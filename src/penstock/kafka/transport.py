@@ -57,7 +57,7 @@ class LinkLostException(KafkaRetriableException):
 
 @dataclass(frozen=True)
 class TransportSettings:
-    """How connections are made.
+    """The settings of connections.
 
     Attributes:
         connect_within: When connecting to one address counts as failed, and then the handshake, in seconds each.
@@ -106,11 +106,11 @@ class Transport:
 
     @property
     def is_open(self) -> bool:
-        """Whether bytes can be sent and received."""
+        """True if bytes can be sent and received."""
         return self._state is _State.OPEN
 
     def events(self, has_more: bool) -> int:
-        """What to select for; `has_more` says whether there is anything to send."""
+        """Returns the events to select for; `has_more` says whether there is anything to send."""
         if not self.is_open:
             return self._wanted
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more or self._record else 0)
@@ -149,7 +149,7 @@ class Transport:
         return total
 
     def receive(self) -> bytes | None:
-        """What has come; None when there is nothing now.
+        """Returns the bytes that have come, or None if there are none now.
 
         Raises:
             LinkLostException: the connection is gone.

@@ -35,7 +35,7 @@ _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a broker listens.
+    """The address at which a broker listens.
 
     >>> str(Address("kafka.example.org", 9092)), str(Address("::1", 9092))
     ('kafka.example.org:9092', '[::1]:9092')
@@ -71,7 +71,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What makes a producer's batches known to brokers (KIP-98). Without meaning when there is an error code."""
+    """The identity by which brokers know a producer's batches (KIP-98). Without meaning when there is an error code."""
 
     error_code: int
     producer_id: int
@@ -80,7 +80,7 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LoginAnswer:
-    """What a broker says to a login.
+    """The answer of a broker to a login.
 
     Attributes:
         error_code: 0 where it goes on, or is complete.
@@ -110,7 +110,7 @@ class PartitionRecords:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What has become of the batch for one partition.
+    """The result of the batch for one partition.
 
     Attributes:
         error_code: 0 when the batch is stored.
@@ -325,7 +325,7 @@ def sasl_handshake_response(payload: memoryview) -> tuple[int, Sequence[str]]:
 
 
 def sasl_authenticate_response(payload: memoryview) -> LoginAnswer:
-    """What the broker says to a login.
+    """Parses the broker's answer to a login.
 
     Raises:
         MalformedResponse: It is not what the protocol says.
@@ -338,7 +338,7 @@ def sasl_authenticate_response(payload: memoryview) -> LoginAnswer:
 
 
 def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:
-    """What has become of each batch of a request.
+    """Parses the result of each batch of a request.
 
     The throttle time is not told: a broker that throttles a client reads nothing from it for that long (KIP-219).
 

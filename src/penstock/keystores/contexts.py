@@ -1,4 +1,4 @@
-"""What an ``ssl.SSLContext`` is told: keys, trusted certificates, versions of TLS, cipher suites.
+"""The configuration of an ``ssl.SSLContext``: keys, trusted certificates, versions of TLS, cipher suites.
 
 Main functions: ``load_key``, ``trust``, ``set_versions``, ``set_ciphers``; ``enabled_versions`` and ``openssl_cipher``
 read the settings. For servers (the REST API) and clients (Kafka's) alike. Any thread.

@@ -1,4 +1,4 @@
-"""What a key store holds, and which format a file has.
+"""The content of a key store, and the format of its file.
 
 Main types: ``KeyStore``, ``KeyEntry``, ``KeyStoreFault``; main function: ``open_store``. Values; any thread.
 """
@@ -13,7 +13,7 @@ from enum import Enum
 
 
 class Blame(Enum):
-    """Which part of the settings a store cannot be read with."""
+    """The part of the settings that is at fault if a store cannot be read."""
 
     FILE = "file"
     STORE_PASSWORD = "store password"
@@ -63,7 +63,7 @@ class KeyStore:
     trusted: Sequence[bytes]
 
     def anchors(self) -> list[bytes]:
-        """What Java trusts when this is its trust store: trusted certificates, and those of the keys themselves."""
+        """Returns what Java trusts if this is its trust store: trusted certificates, and those of the keys."""
         return [*self.trusted, *(entry.chain[0] for entry in self.keys if entry.chain)]
 
 

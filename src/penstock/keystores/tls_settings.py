@@ -119,7 +119,7 @@ def _refused(group: str, location: str, fault: KeyStoreFault) -> ConfigException
 
 
 def read_store(setting: str, path: str) -> bytes:
-    """What is in a file of keys or certificates that a setting names.
+    """Reads a file of keys or certificates that a setting names.
 
     Raises:
         ConfigException: It is no file, cannot be read, or is too large for one.

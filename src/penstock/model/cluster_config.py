@@ -1,4 +1,4 @@
-"""What a cluster is configured to run, as the records of its config topic say.
+"""The configuration of a cluster, as the records of its config topic say.
 
 Main types: ``ClusterConfig``, an immutable snapshot; ``ConfigRecord``, one record of the topic. Main function:
 ``fold``, which takes a snapshot and the records behind it to the next snapshot, with what has changed: ``Change`` and
@@ -9,7 +9,7 @@ whole is ``inconsistent`` and has no tasks until its owner writes them again. So
 a configuration, whatever records compaction has left.
 
 Values and pure functions; any thread.
-Source: internal-topics.md section 1; org.apache.kafka.connect.storage.KafkaConfigBackingStore, ClusterConfigState.
+Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore, ClusterConfigState.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ConfigRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionKey:
-    """What workers sign internal requests with; its text never shows the key."""
+    """The key with which workers sign internal requests; its text never shows the key."""
 
     key: bytes = field(repr=False)
     algorithm: str
@@ -94,11 +94,11 @@ class ClusterConfig:
 
     @cached_property
     def task_counts(self) -> Mapping[str, int]:
-        """How many tasks each connector has."""
+        """The number of tasks of each connector."""
         return {name: len(one.tasks) for name, one in self.connectors.items()}
 
     def target(self, connector: str) -> TargetState:
-        """What a user asked of a connector; STARTED where nobody did."""
+        """Returns the state that a user requested for a connector; STARTED if nothing was requested."""
         return self.targets.get(connector, TargetState.STARTED)
 
     def task_ids(self, connector: str) -> tuple[ConnectorTaskId, ...]:

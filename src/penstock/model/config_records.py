@@ -5,7 +5,7 @@ entries that say one thing, in the order in which they have to be written: the l
 ``penstock.model.cluster_config`` reads them.
 
 Pure functions; any thread.
-Source: internal-topics.md section 1; org.apache.kafka.connect.storage.KafkaConfigBackingStore.
+Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def connector_entries(
 
 
 def target_entries(name: str, target: TargetState) -> list[Entry]:
-    """What a user asks of a connector.
+    """Returns the entries for the state that a user requests for a connector.
 
     >>> target_entries("c", TargetState.STOPPED)
     [('target-state-c', b'{"state":"PAUSED","state.v2":"STOPPED"}')]
@@ -106,7 +106,7 @@ def restart_entries(name: str, *, include_tasks: bool, only_failed: bool) -> lis
 
 
 def fencing_entries(name: str, count: int) -> list[Entry]:
-    """How many task producers of a connector there may be, after all of earlier ones were fenced.
+    """Returns the entries for the number of a connector's task producers, after all earlier ones were fenced.
 
     >>> fencing_entries("c", 2)
     [('tasks-fencing-c', b'{"task-count":2}')]
@@ -115,7 +115,7 @@ def fencing_entries(name: str, count: int) -> list[Entry]:
 
 
 def session_key_entries(key: SessionKey) -> list[Entry]:
-    """What workers sign internal requests with from now on."""
+    """Returns the entries for the key with which workers sign internal requests from now on."""
     text = (
         f'{{"key":{json_string(b64encode(key.key).decode())},"algorithm":{json_string(key.algorithm)},'
         f'"creation-timestamp":{key.created_ms}}}'

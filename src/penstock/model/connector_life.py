@@ -7,7 +7,7 @@
     RUNNING --Asked(PAUSED|STOPPED)--> PAUSING|STOPPING --StopDone--> PAUSED|STOPPED --Asked(STARTED)--> STARTING
     any --error--> FAILED --Asked(STOPPED)--> STOPPED           any --ShutdownAsked--> (CLOSING) --> CLOSED
 
-Source: org.apache.kafka.connect.runtime.WorkerConnector; runtime.md section 2.
+Source: org.apache.kafka.connect.runtime.WorkerConnector.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.model.states import State, TargetState
 
 
 class Phase(Enum):
-    """Where the instance is in its life; each value says what is true in it."""
+    """The phases of an instance's life; each value says what is true in it."""
 
     NEW = "NEW"
     """Constructed; ``initialize`` has not returned."""

@@ -108,18 +108,18 @@ class ConnectorView:
         )
 
     def info(self) -> ConnectorInfo:
-        """What ``GET /connectors/{name}`` answers."""
+        """Returns the answer of ``GET /connectors/{name}``."""
         ids = [ConnectorTaskId(self.name, number) for number in range(len(self.task_configs))]
         return ConnectorInfo(self.name, self.config, ids, self.type)
 
     def task_infos(self) -> list[TaskInfo]:
-        """What ``GET /connectors/{name}/tasks`` answers."""
+        """Returns the answer of ``GET /connectors/{name}/tasks``."""
         return [TaskInfo(ConnectorTaskId(self.name, n), config) for n, config in enumerate(self.task_configs)]
 
     def status_json(
         self, beside: Callable[[ConnectorTaskId], Mapping[str, object]] = lambda task: {}
     ) -> dict[str, object] | None:
-        """What ``GET /connectors/{name}/status`` answers; None when nothing is known yet.
+        """Returns the answer of ``GET /connectors/{name}/status``, or None if nothing is known yet.
 
         Args:
             beside: Tells what a task says beside its state; see ``TaskStatus.to_json``.

@@ -1,4 +1,4 @@
-"""What a preview is asked for: a configuration, perhaps records, and limits.
+"""The request for a preview: a configuration, perhaps records, and limits.
 
 Main types: ``PreviewRequest``, ``PreviewLimits``. Values; any thread.
 """
@@ -13,7 +13,7 @@ from penstock.model.states import ConnectorType
 
 @dataclass(frozen=True)
 class PreviewLimits:
-    """When a preview ends.
+    """The limits at which a preview ends.
 
     Attributes:
         records: After so many records.
@@ -47,7 +47,7 @@ class GivenRecord:
 
 @dataclass(frozen=True)
 class PreviewRequest:
-    """What is to be previewed.
+    """The configuration and records of a preview.
 
     Attributes:
         type: Source or sink.

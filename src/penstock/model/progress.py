@@ -1,4 +1,4 @@
-"""How far a task is, as it says itself.
+"""The progress of a task, as it reports it itself.
 
 Main type: `Progress`. A value; any thread.
 """

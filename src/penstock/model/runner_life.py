@@ -8,7 +8,7 @@ thread. What the worker makes of the states that are reported is ``task_life``.
 
 The whole table is in ``docs/task-life.md``; a test compares it with this function.
 
-Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
+Source: org.apache.kafka.connect.runtime.WorkerTask.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from penstock.model.states import State
 
 
 class Phase(Enum):
-    """Where the task's thread is; each value says what is true in it."""
+    """The phases of the task's thread; each value says what is true in it."""
 
     NEW = "NEW"
     """Made. Nothing of the user's task was called, and `stop` will not be."""
     HELD = "HELD"
     """It rests before it was initialized, because its connector is paused."""
     PREPARING = "PREPARING"
-    """What `initialize` needs is made ready: a transactional id, a dead letter queue."""
+    """The preparation of what `initialize` needs: a transactional id, a dead letter queue."""
     STARTING = "STARTING"
     """`initialize` and `start` are called. From here on `stop` will be, once."""
     BETWEEN = "BETWEEN"
@@ -47,7 +47,7 @@ class Phase(Enum):
 
 
 class Ending(Enum):
-    """What ends the task."""
+    """The ways in which a task ends."""
 
     NO = "NO"
     """Nothing does."""
@@ -60,7 +60,7 @@ class Ending(Enum):
 
 
 class StopCall(Enum):
-    """How far the one call of the task's `stop` is."""
+    """The progress of the one call of the task's `stop`."""
 
     NONE = "NONE"
     UNDER_WAY = "UNDER_WAY"
@@ -91,12 +91,12 @@ class RunnerLife(NamedTuple):
 
     @property
     def is_ending(self) -> bool:
-        """Whether no further call of the task's loop is to begin."""
+        """True if no further call of the task's loop is to begin."""
         return self.ending is not Ending.NO
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the task was abandoned."""
+        """True if the task was abandoned."""
         return self.ending is Ending.CANCEL
 
 
@@ -122,7 +122,7 @@ class PollReturned:
 
 @dataclass(frozen=True)
 class Raised:
-    """What the task's thread was doing has raised."""
+    """An event: the current work of the task's thread has raised an exception."""
 
     error: BaseException
 
@@ -350,7 +350,7 @@ def _noted(life: RunnerLife, error: BaseException) -> _Step:
 
 
 def _interrupted(life: RunnerLife) -> list[RunnerEffect]:
-    """What is to be done when the end comes, once."""
+    """Returns the effects of the task's end, once."""
     if life.is_ending:
         return []
     return [Interrupt(), CallWakeup()] if life.phase in _IN_LOOP else [Interrupt()]

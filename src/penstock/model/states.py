@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class State(Enum):
-    """What a connector or task is doing, as the status endpoint and the status topic say it.
+    """The state of a connector or task, as in the status endpoint and the status topic.
 
     Source: org.apache.kafka.connect.runtime.AbstractStatus.State.
     """
@@ -29,7 +29,7 @@ class State(Enum):
 
 
 class TargetState(Enum):
-    """What a user asked of a connector; it outlives failures and restarts.
+    """The state that a user requested for a connector; it outlives failures and restarts.
 
     Source: org.apache.kafka.connect.runtime.TargetState.
     """

@@ -1,4 +1,4 @@
-"""What is known about one connector or task: state, who runs it, and why it failed.
+"""The status of one connector or task: state, who runs it, and why it failed.
 
 Main types: ``ConnectorStatus``, ``TaskStatus``. Values; any thread.
 """

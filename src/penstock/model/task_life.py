@@ -3,7 +3,7 @@
 ``step(state, event) -> (state, effects)``. The worker feeds what it asks of a task and what the task's runner reports;
 the effects say which status to publish. It is what keeps a cancelled or stopped task's late words out of the status.
 
-Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
+Source: org.apache.kafka.connect.runtime.WorkerTask.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from penstock.model.states import State
 
 
 class TaskPhase(Enum):
-    """Where the task is; each value says what is true in it."""
+    """The phases of a task's life; each value says what is true in it."""
 
     BUILDING = "BUILDING"
     """Its converters, transforms and clients are being made."""

@@ -126,7 +126,7 @@ def kinds_of(cls: type) -> Iterator[PluginKind]:
 
 
 def is_kind(cls: type, kind: PluginKind) -> bool:
-    """Whether a class is a plugin of that kind."""
+    """True if a class is a plugin of that kind."""
     base = kind.base()
     try:
         return issubclass(cls, base) and cls is not base
@@ -136,7 +136,7 @@ def is_kind(cls: type, kind: PluginKind) -> bool:
 
 
 def class_version(cls: type) -> str | None:
-    """What the class's ``version`` method says, when it can be asked without arguments."""
+    """Returns the result of the class's ``version`` method, if it can be called without arguments."""
     try:
         version = cls().version()
     except BaseException:

@@ -1,4 +1,4 @@
-"""What kinds of plugin there are, and what describes one.
+"""The kinds of plugin, and the description of one.
 
 Main types: ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException``. Values; any thread.
 """
@@ -30,7 +30,7 @@ class PluginKind(Enum):
 
     @property
     def noun(self) -> str:
-        """What a message calls it: ``Connector``, ``Converter``, ..."""
+        """The name of the kind in messages: ``Connector``, ``Converter``, ..."""
         return _NOUNS[self]
 
     def base(self) -> type:

@@ -1,4 +1,4 @@
-"""Whether plugin code on disk is still what this process runs: Python loads a module once.
+"""The check that plugin code on disk is still what this process runs: Python loads a module once.
 
 Main type: ``LoadedCode``. It notes the state of files when their modules are first seen, which is when a class of them
 was just loaded. Any thread.

@@ -255,7 +255,7 @@ class Plugins:
             return self._others
 
     def choice(self, kind: PluginKind, class_text: str) -> str:
-        """What there is instead of a class that was not found, and the closest name; a sentence for an error.
+        """Returns the available classes for one that was not found, and the closest name; a sentence for an error.
 
         >>> Plugins().choice(PluginKind.PREDICATE, "RecordIsTombston").partition(". Did")[2]
         ' you mean RecordIsTombstone?'
@@ -287,7 +287,7 @@ def _sentence(text: str) -> str:
 
 
 def _is_java(text: str) -> bool:
-    """Whether a text looks like the full name of one of Java's classes.
+    """True if a text looks like the full name of one of Java's classes.
 
     >>> _is_java("io.example.MySourceConnector"), _is_java("my_package:MySource"), _is_java("MySource")
     (True, False, False)
@@ -306,7 +306,7 @@ def _is_path(text: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _likeness(text: str, plugin: PluginDescriptor) -> float:
-    """How much a text is like one of a plugin's names, from 0 to 1."""
+    """Returns the likeness of a text to one of a plugin's names, from 0 to 1."""
     matcher, best = difflib.SequenceMatcher(), 0.0
     for one in {text, simple_name(text)}:
         # What is compared with several texts comes second: that is what the library prepares.

@@ -1,4 +1,4 @@
-"""Whether the methods of an author's class can be called as the worker calls them; looked at once, before any is.
+"""The check that the methods of an author's class can be called as the worker calls them; made once, before any call.
 
 Main function: ``check_methods``. Pure; any thread.
 """

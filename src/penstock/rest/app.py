@@ -37,7 +37,7 @@ ADMIN: Sequence[Entry] = tuple(loggers.ENTRIES)
 
 @dataclass(frozen=True)
 class AppOptions:
-    """What else the API does.
+    """The options of the API.
 
     Attributes:
         admin: Whether it has the admin part too.

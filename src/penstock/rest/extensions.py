@@ -32,7 +32,7 @@ _BASIC_AUTH: Final = (JAVA_NAME, JAVA_NAME.rpartition(".")[2])
 
 
 class HerderState:
-    """What extensions may know, from the herder's snapshot."""
+    """The state of the cluster for extensions, from the herder's snapshot."""
 
     def __init__(self, herder: Herder) -> None:
         self._herder = herder
@@ -95,7 +95,7 @@ class Extensions:
 
     @property
     def admin_filters(self) -> list[RestFilter]:
-        """What comes before requests to admin listeners of their own."""
+        """The filters for requests to admin listeners of their own."""
         guards = [one for one in self._extensions if isinstance(one, BasicAuthExtension)]
         return [guard.check for guard in guards if guard.guards_admin]
 

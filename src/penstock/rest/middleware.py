@@ -1,4 +1,4 @@
-"""What happens around every request: headers of answers, calls from browsers.
+"""The processing around every request: headers of answers, calls from browsers.
 
 Main types: ``ResponseHeaders`` (``response.http.headers.config``), ``CrossOrigin`` (``access.control.*``). Runs on the
 REST thread.
@@ -27,7 +27,7 @@ _MAX_AGE_S: Final = "60"
 
 @dataclass(frozen=True)
 class HeaderRule:
-    """What is done to one header of each answer.
+    """A rule for one header of each answer.
 
     Attributes:
         action: set, add, setDate or addDate.

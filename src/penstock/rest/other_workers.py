@@ -1,4 +1,4 @@
-"""What other workers of the group have to do for a request of this one.
+"""The calls to other workers of the group that a request of this one needs.
 
 Main functions: ``forward`` passes a request on to the worker that can serve it. What this worker cannot serve raises
 ``NotHereException`` with the address of the one that can. A request is passed on at most twice: the first worker sends
@@ -7,7 +7,7 @@ it to the leader or to where a task runs, with ``forward=true``; that one may pa
 ``raw_path`` is the path of a request as it was sent.
 
 Thread: the REST server's; other workers are asked on threads of their own, side by side.
-Source: org.apache.kafka.connect.runtime.rest.HerderRequestHandler.completeOrForwardRequest; rest.md.
+Source: org.apache.kafka.connect.runtime.rest.HerderRequestHandler.completeOrForwardRequest.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ async def with_other_workers(request: Request, name: str, found: Mapping[str, An
 
 
 def _summed(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """How many records of a connector took which road on all workers, most first."""
+    """Counts the records of a connector on all workers by road, most first."""
     found: Counter[tuple[str, str | None]] = Counter()
     for part in parts:
         for one in part.get("roads", ()):
@@ -138,7 +138,7 @@ def _places(view: ConnectorView, here: str) -> dict[int | None, str]:
 
 
 async def _ask(s: Services, request: Request, worker_id: str) -> Mapping[str, Any] | str:
-    """What another worker says; a text where it says nothing that helps."""
+    """Asks another worker; returns a text if its answer is of no use."""
     assert s.workers is not None
     workers, path = s.workers, f"{raw_path(request.scope)}?forward=false"
     login = request.headers.get("authorization")

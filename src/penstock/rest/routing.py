@@ -81,7 +81,7 @@ def _dispatch(methods: dict[str, Endpoint]) -> Endpoint:
 
 
 def accepts_json(accept: str | None) -> bool:
-    """Whether a caller takes JSON.
+    """True if a caller accepts JSON.
 
     >>> accepts_json(None), accepts_json("text/html, */*;q=0.1"), accepts_json("text/html")
     (True, True, False)

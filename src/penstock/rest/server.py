@@ -1,4 +1,4 @@
-"""Where the REST API listens, and the thread that serves it.
+"""The listeners of the REST API, and the thread that serves it.
 
 Main types: ``RestServer``, ``Served`` (one application on some sockets); ``Listener``, ``ListeningSocket``: the setting
 ``listeners`` and the sockets made of it. ``open_listeners`` binds before anything is served, so that a taken port ends

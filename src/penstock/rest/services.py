@@ -1,4 +1,4 @@
-"""What the route modules share: the herder, the plugins, log levels, and awaiting a request with its time limit.
+"""The shared services of the route modules: the herder, the plugins, log levels, and requests with a time limit.
 
 Main types: ``Services``, ``RequestTimeout``. Used on the REST thread.
 """
@@ -33,7 +33,7 @@ class RequestTimeout(Exception):
 
 @dataclass(frozen=True)
 class Services:
-    """What routes work with.
+    """The services that routes work with.
 
     Attributes:
         herder: Serves requests and reads.

@@ -24,7 +24,7 @@ _CLIENT_AUTH: Final = {
 
 
 def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """What https listeners are served with.
+    """Creates the TLS context of https listeners.
 
     Args:
         settings: ``ssl.*``, without the prefix of a group of listeners.
@@ -52,7 +52,7 @@ def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """What a worker asks other workers with, at https addresses.
+    """Creates the TLS context for requests to other workers at https addresses.
 
     Args:
         settings: ``ssl.*``, without the prefix of a group of listeners.

@@ -30,7 +30,7 @@ _LARGEST_ANSWER: Final = 64 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker has answered.
+    """The answer of a worker.
 
     Attributes:
         status: The HTTP status code.
@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """What an error says."""
+        """The message of an error."""
         try:
             return str(json.loads(self.body)["message"])
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -126,7 +126,7 @@ class WorkerClient:
 
 
 class SignedRequests:
-    """What workers ask of each other, signed with the key of their group.
+    """The requests between workers, signed with the key of their group.
 
     Args:
         client: Makes the requests.
@@ -169,7 +169,7 @@ _PASSING: Final = (409, 503)
 
 
 def refusal(status: int, message: str, what: str, *, signed: bool = True) -> ConnectException:
-    """What the refusal of another worker means for the one that has asked.
+    """Returns the error that the refusal of another worker means for the one that has asked.
 
     Args:
         status: The HTTP status code.

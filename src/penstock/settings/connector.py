@@ -67,7 +67,7 @@ class TransformSpec(TransformConfig):
 
 
 class ConnectorSettings(ConnectorConfig):
-    """What sources and sinks have in common.
+    """The common settings of sources and sinks.
 
     Attributes:
         raw: The whole configuration, as it was given to the parser.
@@ -111,7 +111,7 @@ class ConnectorSettings(ConnectorConfig):
 
     @property
     def errors_tolerance_all(self) -> bool:
-        """Whether bad records are skipped."""
+        """True if bad records are skipped."""
         return self.errors_tolerance == "all"
 
 

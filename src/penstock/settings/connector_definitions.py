@@ -371,7 +371,7 @@ class SinkConnectorConfig(ConnectorConfig):
 
 
 class IsolationConfig(TypedConfig):
-    """What every connector may set beside Kafka Connect's own settings."""
+    """The settings of every connector that Kafka Connect does not have."""
 
     mode: str = _common(
         "task.isolation",
@@ -399,7 +399,7 @@ class IsolationConfig(TypedConfig):
 
 
 class FramesConfig(TypedConfig):
-    """What sink connectors may set beside Kafka Connect's own settings; it acts on tasks that take frames."""
+    """The settings of sink connectors that Kafka Connect does not have; they act on tasks that take frames."""
 
     join: bool = _common(
         "frames.join",
@@ -416,7 +416,7 @@ class FramesConfig(TypedConfig):
 
 
 class SourceRetryConfig(TypedConfig):
-    """What a source connector may set beside Kafka Connect's own settings."""
+    """The settings of source connectors that Kafka Connect does not have."""
 
     delay_max_ms: int = setting(
         "source.retry.delay.max.ms",

@@ -35,7 +35,7 @@ class ExactlyOnceSupport(Enum):
 
     @property
     def leader_is_fenced(self) -> bool:
-        """Whether the leader's writes are transactions."""
+        """True if the leader's writes are transactions."""
         return self is not ExactlyOnceSupport.DISABLED
 
 
@@ -304,7 +304,7 @@ class DistributedSettings(WorkerSettings):
 
     @property
     def keys(self) -> KeySettings:
-        """How workers sign what they ask of each other."""
+        """The settings of the key with which workers sign their requests to each other."""
         return KeySettings(
             self.inter_worker_key_generation_algorithm,
             self.inter_worker_key_size,

@@ -27,7 +27,7 @@ _FORMS: Final = ("Key", "Value")
 
 
 class PluginClasses(Protocol):
-    """Where settings find their classes."""
+    """The plugins in which settings find their classes."""
 
     def find_class(self, kind: PluginKind | None, text: str) -> type:
         """The class of this name, preferably of this kind; a class of another kind is returned too.
@@ -145,7 +145,7 @@ def kind_of_setting(setting: str) -> PluginKind | None:
 
 
 def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
-    """What to tell about a connector whose code has changed on disk since this process has loaded it.
+    """Returns the message about a connector whose code has changed on disk since this process has loaded it.
 
     Args:
         plugins: The worker's, which have given out its classes.

@@ -1,4 +1,4 @@
-"""Which topics a worker creates for a source connector, and how.
+"""The rules by which a worker creates topics for a source connector.
 
 Main types: `TopicCreation`, `TopicCreationGroup`; `GroupConfig`, the settings of a group. Checks: `PARTITIONS`,
 `REPLICAS`. Values and pure functions; any thread.
@@ -32,7 +32,7 @@ _BROKER_DEFAULT: Final = -1
 
 @dataclass(frozen=True)
 class TopicCreationGroup:
-    """How the topics of a group are created.
+    """A group of topics that are created with the same settings.
 
     Attributes:
         name: The group.
@@ -51,7 +51,7 @@ class TopicCreationGroup:
     configs: Mapping[str, str]
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is in this group."""
+        """True if a topic is in this group."""
         return _any_match(self.include, topic) and not _any_match(self.exclude, topic)
 
 
@@ -82,7 +82,7 @@ class TopicCreation:
 
 
 def uses_topic_creation(properties: Mapping[str, object]) -> bool:
-    """Whether a connector's configuration has any rule for the creation of topics."""
+    """True if a connector's configuration has any rule for the creation of topics."""
     return any(name.startswith(PREFIX) for name in properties)
 
 
@@ -108,7 +108,7 @@ def _group(name: str, config: GroupConfig, rules: Prefixed[object]) -> TopicCrea
 
 
 def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
-    """What is wrong with the rules in a connector's configuration, in Kafka's words.
+    """Returns the errors in the rules of a connector's configuration, in Kafka's words.
 
     The groups are looked at when the default group, which they take their numbers from, is right.
     """

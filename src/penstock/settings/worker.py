@@ -374,13 +374,13 @@ class WorkerSettings(TypedConfig):
 
     @property
     def sample_window(self) -> SampleWindow:
-        """What the longest, the average and the rate of a metric look at."""
+        """The sample window of the longest, the average and the rate of a metric."""
         # A length of 0 is allowed and means nothing.
         return SampleWindow(max(1, self.metrics_sample_window_ms) / 1000, self.metrics_num_samples)
 
     @property
     def all_through_spark(self) -> bool:
-        """Whether nothing may go around Spark (``penstock.spark.bypass=never``)."""
+        """True if nothing may bypass Spark (``penstock.spark.bypass=never``)."""
         return self.spark_bypass == "never"
 
     def spark_settings(self) -> dict[str, str]:
@@ -415,7 +415,7 @@ class StandaloneSettings(WorkerSettings):
 
     @property
     def connector_file(self) -> str | None:
-        """Where the connectors are kept; None to forget them when the worker ends."""
+        """The file in which the connectors are kept, or None if they are forgotten at the worker's end."""
         named = self.config_storage_file_filename
         return f"{self.offset_file}.connectors.json" if named is None else named or None
 

@@ -1,4 +1,4 @@
-"""What outlives a worker: the offsets of sources, the configurations of connectors, the states of both.
+"""The stores that outlive a worker: the offsets of sources, the configurations of connectors, the states of both.
 
 Start from:
 

@@ -1,10 +1,10 @@
-"""What a cluster is configured to run, in its config topic.
+"""The configuration of a cluster, in its config topic.
 
 Main type: `ConfigTopicStore`. The records are folded into a snapshot as they come, in the same way on every worker
 (`penstock.model.cluster_config`); a write counts, here too, once it was read back.
 
 Threads: any reads and writes; the listener is called on the thread of the log.
-Source: internal-topics.md section 1; org.apache.kafka.connect.storage.KafkaConfigBackingStore.
+Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore.
 """
 
 from __future__ import annotations

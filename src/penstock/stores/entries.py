@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def key_identity(key: bytes) -> bytes:
-    """What equal keys have in common: the JSON with its names in order. A key that is not JSON is itself.
+    """Returns the identity that equal keys share: the JSON with its names in order. A key that is not JSON is its own.
 
     >>> key_identity(b'["c",{"table":"t","db":"x"}]')
     b'["c",{"db":"x","table":"t"}]'
@@ -82,7 +82,7 @@ class OffsetEntries:
             )
 
     def changes(self, entries: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-        """What has to change in the file so that these keys have these values, in whatever spelling.
+        """Returns the changes of the file that give these keys these values, in whatever spelling.
 
         Args:
             entries: in the order in which they were asked for; of equal keys the last one counts.

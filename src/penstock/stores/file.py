@@ -235,7 +235,7 @@ class FileOffsetStore:
             raise OffsetStoreException(f"The offset store of {self.path} is not started, or was stopped")
 
     def _check_kind(self) -> bool:
-        """Whether the offsets can only be kept in memory.
+        """True if the offsets can only be kept in memory.
 
         Raises:
             OffsetStoreException: the path can never become an offsets file.

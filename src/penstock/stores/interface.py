@@ -1,4 +1,4 @@
-"""What the worker and the herder need from the stores of offsets, configurations and states.
+"""The interfaces of the stores of offsets, configurations and states, for the worker and the herder.
 
 Main types: `OffsetStore`, `TransactionalOffsetStore`, `ConfigStore`, `StatusStore`; `RecordLog` is what those of a
 cluster are made on. The file, memory and topic stores implement `OffsetStore`; `penstock.stores.offsets` puts Kafka
@@ -98,7 +98,7 @@ class TransactionalOffsetStore(OffsetStore, Protocol):
 
 
 class ConfigStore(Protocol):
-    """What is configured to run: a snapshot that grows record by record, the same on every worker.
+    """The store of the configuration: a snapshot that grows record by record, the same on every worker.
 
     Thread: any, but for the listener's own, where nothing may be waited for.
     Source: org.apache.kafka.connect.storage.ConfigBackingStore.
@@ -121,7 +121,7 @@ class ConfigStore(Protocol):
 
     @property
     def snapshot(self) -> ClusterConfig:
-        """What the store says, as far as it was read; never waits."""
+        """The snapshot of the store, as far as it was read; never waits."""
 
     def refresh(self, timeout_s: float) -> ClusterConfig:
         """The snapshot with everything that is in the store now; the listener was told of it.
@@ -156,7 +156,7 @@ class ConfigStore(Protocol):
 
 
 class StatusStore(Protocol):
-    """What connectors and tasks are doing, and which topics they use; what one worker says, all of them come to know.
+    """The store of the states of connectors and tasks, and of the topics they use; all workers learn what one reports.
 
     Thread: any.
     Source: org.apache.kafka.connect.storage.StatusBackingStore; KIP-558.
@@ -188,10 +188,10 @@ class StatusStore(Protocol):
         """
 
     def connector(self, name: str) -> ConnectorStatus | None:
-        """What a connector is doing; None where nobody has said so."""
+        """Returns the status of a connector, or None if none was reported."""
 
     def tasks(self, name: str) -> list[TaskStatus]:
-        """What the tasks of a connector are doing, by their numbers."""
+        """Returns the statuses of the tasks of a connector, by their numbers."""
 
     def names(self) -> set[str]:
         """The connectors of which, or of whose tasks, something is known."""

@@ -1,4 +1,4 @@
-"""What a standalone worker is configured to run: the records of a config topic without a topic.
+"""The configuration of a standalone worker: the records of a config topic without a topic.
 
 Main types: `LocalConfigStore`, `StoredConnector`, the `ConnectorStore` protocol, `FileConnectorStore`. Written records
 are folded at once, as they would be in a cluster; connectors and target states outlive the worker in a file where there
@@ -86,7 +86,7 @@ class StoredConnector:
 
 
 class ConnectorStore(Protocol):
-    """Where connectors outlive the worker. Methods block on a disk; any thread."""
+    """The store in which connectors outlive the worker. Methods block on a disk; any thread."""
 
     def connectors(self) -> dict[str, StoredConnector]:
         """All connectors, in the order in which they were first stored."""
@@ -320,7 +320,7 @@ class LocalConfigStore:
 
 
 def _records(config: ClusterConfig, entries: Sequence[Entry]) -> list[ConfigRecord]:
-    """What is written, as records behind those of a snapshot."""
+    """Returns the entries as records behind those of a snapshot."""
     first = max(config.offset, 0)
     return [ConfigRecord(first + number, key, value) for number, (key, value) in enumerate(entries)]
 

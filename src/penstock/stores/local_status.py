@@ -1,4 +1,4 @@
-"""What is known of connectors and tasks, in memory: the whole of it for a standalone worker.
+"""The states of connectors and tasks, in memory: the whole of them for a standalone worker.
 
 Main type: `LocalStatusStore`. In a cluster it holds what `penstock.stores.status_topic` has read.
 
@@ -69,7 +69,7 @@ class LocalStatusStore:
         return self._connectors.get(name)
 
     def task(self, task: ConnectorTaskId) -> TaskStatus | None:
-        """What one task is doing; None where nobody has said so."""
+        """Returns the status of one task, or None if none was reported."""
         with self._lock:
             return self._tasks.get(task.connector, {}).get(task.task)
 

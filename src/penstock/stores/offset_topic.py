@@ -7,7 +7,7 @@ is in the own topic wins; the shared one has copies, so that the connector goes 
 taken away.
 
 Threads: any reads and writes; records come on the thread of the log.
-Source: internal-topics.md section 2; KafkaOffsetBackingStore and ConnectorOffsetBackingStore of Kafka Connect.
+Source: KafkaOffsetBackingStore and ConnectorOffsetBackingStore of Kafka Connect.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class OffsetTopicStore:
                     self._entries.apply({record.key: record.value})
 
     def _is_newest(self, record: LogRecord, key: bytes) -> bool:
-        """Whether no newer record of this key has come from another partition: among them there is no order."""
+        """True if no newer record of this key has come from another partition: among them there is no order."""
         if self._found is None:
             return True
         partition, timestamp_ms = self._found.get(key, (record.partition, record.timestamp_ms))
@@ -233,7 +233,7 @@ class MergedOffsetStore:
             self._shared.set(removed, timeout_s)
 
     def _limit(self, timeout_s: float | None) -> Callable[[], float | None]:
-        """How much is left of one time limit for both."""
+        """Returns a function that gives the rest of one time limit for both."""
         if timeout_s is None:
             return lambda: None
         deadline = self._clock() + timeout_s

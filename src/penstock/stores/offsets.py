@@ -97,7 +97,7 @@ def parse_value(value: bytes | None) -> dict[str, object] | None:
 
 
 def partition_identity(partition: Partition) -> Hashable:
-    """What makes two source partitions the same one: equal names with equal values of equal kinds, in any order.
+    """Returns the identity of a source partition: equal names with equal values of equal kinds, in any order.
 
     >>> partition_identity({"a": 1, "b": "x"}) == partition_identity({"b": "x", "a": 1})
     True
@@ -222,7 +222,7 @@ class OffsetWriter:
 
     @property
     def fenced(self) -> bool:
-        """Whether the writer was taken from its owner."""
+        """True if the writer was taken from its owner."""
         return self._fenced.is_set()
 
     def put(self, partition: Partition, offset: Offset) -> None:

@@ -1,4 +1,4 @@
-"""What connectors and tasks of a cluster are doing, in its status topic, as Kafka Connect writes it.
+"""The states of connectors and tasks of a cluster, in its status topic, as Kafka Connect writes it.
 
 Main type: `StatusTopicStore`. What a worker says becomes visible, here too, once it was read back. A write that failed
 is sent again, also in a later generation, as long as nothing has come after it; so that what runs is shown in the end,
@@ -6,7 +6,7 @@ and a worker that was cut off does not take back what others have said since. `s
 `key_of` write the records, `parse` reads them; `TopicUse` and `Gone` are what one says beside a status. They are pure.
 
 Threads: any may say something; records come on the thread of the log, answers to writes on another one.
-Source: internal-topics.md section 3; org.apache.kafka.connect.storage.KafkaStatusBackingStore; KIP-558, KIP-891.
+Source: org.apache.kafka.connect.storage.KafkaStatusBackingStore; KIP-558, KIP-891.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def topic_record(use: TopicUse, task: int, discovered_ms: int) -> tuple[bytes, b
 
 
 def parse(key: bytes | None, value: bytes | None) -> Said:
-    """What a record says.
+    """Parses a record.
 
     Raises:
         UnusableRecordError: nothing that could be used.
@@ -299,7 +299,7 @@ class StatusTopicStore:
             self._removals.pop(key, None)
 
     def _may_follow(self, status: ConnectorStatus | TaskStatus) -> bool:
-        """Whether a status may be sent: no newer one of another worker is known."""
+        """True if a status may be sent: no newer one of another worker is known."""
         known = self._known_of(status)
         return known is None or known.worker_id == status.worker_id or known.generation <= status.generation
 
@@ -343,7 +343,7 @@ class StatusTopicStore:
                         self._known.put(said)
 
     def _is_late(self, status: ConnectorStatus | TaskStatus) -> bool:
-        """Whether a unit has started on another worker before this status of its former worker came."""
+        """True if a unit has started on another worker before this status of its former worker came."""
         known = self._known_of(status)
         return (
             status.state is State.UNASSIGNED

@@ -1,4 +1,4 @@
-"""How long each stage of a task was at work: shows which one bounds its throughput.
+"""The time for which each stage of a task was at work: shows which one bounds its throughput.
 
 Main type: ``BusyTimes``. Thread: each stage adds its own time on its own thread; any thread reads.
 """

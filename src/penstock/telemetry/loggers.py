@@ -115,7 +115,7 @@ def is_name(text: str) -> bool:
 
 
 def is_level(text: str) -> bool:
-    """Whether this names a level.
+    """True if this names a level.
 
     >>> is_level("warn"), is_level("LOUD")
     (True, False)

@@ -163,7 +163,7 @@ class Metrics:
                 yield name, dict(tags), metric.value
 
     def descriptions(self) -> dict[str, str]:
-        """What is measured under each name, where that is known."""
+        """Returns the description of each metric, where one is known."""
         with self._lock:
             families = sorted(self._families.items(), key=lambda entry: entry[0], reverse=True)
         # Of several texts for one name the first counts, whoever is asked when.

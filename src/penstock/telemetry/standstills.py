@@ -95,7 +95,7 @@ def goes_on(owner: str, only: Standstill | None = None) -> None:
 
 
 def standstill_of(owner: str) -> Standstill | None:
-    """Why one thing stands still; None if it does not."""
+    """Returns the reason why one thing makes no progress, or None if it makes progress."""
     return _now.get(owner)
 
 

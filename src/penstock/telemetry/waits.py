@@ -1,4 +1,4 @@
-"""What each thread waits for, said by the code that is about to wait.
+"""The waits of threads, as the code that is about to wait describes them.
 
 Main names: ``waiting_for``, around a wait; ``Wait``, what is said; ``waits``, what all threads wait for now.
 
@@ -22,7 +22,7 @@ Stack = Sequence[tuple[str, int, str]]
 
 
 class Wait(NamedTuple):
-    """What a thread waits for.
+    """A thread's wait.
 
     Attributes:
         reason: In one word.
@@ -87,5 +87,5 @@ class waiting_for:  # noqa: N801 - read as a statement, as a context manager and
 
 
 def waits() -> dict[int, Wait]:
-    """What threads wait for now, by their ids; those that wait for nothing are left out."""
+    """Returns the current waits of threads, by their ids; threads that do not wait are left out."""
     return dict(_now)

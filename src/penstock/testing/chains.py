@@ -38,11 +38,11 @@ class Chain:
         return PipelineSpec(_json(), _json(), SimpleHeaderConverter(), self.stages, "chain", spent=self.spent)
 
     def source(self, records: Sequence[SourceRecord]) -> ProduceBatch:
-        """What a source task's records become."""
+        """Returns the result of a source task's records."""
         return build_source_pipeline(self.runtime, self._spec()).run(SourceRecords(records))
 
     def sink(self, values: Sequence[bytes | None], *, form: ValueForm | None = None) -> SinkBatch:
-        """What a sink task is given of JSON messages; ``form`` None = records."""
+        """Returns the batch that a sink task is given for JSON messages; ``form`` is None for records."""
         spec = replace(self._spec(), value_form=form)
         return build_sink_pipeline(self.runtime, spec).run(consumed(values))
 

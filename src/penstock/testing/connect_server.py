@@ -47,7 +47,7 @@ class ConnectServer:
 
     @property
     def url(self) -> str:
-        """What ``spark.remote`` is set to."""
+        """The value of ``spark.remote``."""
         return f"sc://127.0.0.1:{self.port}"
 
     def start(self) -> Self:

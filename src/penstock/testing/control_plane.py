@@ -106,7 +106,7 @@ class EchoOffsets(OffsetStorageReader):
 
 
 class GroupBusy(Exception):
-    """What the double of an admin client raises for a group with members."""
+    """The exception that the double of an admin client raises for a group with members."""
 
 
 class FakeGroups:
@@ -215,7 +215,7 @@ class LaxValidator:
 
 
 class Setup:
-    """What a test gets."""
+    """The objects that a test gets."""
 
     def __init__(self, connectors: ConnectorStore | None = None, plugins: Plugins | None = None) -> None:
         self.tasks: list[FakeTask] = []

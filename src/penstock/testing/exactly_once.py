@@ -354,7 +354,7 @@ class SourceProcess:
         self.running.send_signal(number)
 
     def text(self) -> str:
-        """What was printed."""
+        """Returns what was printed."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def close(self) -> None:

@@ -118,7 +118,7 @@ class FileFlow:
         return self.sink.read_text(encoding="utf-8", errors="replace").rpartition("\n")[0].split("\n")
 
     def sent_count(self) -> int:
-        """How many records are in the topic; 0 before it is there."""
+        """Returns the number of records in the topic; 0 before it exists."""
         partition = TopicPartition(self.topic, 0)
         admin = TopicAdmin({"bootstrap.servers": self.servers}, name="the test")
         try:

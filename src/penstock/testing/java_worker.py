@@ -54,7 +54,7 @@ class JavaWorker:
 
     @property
     def worker_id(self) -> str:
-        """What it calls itself."""
+        """The worker's id."""
         return f"127.0.0.1:{self.port}"
 
     def start(self) -> JavaWorker:

@@ -86,7 +86,7 @@ class Probes:
         return [call for call in calls if not units or call.unit in units]
 
     def count(self, unit: str, call: str) -> int:
-        """How often something was called."""
+        """Counts the calls of something."""
         return sum(one.call == call for one in self.calls(unit))
 
     def order(self, unit: str, call: str, text: str | None) -> None:
@@ -135,7 +135,7 @@ class _Journal:
             raise ConnectException(f"{call} of {self.unit} was told to fail")
 
     def ordered(self, call: str) -> str:
-        """What is ordered for a call; empty for nothing."""
+        """Returns the order for a call; empty for none."""
         try:
             return "" if self.orders is None else (self.orders / f"{self.unit}.{call}").read_text().strip()
         except FileNotFoundError:

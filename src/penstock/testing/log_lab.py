@@ -35,7 +35,7 @@ class Recorder:
         self.records += records
 
     def values(self) -> dict[bytes, bytes]:
-        """What the log says."""
+        """Returns the newest values in the log, by key."""
         found: dict[bytes, bytes] = {}
         for record in self.records:
             assert record.key is not None

@@ -60,7 +60,7 @@ class MariaDb:
 
     @property
     def log(self) -> str:
-        """What the server has printed."""
+        """Returns the log of the server."""
         path = self.directory / "log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 

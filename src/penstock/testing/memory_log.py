@@ -50,7 +50,7 @@ class MemoryTopic:
                 self.partitions[number] = [one for one in records if newest[one.key] is one and one.value is not None]
 
     def values(self) -> dict[bytes | None, bytes]:
-        """What the topic says."""
+        """Returns the newest values in the topic, by key."""
         newest = {record.key: record.value for records in self.partitions for record in records}
         return {key: value for key, value in newest.items() if value is not None}
 

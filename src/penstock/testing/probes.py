@@ -15,7 +15,7 @@ from penstock.config import ConfigDef, ConfigType, Importance
 
 
 class Board:
-    """What the probes of one test did, and what they are told to do, by connector name."""
+    """The record of what the probes of one test did, and what they are told to do, by connector name."""
 
     def __init__(self) -> None:
         self.clear()

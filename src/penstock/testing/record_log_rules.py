@@ -1,4 +1,4 @@
-"""What every ``RecordLog`` does: the rules that the log of a topic and the one in memory both pass.
+"""The rules for every ``RecordLog``: the log of a topic and the one in memory both pass them.
 
 Main object: ``RULES``; each rule takes a function that makes a log of one worker on a topic that they share. Thread:
 the test's.

@@ -29,13 +29,13 @@ _FORWARD: Final = ("FORWARD", "FULL")
 
 
 class Judge(Protocol):
-    """What a registry knows of one format. A schema is its text and the texts of what it refers to, by name."""
+    """A registry's rules for one format. A schema is its text and the texts of what it refers to, by name."""
 
     def check(self, text: str, references: Mapping[str, str]) -> str | None:
-        """Why it is no schema; None when it is one."""
+        """Returns why it is no schema, or None if it is one."""
 
     def can_read(self, reader: str, writer: str, references: Mapping[str, str]) -> bool:
-        """Whether data of the one schema can be read with the other."""
+        """True if data of the one schema can be read with the other."""
 
 
 class _Anything:
@@ -98,7 +98,7 @@ class _Refusal(Exception):
 
 @dataclass
 class _Subjects:
-    """What is registered."""
+    """The registered subjects."""
 
     judges: Mapping[str, Judge]
     schemas: list[_Stored] = field(default_factory=list)
@@ -262,7 +262,7 @@ class RegistryStandIn:
             self._subjects.levels[subject] = level
 
     def set_form(self, name: str, form: Callable[[str], str] | None) -> None:
-        """What becomes of texts of schemas where ``format=name`` is asked for; None: an error of the server."""
+        """Sets the form of the texts of schemas where ``format=name`` is asked for; None: an error of the server."""
 
         def fail(text: str) -> str:
             raise _Refusal(500, 500, "The stand-in was told that it cannot make this form")

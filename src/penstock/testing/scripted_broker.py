@@ -134,7 +134,7 @@ class BatchSeen:
         return (self.base_sequence + self.count - 1) % _SEQUENCES
 
     def is_sound(self) -> bool:
-        """Whether this is exactly one whole batch of message format 2."""
+        """True if this is exactly one whole batch of message format 2."""
         if len(self.raw) < _HEAD.size or self.count < 1:
             return False
         _, length, _, magic, crc, _, last_delta, *_ = _HEAD.unpack_from(self.raw)
@@ -182,7 +182,7 @@ class ProduceSeen(RequestSeen):
 
 # --------------------------------------------------------------------------------------------------------- the topics
 class _Log:
-    """What is stored of one partition, and of each producer the epoch and the last batches: sequences and offset."""
+    """The stored records of one partition, and each producer's epoch and last batches: sequences and offset."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[int, BatchSeen]] = []
@@ -217,7 +217,7 @@ class _Log:
 
 @dataclass
 class _Shared:
-    """What the brokers of a cluster have in common; changes under `changed`."""
+    """The shared state of the brokers of a cluster; changes under `changed`."""
 
     topics: dict[str, int]
     ports: dict[int, int] = field(default_factory=dict)
@@ -231,7 +231,7 @@ class _Shared:
 
 
 class _Topics:
-    """What brokers and clusters tell of their topics."""
+    """The topics of brokers and clusters."""
 
     def __init__(self, shared: _Shared) -> None:
         self._shared = shared
@@ -309,7 +309,7 @@ class ScriptedBroker(_Topics):
 
     @property
     def bootstrap(self) -> str:
-        """What ``bootstrap.servers`` is set to."""
+        """The value of ``bootstrap.servers``."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -318,7 +318,7 @@ class ScriptedBroker(_Topics):
         return [seen for seen in self.requests if isinstance(seen, ProduceSeen)]
 
     def answer_next(self, api: Api, *answers: Verdict | None) -> None:
-        """What to do with the next requests of a kind, one for each; None = what a broker usually does."""
+        """Sets the answers to the next requests of a kind, one for each; None for what a broker usually does."""
         self._script[api].extend(answers)
 
     def release(self) -> None:
@@ -498,7 +498,7 @@ class ScriptedBroker(_Topics):
         return _array(brokers) + struct.pack(">i", min(ports, default=-1)) + _array(answers)
 
     def _stored(self, seen: ProduceSeen, topic: str, refusal: Refuse | None) -> list[bytes]:
-        """What is answered for each batch of a topic, once it is stored or refused."""
+        """Stores or refuses each batch of a topic, and returns the answers."""
         answers = []
         for batch in (batch for batch in seen.batches if batch.topic == topic):
             place = (topic, batch.partition)
@@ -544,7 +544,7 @@ class ScriptedCluster(_Topics):
 
     @property
     def bootstrap(self) -> str:
-        """What ``bootstrap.servers`` is set to."""
+        """The value of ``bootstrap.servers``."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
     def lead(self, topic: str, partition: int, broker: ScriptedBroker) -> None:
@@ -575,7 +575,7 @@ class _Fields:
         return None if length < 0 else [read_item() for _ in range(length)]
 
     def batches(self) -> list[BatchSeen]:
-        """What a produce request has for one topic."""
+        """Reads the batches of a produce request for one topic."""
         topic = self.string() or ""
 
         def batch() -> BatchSeen:

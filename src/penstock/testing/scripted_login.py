@@ -1,4 +1,4 @@
-"""How clients log in at a `ScriptedBroker`: with PLAIN, for sessions that may end.
+"""The login of clients at a `ScriptedBroker`: with PLAIN, for sessions that may end.
 
 Main type: `ScriptedLogin`.
 
@@ -43,7 +43,7 @@ class ScriptedLogin:
         self._lock = threading.Lock()
 
     def admits(self, connection: int) -> bool:
-        """Whether a request is taken from this connection now."""
+        """True if a request is taken from this connection now."""
         with self._lock:
             until = self._until.get(connection)
             self.expired += until is not None and time.monotonic() > until

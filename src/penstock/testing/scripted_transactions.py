@@ -61,7 +61,7 @@ class Known:
 
 @dataclass
 class ScriptedTransactions:
-    """What the broker knows.
+    """The broker's knowledge of transactions.
 
     Attributes:
         opened: The open transactions.

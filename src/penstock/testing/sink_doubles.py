@@ -228,7 +228,7 @@ def failure(seq: int, *, retriable: bool = False, stage: str = "VALUE_CONVERTER"
 
 
 class Diary:
-    """What a task was asked, in order; ``wait_for`` waits until something is in it."""
+    """The calls of a task, in order; ``wait_for`` waits until something is among them."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -403,7 +403,7 @@ class Sink:
 
     @property
     def failure(self) -> BaseException | None:
-        """What the task has failed with."""
+        """The exception that the task has failed with."""
         return self.runner._life.failure
 
     def wait_state(self, state: str) -> None:

@@ -92,7 +92,7 @@ def offset_committer(
     clock: Callable[[], float] = time.monotonic,
     probe: Callable[[str], None] = lambda point: None,
 ) -> OffsetCommitter:
-    """What commits the offsets of a task of the connector ``c`` that delivers at least once."""
+    """Creates the committer of offsets for a task of the connector ``c`` that delivers at least once."""
     writer = OffsetWriter(store, "c")
     return OffsetCommitter(
         CommitHooks(task), writer, interval_s=interval_s, timeout_s=timeout_s, clock=clock, probe=probe

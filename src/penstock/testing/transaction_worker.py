@@ -76,7 +76,7 @@ def read_committed(bootstrap: str, topic: str, quiet_s: float = 1.0) -> list[tup
 
 
 def last_position(bootstrap: str, topic: str, transactional_id: str) -> int:
-    """Where a producer with this id has to go on."""
+    """Returns the position at which a producer with this id has to go on."""
     own = [value for key, value in read_committed(bootstrap, topic) if key == transactional_id.encode()]
     return int(own[-1] or b"0") if own else 0
 

@@ -60,12 +60,12 @@ class GroupWorker(WorkerProcess):
 
     @property
     def worker_id(self) -> str:
-        """What it calls itself."""
+        """The worker's id."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def present(self) -> bool:
-        """Whether its process runs, and is not frozen."""
+        """True if its process runs, and is not frozen."""
         return self.running is not None and self.running.poll() is None and not self.frozen
 
     def start(self, *, piped: bool = False) -> None:
@@ -88,12 +88,12 @@ class GroupWorker(WorkerProcess):
         self.end(signal.SIGKILL)
 
     def cluster(self) -> dict[str, Any]:
-        """What it says of its group; empty while it does not answer."""
+        """Returns its answer about its group; empty while it does not answer."""
         status, body = self.ask("GET", "/cluster", timeout_s=5)
         return body if status == 200 and isinstance(body, dict) else {}
 
     def said_since(self, mark: int) -> str:
-        """What it has printed since the log had this length."""
+        """Returns what it has printed since the log had this length."""
         return self.text()[mark:]
 
 
@@ -256,7 +256,7 @@ class WorkerGroup:
         return [worker for worker in self.present() if worker is not leader]
 
     def where(self) -> dict[str, GroupWorker]:
-        """Which worker has which unit, by the statuses of the moment."""
+        """Returns the worker of each unit, by the statuses of the moment."""
         by_id = {worker.worker_id: worker for worker in self.workers}
         found: dict[str, GroupWorker] = {}
         for name, view in self._views(self.present()[0]).items():
@@ -279,7 +279,7 @@ class WorkerGroup:
         return int(self.present()[0].cluster()["generation"])
 
     def unsettled(self, *, resting: Sequence[str] = ()) -> str:
-        """What is lacking for that; empty when nothing is."""
+        """Describes what is lacking for that; empty if nothing is."""
         present = self.present()
         places = [worker.cluster() for worker in present]
         if text := _apart(places):
@@ -298,7 +298,7 @@ class WorkerGroup:
         return next(filter(None, (self._unlike(worker, owners, resting) for worker in present)), "")
 
     def apart(self) -> str:
-        """What is lacking for all workers to be in one generation; empty when nothing is."""
+        """Describes what is lacking for all workers to be in one generation; empty if nothing is."""
         return _apart([worker.cluster() for worker in self.present()])
 
     def _unlike(self, worker: GroupWorker, owners: Mapping[str, str], resting: Sequence[str]) -> str:

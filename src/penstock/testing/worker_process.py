@@ -251,7 +251,7 @@ class WorkerProcess:
         return [body["connector"]["state"], *(task["state"] for task in body["tasks"])]
 
     def trace(self, name: str, task: int = 0) -> str:
-        """Why a task has failed; empty when it has not."""
+        """Returns why a task has failed; empty if it has not."""
         status, body = self.get(f"/connectors/{name}/status")
         if status != 200 or not isinstance(body, dict) or len(body["tasks"]) <= task:
             return ""
@@ -280,7 +280,7 @@ def resident_kb(pid: int) -> int:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and has not ended (a zombie has)."""
+    """True if a process exists and has not ended (a zombie has)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

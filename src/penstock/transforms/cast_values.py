@@ -87,7 +87,7 @@ _WIDE: Final = "decimal(38,0)"
 
 
 def no_input(kind: str) -> str:
-    """Why a type cannot be cast from."""
+    """Returns the error message for a type that cannot be cast from."""
     return f"Cast transformation does not support casting from {kind}; supported types are [{SUPPORTED}, BYTES]"
 
 
@@ -249,7 +249,7 @@ _FLOAT: Final = re.compile(
 
 # ------------------------------------------------------------------------------------------------------------ settings
 def parse_spec(items: Sequence[str]) -> dict[str | None, Type]:
-    """What to cast to what: types by field names; the one of the name None is that of the whole value.
+    """Parses the setting ``spec``: types by field names; the one of the name None is that of the whole value.
 
     Raises:
         ConfigException: an item is no cast.

@@ -184,7 +184,7 @@ class ExtractNewRecordStateConfig(AbstractConfig):
     replace_null_with_default: bool | None = null_replacement()
 
     def handling(self) -> tuple[Deletes, bool]:
-        """What becomes of deletes, and whether tombstones stay."""
+        """Returns how deletes are handled, and whether tombstones are kept."""
         mode = (self.delete_tombstone_handling_mode or "").strip().lower()
         old = (self.delete_handling_mode or "").strip().lower()
         if not mode and (old or self.drop_tombstones is not None):

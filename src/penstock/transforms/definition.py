@@ -1,4 +1,4 @@
-"""What a stock transform is: a definition, which is its meaning and its settings as one value, and a class around it.
+"""The base of stock transforms: a definition, which is behaviour and settings as one value, and a class around it.
 
 A definition says what the transform does to columns (``plan``) and to one record (``apply``). The class reads the
 settings and hands out both. Most transforms of fields say what they do but once; see ``fields``.
@@ -47,7 +47,7 @@ def null_replacement() -> Any:
 
 
 def replaces_nulls(value: bool | None) -> bool:
-    """Whether nulls become their defaults, by the value of that field.
+    """True if nulls become their defaults, by the value of that field.
 
     Raises:
         NullPointerError: The setting is there, and null.
@@ -63,7 +63,7 @@ T = TypeVar("T")
 
 
 class Definition(Step):
-    """What a transform does: to columns, see ``Step``, and to one record."""
+    """The behaviour of a transform: on columns, see ``Step``, and on one record."""
 
     @abstractmethod
     def apply(self, record: R) -> R | None:

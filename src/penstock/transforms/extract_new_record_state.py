@@ -97,7 +97,7 @@ class _Added:
 
 @lru_cache(maxsize=1024)
 def _added(schema: Schema, reference: FieldReference) -> _Added | None:
-    """Where a reference leads in envelopes of a schema; None = nowhere."""
+    """Resolves a reference in envelopes of a schema; None if it leads nowhere."""
     parent = None if reference.struct is None else schema.field(reference.struct)
     inner = None if parent is None or parent.schema.type is not Type.STRUCT else parent.schema.field(reference.field)
     if parent is not None and inner is not None:

@@ -122,7 +122,7 @@ def _incomplete(path: str, opening: int) -> NoReturn:
 
 @dataclass(frozen=True)
 class FieldPath:
-    """Where a field is.
+    """The path to a field.
 
     Attributes:
         text: As it was written.

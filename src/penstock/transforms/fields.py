@@ -41,7 +41,7 @@ Making: TypeAlias = Callable[[Bag, Keep], Made]
 
 
 class Nulls(enum.Enum):
-    """What becomes of a key or value that is null."""
+    """The treatment of a key or value that is null."""
 
     FAIL = "it is refused"
     STAY = "it stays as it is, its schema too"
@@ -112,23 +112,23 @@ class OfFields(Definition):
 
     @cached_property
     def target(self) -> SideName:
-        """What it replaces."""
+        """The part of the record that it replaces."""
         return self.side
 
     @abstractmethod
     def select(self, schema: Schema) -> Selection:
-        """What is made of structs of a schema.
+        """Returns the selection that is made of structs of a schema.
 
         Raises:
             Exception: No struct of this schema can pass.
         """
 
     def members(self, before: Members) -> Mapping[str, Found]:
-        """What is made of schemaless maps that look alike, where it ``takes`` them: by itself, the same."""
+        """Returns the result for schemaless maps of the same form, where it ``takes`` them: by default the same."""
         return {name: Found(one, (name,)) for name, one in before.items()}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """What is made of a schemaless map, which must not be changed: by itself, the same."""
+        """Returns the result for a schemaless map, which must not be changed in place: by default the same map."""
         return value
 
     @cached_property

@@ -77,7 +77,7 @@ _REPLACED: Final[Mapping[Type, Callable[[Schema | None, object], object]]] = {
 
 @lru_cache(maxsize=256)
 def masked(schema: Schema, replacement: str | None) -> object:
-    """What a value of a schema becomes that is not null.
+    """Returns the masked form of a value of a schema that is not null.
 
     Raises:
         DataException: values of this schema cannot be masked (so).

@@ -79,7 +79,7 @@ class ReplaceFieldConfig(AbstractConfig):
 
 @dataclass(frozen=True)
 class Misfit(Change):
-    """What becomes of the values of a field in one that does not take them: an error."""
+    """An error for the values of a field whose new schema does not accept them."""
 
     field: Field
 
@@ -119,7 +119,7 @@ class Replace(OfFields):
         return dict(self.renames)
 
     def keeps(self, name: str) -> bool:
-        """Whether a field of this (old) name stays."""
+        """True if a field of this (old) name stays."""
         return name not in self.exclude and (not self.include or name in self.include)
 
     def renamed(self, name: str) -> str:
@@ -160,7 +160,7 @@ class Replace(OfFields):
 
 
 def _same_values(one: Schema, other: Schema) -> bool:
-    """Whether what is a value of one schema is a value of another, null apart."""
+    """True if every value of one schema is a value of the other, null apart."""
     if one.type is not other.type or logical_name(one) != logical_name(other):
         return False
     match one.type:

@@ -1,4 +1,4 @@
-"""What transforms require of a key or value, with Java's messages.
+"""The requirements of transforms on a key or value, with Java's messages.
 
 Functions ``require_struct`` and ``require_map`` for one record; ``OfFields`` (``fields``) asks the same of columns.
 
@@ -50,12 +50,12 @@ class NullPointerError(TypeError):
 
 
 def no_struct(purpose: str) -> str:
-    """How the message begins when a value with schema is no Struct."""
+    """Returns the beginning of the message for a value with schema that is no Struct."""
     return f"Only Struct objects supported for [{purpose}], found: "
 
 
 def no_map(purpose: str) -> str:
-    """How the message begins when a schemaless value is no Map."""
+    """Returns the beginning of the message for a schemaless value that is no Map."""
     return f"Only Map objects supported in absence of schema for [{purpose}], found: "
 
 

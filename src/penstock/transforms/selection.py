@@ -38,7 +38,7 @@ _FAILED: Final = DataException.java_name
 
 
 class Change(ABC):
-    """What becomes of a value: as a column, and by itself. Changes are values, as steps are."""
+    """A change of a value: as a column, and by itself. Changes are values, as steps are."""
 
     @abstractmethod
     def layout(self, schema: Schema, physical: Physical) -> Physical:
@@ -57,7 +57,7 @@ class Change(ABC):
         """
 
     def member(self, known: Member | None) -> Member:
-        """What is known of schemaless values of one kind once they are changed; None = of null in place of a field."""
+        """Returns what is known of schemaless values of one kind after the change; None if null replaces a field."""
         raise NotImplementedError
 
 
@@ -145,7 +145,7 @@ class Selection:
         return F.struct(*columns), faults
 
     def _is_all_of(self, known: Side) -> bool:
-        """Whether nothing changes but the schema."""
+        """True if nothing changes but the schema."""
         fields = () if known.schema is None else known.schema.fields
         if any(pick.change or self._has_default(pick) for pick in self.picks):
             return False
@@ -277,5 +277,5 @@ def copy_basics(schema: Schema, builder: SchemaBuilder) -> SchemaBuilder:
 
 
 def null_in(name: str, schema: Schema) -> str:
-    """What Java's ``Struct.put`` says of a null for a required field."""
+    """Returns the message of Java's ``Struct.put`` for a null for a required field."""
     return null_refused(schema, f'field: "{name}"')

@@ -225,7 +225,7 @@ class _Query:
         return {one.name: one.schema for one in schema.fields}
 
     def _computed(self) -> frozenset[str]:
-        """What the expressions name, without items that only name a field."""
+        """Returns the names that the expressions use, without items that only name a field."""
         items = [item for item in self.items or () if self._plain(item) is None]
         return frozenset().union(*map(names_in, [*items, self.where or ""]))
 
@@ -234,7 +234,7 @@ class _Query:
         return self.present | self.named if self.schema is None else frozenset()
 
     def _kind_of_path(self, names: tuple[str, ...]) -> Literal["text", "other"] | None:
-        """What a path into a typed column is; None: it leads into none."""
+        """Returns the kind of a path into a typed column, or None if it leads into none."""
         if names[0] not in self.typed or names[0] not in self._free_fields():
             return None
         return "text" if pa.types.is_string(type_at(self.typed, names)) else "other"
@@ -247,7 +247,7 @@ class _Query:
         return F.expr(written)
 
     def _advice(self, error: AnalysisException) -> str:
-        """Which types to write, where an operator or a function refuses a VARIANT."""
+        """Returns advice on the types to write, where an operator or a function refuses a VARIANT."""
         if '"VARIANT"' not in str(error):
             return ""
         texts, variants = [*(self.items or ()), self.where or ""], self._variants()

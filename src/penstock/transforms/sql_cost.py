@@ -1,4 +1,4 @@
-"""What an expression of ``Sql`` may cost, as far as its text says it.
+"""The cost of an expression of ``Sql``, as far as its text tells it.
 
 Spark works out constants while it plans, on its driver, also when a configuration is only looked at: a constant may not
 be large, nor take long. What hangs on a record is worked out in a job, whose time is limited (``Sql``); there only the

@@ -1,4 +1,4 @@
-"""Which fields of values without a schema the expressions of ``Sql`` see as typed columns, and what they ask of them.
+"""The fields of values without a schema that ``Sql`` expressions see as typed columns, and what they ask of them.
 
 A field is a column of the type that its values have in a batch. What expressions ask of it has to be there whatever the
 values are: a path into an object that has no such field, or into no object, gives null and no error of Spark's planner.
@@ -31,7 +31,7 @@ _NULL: Final = pa.null()
 
 @dataclass(frozen=True)
 class FieldsAsked:
-    """What expressions ask of the fields of a value.
+    """The requirements of expressions on the fields of a value.
 
     Attributes:
         kinds: Of each field that may be a typed column what paths ask of it: a struct or a list of nulls, or null.
@@ -89,7 +89,7 @@ class FieldsAsked:
 
 
 def fields_asked(texts: Iterable[str]) -> FieldsAsked:
-    """What some expressions ask of fields. Names of other things are among them: no column has those."""
+    """Returns what some expressions ask of fields. Names of other things are among them: no column has those."""
     kinds: dict[str, pa.DataType | None] = {}
     casts: set[tuple[str, ...]] = set()
     members: set[str] = set()
@@ -119,7 +119,7 @@ def _asked(path: Path) -> pa.DataType:
 
 
 def _joined(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """What asks for both; None: nothing can be both."""
+    """Returns the type that satisfies both, or None if no type does."""
     if pa.types.is_null(one) or pa.types.is_null(other):
         return other if pa.types.is_null(one) else one
     if pa.types.is_list(one) and pa.types.is_list(other):

@@ -1,4 +1,4 @@
-"""What the text of a Spark SQL expression names: its parts, the fields it reads, the functions it calls.
+"""The analysis of the text of a Spark SQL expression: its parts, the fields it reads, the functions it calls.
 
 Spark alone knows what an expression means. These functions read no more than its tokens, for what has to be known
 before Spark can be asked: where a list is parted, and which paths lead into a VARIANT. Spark has two ways to write a
@@ -201,7 +201,7 @@ def lambda_fields(text: str) -> frozenset[str]:
 
 
 def untyped_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> list[str]:
-    """What leads into a VARIANT and gets no type, as the user wrote it.
+    """Returns the paths into a VARIANT that get no type, as the user wrote them.
 
     >>> untyped_paths("user.id * 2 > size and a::int = b and c = 1", {("user",), ("a",), ("b",), ("c",)})
     ['user.id', 'b']
@@ -215,7 +215,7 @@ def untyped_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> li
 
 
 def _variant_root(path: Path, variants: Collection[tuple[str | None, ...]]) -> int | None:
-    """How many steps of the path lead to the VARIANT that it begins with."""
+    """Returns how many steps of the path lead to the VARIANT that it begins with, or None if it begins with none."""
     return next((size for size in range(1, len(path.names) + 1) if _matches(path.names[:size], variants)), None)
 
 

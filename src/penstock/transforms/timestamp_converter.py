@@ -137,7 +137,7 @@ class Converting(Change):
 
 
 class Unnamed(Change):
-    """What becomes of all values where the setting "field" is null: an error."""
+    """An error for all values where the setting "field" is null."""
 
     def layout(self, schema: Schema, physical: Physical) -> Physical:
         """See ``Change``."""

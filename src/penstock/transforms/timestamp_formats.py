@@ -57,7 +57,7 @@ def schema_of(kind: str, *, optional: bool) -> Schema:
 
 
 def kind_of(schema: Schema) -> str:
-    """Which representation the values of a schema are.
+    """Returns the representation that the values of a schema have.
 
     Raises:
         ConnectException: none.
@@ -220,7 +220,7 @@ def expected(kind: str, java: str) -> str:
 
 
 def misfit(schema: Schema) -> str | None:
-    """Why the values of a schema are not what its name says; None where they are."""
+    """Returns why the values of a schema are not what its name says, or None if they are."""
     if schema.name in _LOGICAL and logical_name(schema) is None:
         return expected(kind_of(schema), java_class(schema))
     return None
@@ -243,7 +243,7 @@ def _truncated(number: int, divisor: int) -> int:
 
 
 def inferred(value: object) -> str:
-    """Which representation a schemaless value is.
+    """Returns the representation of a schemaless value.
 
     Raises:
         DataException: none.

@@ -18,7 +18,7 @@ from penstock.validation.secrets import is_secret_name
 
 @dataclass(frozen=True)
 class Finding:
-    """What is known about one setting.
+    """The findings about one setting.
 
     Attributes:
         key: Its definition; None when nobody defines it.
@@ -73,7 +73,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class SettingWarning:
-    """What is odd about a setting that a connector can have all the same."""
+    """A warning about a setting that is odd, but does not stop the connector."""
 
     name: str
     message: str
@@ -104,7 +104,7 @@ class ConfigInfos:
 
     @property
     def error_count(self) -> int:
-        """How many errors all settings have together."""
+        """The number of errors of all settings together."""
         return sum(len(finding.value.error_messages) for finding in self.findings)
 
     def to_json(self) -> dict[str, object]:

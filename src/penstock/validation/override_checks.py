@@ -26,7 +26,7 @@ _GROUP: Final = "consumer.override.group.id"
 def check_overrides(
     config: Mapping[str, str], connector_type: ConnectorType, policy: OverridePolicy, worker: Mapping[str, str]
 ) -> list[Finding]:
-    """What is found about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
+    """Returns the findings about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
 
     Values and the policy count only for the clients that such a connector uses, as in Kafka Connect. What no connector
     may set is refused for all of them.
@@ -57,7 +57,7 @@ def check_overrides(
 
 
 def _kept(kind: ClientKind, prefix: str, config: Mapping[str, str]) -> list[Finding]:
-    """What no connector may set, of a client that it does not use."""
+    """Returns the findings about settings that no connector may set, of a client that it does not use."""
     found = []
     for name, reason in overrides_of(kind, config, OverridePolicy())[1].items():
         value = ConfigValue(name, config[prefix + name])

@@ -1,4 +1,4 @@
-"""What REST tells about plugins: which there are, and the settings that each knows.
+"""The REST information about plugins: which there are, and the settings that each knows.
 
 Main type: ``PluginCatalog``. Runs users' code (imports, ``config``), so it is called on threads of the caller's choice;
 stateless.
@@ -56,7 +56,7 @@ class PluginCatalog:
         return [key_json(key) for key in keys.values()]
 
     def changed_code(self, config: Mapping[str, str]) -> str | None:
-        """What to tell about a connector whose code has changed on disk since it was loaded; None when it has not."""
+        """Returns the message about a connector whose code has changed on disk since it was loaded, or None."""
         return changed_code(self._plugins, config)
 
     def _find(self, name: str) -> tuple[PluginKind, type]:

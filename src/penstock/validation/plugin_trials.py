@@ -165,7 +165,7 @@ def _trial(
 
 
 def _fault(trial: _Trial) -> BaseException | None:
-    """What an instance says to its settings."""
+    """Returns the error that an instance raises for its settings, if any."""
     instance: Any = trial.cls()
     try:
         trial.configure(instance)

@@ -177,7 +177,7 @@ def _folded(text: str) -> str:
 
 
 def _forms(value: str) -> set[str]:
-    """What a value may look like in a text."""
+    """Returns the forms in which a value may appear in a text."""
     forms = {value, value.strip()}
     if len(value) <= _LONGEST_ENCODED:
         data = value.encode("utf-8", "surrogatepass")
@@ -189,7 +189,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _parts_of_secret(secret: str) -> Iterator[str]:
-    """What of a secret is one: a login module's class is none, nor is the user in front of a password."""
+    """Yields the secret parts of a secret: neither a login module's class nor the user in front of a password."""
     quoted = [double or single for double, single in _QUOTED.findall(secret)]
     user, colon, password = secret.partition(":")
     if quoted:
@@ -202,7 +202,7 @@ def _parts_of_secret(secret: str) -> Iterator[str]:
 
 
 def provided_values(given: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> dict[str, str]:
-    """What the placeholders of a configuration stand for, by value.
+    """Returns the values that the placeholders of a configuration were replaced with.
 
     Args:
         given: As given.

@@ -46,7 +46,7 @@ def placeholder_warnings(unresolved: Iterable[Unresolved]) -> list[SettingWarnin
 def connector_warnings(
     config: Mapping[str, str], connector: type, findings: Sequence[Finding], values: Mapping[str, ConfigValue]
 ) -> list[SettingWarning]:
-    """Which settings of a connector nobody reads.
+    """Returns warnings about settings of a connector that no code reads.
 
     Args:
         config: The connector's.
@@ -93,7 +93,7 @@ class _Known:
         return [*sorted(name for name in self.names if not name.startswith(others)), *CONVERTERS]
 
     def _aliases(self, setting: str) -> dict[str, None]:
-        """What a list of aliases holds, in its order."""
+        """Returns the entries of a list of aliases, in its order."""
         listed = self.values[setting].value if setting in self.values else None
         return dict.fromkeys(map(str, listed)) if isinstance(listed, list) else {}
 
@@ -113,7 +113,7 @@ class _Known:
 
 
 def _fault_of(name: str, config: Mapping[str, str], connector: type, known: _Known) -> str | None:
-    """What is wrong with a name that nobody defines; None where somebody may read it all the same."""
+    """Returns the fault of a name that no definition has, or None if some code may still read it."""
     for kind in ClientKind:
         prefix = f"{kind.value}.override."
         if name.startswith(prefix):
@@ -134,7 +134,7 @@ def _fault_of(name: str, config: Mapping[str, str], connector: type, known: _Kno
 
 
 def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
-    """What is wrong with a setting of a Kafka client."""
+    """Returns the fault of a setting of a Kafka client."""
     # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
     from penstock.kafka.client_settings import client_knows
 
@@ -148,7 +148,7 @@ def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
 
 
 def _plugin_fault(name: str, prefix: str, known: _Known, value: ConfigValue | None) -> str | None:
-    """What is wrong with a setting of a converter, transform or predicate."""
+    """Returns the fault of a setting of a converter, transform or predicate."""
     cls = None if value is None else value.value
     if value is None or value.error_messages or not isinstance(cls, type):
         return None
@@ -156,7 +156,7 @@ def _plugin_fault(name: str, prefix: str, known: _Known, value: ConfigValue | No
 
 
 def _alias_fault(name: str, setting: str, known: _Known) -> str | None:
-    """What is wrong with a setting below ``transforms.`` or ``predicates.``."""
+    """Returns the fault of a setting below ``transforms.`` or ``predicates.``."""
     if setting not in known.values or known.values[setting].value is None:
         # The list itself cannot be read, which is told as its error.
         return None
@@ -171,7 +171,7 @@ def _alias_fault(name: str, setting: str, known: _Known) -> str | None:
 
 
 def _group_fault(name: str, known: _Known) -> str | None:
-    """What is wrong with a rule for the creation of topics; a group takes any setting of a topic."""
+    """Returns the fault of a rule for the creation of topics; a group takes any setting of a topic."""
     setting = "topic.creation.groups"
     if setting not in known.values:
         return "it changes nothing: topics are created for source connectors alone"
@@ -191,7 +191,7 @@ def _group_fault(name: str, known: _Known) -> str | None:
 
 
 def worker_warnings(properties: Mapping[str, str], plugins: Plugins) -> list[SettingWarning]:
-    """Which settings of a worker's file nobody reads."""
+    """Returns warnings about settings of a worker's file that no code reads."""
     clients = frozenset[str]().union(*(setting_names(kind) for kind in ClientKind))
     known = {*STANDALONE.keys, *clients}
     always = not any((properties.get(name) or "").strip() for name in _READERS)
@@ -225,7 +225,7 @@ def _fault_in_worker(name: str, properties: Mapping[str, str], plugins: Plugins,
 
 
 def _converter_fault(name: str, setting: str, text: str | None, kind: PluginKind, plugins: Plugins) -> str | None:
-    """What is wrong with a setting of a worker's converter; its class says elsewhere what is wrong with itself."""
+    """Returns the fault of a setting of a worker's converter; faults of the class itself are reported elsewhere."""
     try:
         converter = plugins.new(kind, text or STANDALONE.keys[setting].default_text() or "")
         assert isinstance(converter, (Converter, HeaderConverter))
@@ -273,7 +273,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _distance(name: str, other: str) -> int | None:
-    """How many letters are wrong; None where these are two names."""
+    """Counts the letters that differ, or returns None if these are two different names."""
     if _plain(name) == _plain(other):
         return 0
     words, others = name.lower().split("."), other.lower().split(".")

@@ -44,7 +44,7 @@ from penstock.validation.setting_warnings import connector_warnings
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found out about a configuration that is right.
+    """The facts that a check found about a valid configuration.
 
     Attributes:
         type: Source or sink.
@@ -83,7 +83,7 @@ class Validator(Protocol):
         """
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
-        """What the class of a configuration says, without checking the configuration.
+        """Returns the facts that the class of a configuration gives, without checking the configuration.
 
         Raises:
             BadRequestException: its class is missing or cannot be used, or its number of tasks is no number.
@@ -217,7 +217,7 @@ class ConnectorValidator:
     def _faults_of_tasks(
         self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]
     ) -> list[str]:
-        """What the validation leaves out, as Kafka's does, and every task would fail with."""
+        """Returns the faults that the validation leaves out, as Kafka's does, and that would make every task fail."""
         creates = self._worker.get("topic.creation.enable", "true").strip().lower() == "true"
         faults: list[str] = []
         if connector_type is ConnectorType.SOURCE and creates and uses_topic_creation(given):
@@ -322,7 +322,7 @@ class ConnectorValidator:
 
 
 def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[ConfigDef, Config]:
-    """What the connector itself knows and says about its settings.
+    """Returns the connector's own definition and validation of its settings.
 
     Raises:
         BadRequestException: It raises, or says nothing that can be used: its class is a wrong value.

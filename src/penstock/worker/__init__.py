@@ -1,4 +1,4 @@
-"""What runs on a worker: connectors, and source and sink tasks with their loops, offsets and errors.
+"""The runtime of a worker: connectors, and source and sink tasks with their loops, offsets and errors.
 
 ``Worker`` (``worker``) has a ``ConnectorRunner`` (``connector_runner``) for each connector and a ``TaskSlot``
 (``task_slot``) for each task. ``TaskBuilder`` (``task_factory``) makes the runner of a task, out of the instances that

@@ -1,4 +1,4 @@
-"""Where the transactions of a source task end, and what the task itself says about that.
+"""The ends of a source task's transactions, and the requests of the task itself for them.
 
 Main types: ``End`` (how a piece of polled records ends), ``Boundaries`` (decides what to do there, as
 ``transaction.boundary`` says), ``Then`` (the answers). Main function: ``whole_polls``. Pure: no I/O, the clock is an
@@ -6,8 +6,7 @@ argument. ``TransactionRequests`` is the `TransactionContext` of a task with ``t
 what was polled where the task asked for it.
 
 Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; `pieces` is called on the task's thread.
-Source: KIP-618; ExactlyOnceWorkerSourceTask.TransactionBoundaryManager and WorkerTransactionContext of Kafka Connect;
-runtime.md section 6.
+Source: KIP-618; ExactlyOnceWorkerSourceTask.TransactionBoundaryManager and WorkerTransactionContext of Kafka Connect.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Polled = Sequence[SourceRecord] | SourceFrame
 
 
 class End(Enum):
-    """How a piece of polled records ends: with a poll, or with a request of the task."""
+    """The end of a piece of polled records: a poll, or a request of the task."""
 
     INSIDE = auto()
     """More of the same poll."""
@@ -47,7 +46,7 @@ class End(Enum):
 
 
 class Then(Enum):
-    """What is done behind a piece."""
+    """The action that follows a piece."""
 
     GO_ON = auto()
     """The transaction stays open."""
@@ -84,23 +83,23 @@ class Boundaries:
 
     @property
     def began(self) -> float | None:
-        """When the open transaction began; None if none is open."""
+        """The time when the open transaction began, or None if none is open."""
         return self._began
 
     @property
     def records(self) -> int:
-        """How many records the open transaction has."""
+        """The number of records in the open transaction."""
         return self._records
 
     @property
     def whole(self) -> bool:
-        """Whether the open transaction may be committed at the end of the task, without a request for it."""
+        """True if the open transaction may be committed at the end of the task, without a request for it."""
         return self._boundary is not TransactionBoundary.CONNECTOR and self._end is not End.INSIDE
 
     def after(
         self, end: End, records: int, now: float, *, moves: bool = True, waiting: bool = False, last: bool = False
     ) -> Then:
-        """What to do behind a piece.
+        """Decides what to do after a piece.
 
         Args:
             end: What is behind it.
@@ -158,7 +157,7 @@ class Boundaries:
 
 
 def whole_polls(polls: Sequence[int], record: int) -> int:
-    """How many records of a batch belong to polls that end before a record.
+    """Counts the records of a batch that belong to polls that end before a record.
 
     Args:
         polls: Behind how many records of the batch a poll ends, ascending.
@@ -196,7 +195,7 @@ class TransactionRequests(TransactionContext):
         self._ask(record, End.ABORT)
 
     def pieces(self, polled: Polled | None) -> list[tuple[Polled, End]]:
-        """What was polled, cut where the task has asked for the end of its transaction.
+        """Cuts the polled records where the task has requested the end of its transaction.
 
         Args:
             polled: What ``poll`` has returned; None and empty for nothing.

@@ -56,13 +56,13 @@ class GroupAdmin(Protocol):
         """Delete a group with all its offsets."""
 
     def group_busy(self, error: Exception) -> bool:
-        """Whether a change failed because the group still has members."""
+        """True if a change failed because the group still has members."""
 
     def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
         """All partitions of those of the topics that exist; of all topics when None."""
 
     def topic_exists(self, topic: str) -> bool:
-        """Whether the topic is there; raises where nobody may know."""
+        """True if the topic exists; raises an error if that cannot be determined."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset of the first record that each partition still has."""
@@ -113,7 +113,7 @@ class Group:
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """What a change of a sink's offsets comes to.
+    """The result of a change of a sink's offsets.
 
     Attributes:
         before: The committed offsets of the partitions it is about.
@@ -129,7 +129,7 @@ class SinkPlan:
 
 
 class ConnectorOffsets(Protocol):
-    """What the herder needs to serve requests about offsets. May block; any thread."""
+    """The operations that the herder needs to serve requests about offsets. May block; any thread."""
 
     def within(self, timeout_s: float) -> ConnectorOffsets:
         """The same, but no question to Kafka takes longer than this."""
@@ -177,10 +177,10 @@ class ConnectorOffsets(Protocol):
     def plan_sink(
         self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> SinkPlan:
-        """What such a change would come to; nothing is changed."""
+        """Computes what such a change would do, without changing anything."""
 
     def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
-        """Why topics that a sink is to read cannot be read."""
+        """Returns the reasons why topics that a sink is to read cannot be read."""
 
 
 class WorkerOffsets:
@@ -352,7 +352,7 @@ def _require_existing(admin: GroupAdmin, partitions: Iterable[TopicPartition]) -
 
 
 def _topic_fault(admin: GroupAdmin, topic: str) -> str | None:
-    """Why a topic that is not listed cannot be read."""
+    """Returns the reason why a topic that is not listed cannot be read."""
     try:
         return None if admin.topic_exists(topic) else f"the topic {topic} does not exist"
     except KafkaException as error:

@@ -5,7 +5,7 @@ Main types: ``ConnectorRunner``, ``ConnectorSpec`` (what it runs). The decisions
 
 Thread: ``connector-<name>``, owned here, makes every call into the user's connector. The public methods are called by
 the herder (and ``raise_error`` from any thread); they return at once and answer with futures.
-Source: org.apache.kafka.connect.runtime.WorkerConnector; runtime.md section 2.
+Source: org.apache.kafka.connect.runtime.WorkerConnector.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What a connector says about its tasks: their class, and the settings of each."""
+    """A connector's task class, and the settings of each of its tasks."""
 
     task_class: type
     configs: list[dict[str, str]]
@@ -112,7 +112,7 @@ class ConnectorRunner:
 
     @property
     def running(self) -> bool:
-        """Whether it is started and has not failed."""
+        """True if it is started and has not failed."""
         return self._life.phase is Phase.RUNNING
 
     def start(self) -> Future[TargetState]:

@@ -16,7 +16,7 @@ from penstock.worker.plugin_metrics import InstanceMetrics
 
 
 class ConnectorRequests(Protocol):
-    """What a connector may ask the herder for. Each call queues the work and returns at once."""
+    """The requests that a connector may make to the herder. Each call queues the work and returns at once."""
 
     def request_task_reconfiguration(self, connector: str) -> None:
         """Ask the connector for its task configurations again."""
@@ -26,7 +26,7 @@ class ConnectorRequests(Protocol):
 
 
 class _Calls:
-    """What both contexts do; open until ``close``."""
+    """The common calls of both contexts; open until ``close``."""
 
     def __init__(
         self,

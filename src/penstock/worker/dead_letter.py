@@ -37,7 +37,7 @@ _CLOSE_S: Final = 5.0
 
 
 class LetterSender(Protocol):
-    """What the queue needs of ``penstock.kafka.letters.LetterProducer``; see there."""
+    """The part of ``penstock.kafka.letters.LetterProducer`` that the queue needs; see there."""
 
     def send(self, record: ProducerRecord, answer: Answer) -> None:
         """Sends one record; ``answer`` is called once with what has become of it."""
@@ -192,7 +192,7 @@ class DeadLetterQueue:
 def context_headers(
     failed: FailedRecord, origin: ConsumedMessage, task: ConnectorTaskId
 ) -> list[tuple[str, bytes | None]]:
-    """What a dead letter says about its failure: UTF-8 text, in Kafka Connect's order."""
+    """Returns the headers of a dead letter about its failure: UTF-8 text, in Kafka Connect's order."""
     error = failed.error
     values: dict[str, str | None] = {
         "topic": origin.topic,

@@ -251,7 +251,7 @@ class _DeliveredBatch:
         return None if row is None else message_at(table, row)
 
     def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Whether all offsets of the batch are committed; partitions that were revoked do not count."""
+        """True if all offsets of the batch are committed; partitions that were revoked do not count."""
         return all(
             partition not in offsets or offsets[partition].offset >= end for partition, end in self._ends.items()
         )

@@ -1,4 +1,4 @@
-"""What is reported about a failed record, and the reporter that writes it to the log.
+"""The description of a failed record, and the reporter that writes it to the log.
 
 Main types: ``ConsumedMessage`` (a message as it was fetched, before conversion), ``FailedRecord`` (the error and where
 the record came from), ``ErrorReporter`` (the protocol of log and dead letter queue), ``LogReporter`` and

@@ -36,7 +36,7 @@ AT_ONCE: Final = 2
 
 
 class Inflow(Protocol[Waiting_co]):
-    """Where batches wait, in order."""
+    """A queue of batches, in order."""
 
     def take(self) -> Waiting_co | None:
         """The next batch; waits for one. None when no more will come."""
@@ -50,7 +50,7 @@ class Inflow(Protocol[Waiting_co]):
 
     @property
     def crowded(self) -> bool:
-        """Whether batches come faster than they are taken."""
+        """True if batches come faster than they are taken."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a source task has delivered counts: it is told, and its source offsets are committed.
+"""The commit of what a source task has delivered: the task is told, and its source offsets are committed.
 
 Main types: `Committer`. All else of a source task is the same whether it delivers at least once or exactly once: polls,
 conversion, delivery, hooks, tolerance. `OffsetCommitter` writes offsets behind records that Kafka has acknowledged, one
@@ -42,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 
 def wants_metadata(task: SourceTask) -> bool:
-    """Whether a task wants the topic, partition and offset of each of its records."""
+    """True if a task wants the topic, partition and offset of each of its records."""
     return type(task).record_acknowledged is not SourceTask.record_acknowledged or _commits_with_metadata(task)
 
 
 def _commits_with_metadata(task: SourceTask) -> bool:
-    """Whether ``commit_record`` is written in Java's form, or in both in one: with ``metadata`` as its second argument.
+    """True if ``commit_record`` has Java's form, or one for both: with ``metadata`` as its second argument.
 
     Any other second argument that may be left out is the author's own.
     """
@@ -205,15 +205,15 @@ class Committer(Protocol):
 
     @property
     def has_committed(self) -> bool:
-        """Whether anything that the task has delivered counts by now."""
+        """True if anything that the task has delivered is committed by now."""
 
     @property
     def hint(self) -> str | None:
-        """What an open transaction waits for, as a text; None if there is nothing to say."""
+        """The condition that an open transaction waits for, as a text, or None if there is nothing to say."""
 
     @property
     def held_up(self) -> str | None:
-        """What keeps the task from beginning, as a text: somebody else's open transaction; None if nothing does."""
+        """The reason why the task cannot begin, as a text: an open transaction of another producer; None if it can."""
 
     def begin(self, stopping: threading.Event) -> bool:
         """Gets ready, before the task is initialized; may block until `stopping` is set.
@@ -421,7 +421,7 @@ class OffsetCommitter:
 
 
 def _shown(taken: Sequence[tuple[object, object]], most: int = 3) -> str:
-    """What was to be committed, for an error."""
+    """Describes the offsets that were to be committed, for an error."""
     places = [f"source partition {partition} up to source offset {offset}" for partition, offset in taken[:most]]
     more = [f"{len(taken) - most} more"] if len(taken) > most else []
     return "; ".join([*places, *more]) or "nothing new since the last one"

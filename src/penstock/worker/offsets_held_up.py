@@ -25,7 +25,7 @@ _LONG_S: Final = 15.0
 
 
 class OffsetsHeldUp:
-    """What is said of one task.
+    """The messages about offsets that are held up, for one task.
 
     Args:
         task: Its id.

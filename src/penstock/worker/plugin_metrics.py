@@ -85,7 +85,7 @@ class InstanceMetrics:
     # -- For the metrics of its plugins
     @property
     def window(self) -> SampleWindow:
-        """What windowed stats look at."""
+        """The sample window of windowed stats."""
         return self._window
 
     def now(self) -> float:

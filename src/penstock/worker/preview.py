@@ -1,4 +1,4 @@
-"""What a connector's configuration would do to some records: each step of its chain, before and after.
+"""The preview of a connector's configuration on some records: each step of its chain, before and after.
 
 Main type: ``Previewer``. Records come from the caller, from the source (``preview_source``), or from the sink's topics.
 They go through the connector's own converters and transforms (``preview_chain``), record by record unless a transform

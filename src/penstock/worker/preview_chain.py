@@ -91,7 +91,7 @@ class ChainView:
         return SinkSettings.parse(config, self._classes)
 
     def of_source(self, parts: TaskParts, records: Sequence[SourceRecord]) -> list[dict[str, object]]:
-        """What becomes of the records of a source, in their order."""
+        """Previews the records of a source, in their order."""
         if not records:
             return []
         looks, chain = _looking(parts)
@@ -112,7 +112,7 @@ class ChainView:
         return shown
 
     def of_sink(self, parts: TaskParts, messages: Sequence[SampledMessage]) -> list[dict[str, object]]:
-        """What becomes of the messages of a sink's topics, in their order."""
+        """Previews the messages of a sink's topics, in their order."""
         if not messages:
             return []
         looks, chain = _looking(parts)
@@ -168,7 +168,7 @@ def _looking(parts: TaskParts) -> tuple[list[_Look], list[TransformStage]]:
 
 
 def _steps(parts: TaskParts, looks: Sequence[_Look], seq: int, error: RecordError | None) -> list[dict[str, object]]:
-    """What each transform made of one record, up to where it was dropped or failed."""
+    """Returns the result of each transform for one record, up to where it was dropped or failed."""
     found = []
     for stage, before, after in zip(parts.transforms, looks[:-1], looks[1:], strict=True):
         if seq not in before.seen:
@@ -255,7 +255,7 @@ def message_json(message: SampledMessage) -> dict[str, object]:
 
 
 def unfinished(record: SourceRecord | SampledMessage, told: str) -> dict[str, object]:
-    """What is shown of a record whose preview has not come to its end."""
+    """Returns the entry for a record whose preview has not finished."""
     shown = record_json(record) if isinstance(record, SourceRecord) else message_json(record)
     error = {"stage": Stage.TRANSFORMATION, "class": None, "exception": ConnectException.java_name, "message": told}
     return {"input": shown, "steps": [], "error": error}

@@ -55,7 +55,7 @@ class PreviewProcess:
     def of_source(
         self, config: Mapping[str, str], records: Sequence[SourceRecord], limit_s: float
     ) -> list[dict[str, object]]:
-        """What becomes of the records of a source.
+        """Previews the records of a source.
 
         Args:
             config: The connector's.
@@ -73,7 +73,7 @@ class PreviewProcess:
     def of_sink(
         self, config: Mapping[str, str], messages: Sequence[SampledMessage], limit_s: float
     ) -> list[dict[str, object]]:
-        """What becomes of the messages of a sink's topics; see ``of_source``."""
+        """Previews the messages of a sink's topics; see ``of_source``."""
         return self._shown("sink", config, messages, limit_s)
 
     def close(self) -> None:

@@ -84,11 +84,11 @@ class PreviewHost:
         self._view = ChainView(settings, Plugins.discover(settings.plugin_path or ()), self._runtime)
 
     def source(self, config: Mapping[str, str], records: Sequence[Any], timeout_s: float) -> tuple[str, object]:
-        """What becomes of the records of a source."""
+        """Previews the records of a source."""
         return self._shown(lambda made: self._view.of_source(self._view.source_parts(config, made), records), timeout_s)
 
     def sink(self, config: Mapping[str, str], messages: Sequence[Any], timeout_s: float) -> tuple[str, object]:
-        """What becomes of the messages of a sink."""
+        """Previews the messages of a sink."""
 
         def show(made: ExitStack) -> object:
             return self._view.of_sink(self._view.sink_parts(self._view.sink_settings(config), made), messages)
@@ -96,7 +96,7 @@ class PreviewHost:
         return self._shown(show, timeout_s)
 
     def _shown(self, show: Callable[[ExitStack], object], timeout_s: float) -> tuple[str, object]:
-        """What is shown, or why there is nothing: ``late``, ``lost`` or ``large``."""
+        """Returns what is shown, or why there is nothing: ``late``, ``lost`` or ``large``."""
         late = threading.Event()
 
         def end() -> None:

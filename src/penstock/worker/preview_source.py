@@ -38,7 +38,7 @@ _CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class FirstRecords:
-    """What a source gave.
+    """The first records of a source.
 
     Attributes:
         records: In order.

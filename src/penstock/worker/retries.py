@@ -171,13 +171,13 @@ class Retries:
 
     @property
     def count(self) -> int:
-        """How many calls in a row have asked to be made again. Thread: any."""
+        """The number of calls in a row that have asked to be made again. Thread: any."""
         asked = self._asked
         return 0 if asked is None else asked.count
 
     @property
     def waiting(self) -> Waiting | None:
-        """What is told of a task that asks for a call again; None if it does not. Thread: any."""
+        """The status of a task that asks for a call again, or None if it does not. Thread: any."""
         asked = self._asked
         if asked is None:
             return None

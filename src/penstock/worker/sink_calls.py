@@ -85,10 +85,10 @@ class ClockCalls:
         return first if first is not None and first.due <= now else None
 
     def wait_s(self, now: float) -> float:
-        """How long none is due; infinite if there is none."""
+        """Returns the seconds until the next call is due; infinity if there is none."""
         return max(0.0, min((one.due for one in self._calls), default=math.inf) - now)
 
     @property
     def asks_again_at(self) -> float | None:
-        """When the one is due that has asked to be called again; None: none has."""
+        """The time when the call is due that has asked to be made again, or None if none has."""
         return next((one.due for one in self._calls if one.asks_again), None)

@@ -28,7 +28,7 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True)
 class AcceptedOffsets:
-    """What to commit, and what to tell the author of the task.
+    """The offsets to commit, and those to report to the author of the task.
 
     Attributes:
         to_commit: Offsets of all partitions asked for: the task's where it gave a valid one, else the last committed.
@@ -110,7 +110,7 @@ class CommitProgress:
         return self._sequence
 
     def due(self, now_s: float, *, requested: bool) -> bool:
-        """Whether to commit now: nothing is in progress, and it is time or the task asked."""
+        """True if it is time to commit: nothing is in progress, and the interval has passed or the task asked."""
         return not self.committing and (requested or now_s >= self._next_s)
 
     def schedule(self, now_s: float) -> None:
@@ -286,7 +286,7 @@ class SinkCommitter:
         returned: Mapping[TopicPartition, OffsetAndMetadata],
         asked: Mapping[TopicPartition, OffsetAndMetadata],
     ) -> dict[TopicPartition, OffsetAndMetadata] | None:
-        """What to send; None when there is nothing new."""
+        """Returns the offsets to send, or None if there is nothing new."""
         if not returned:
             return None
         accepted = accept_offsets(

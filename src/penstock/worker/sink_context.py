@@ -1,4 +1,4 @@
-"""What a sink task may ask of the worker: the context, and where its requests wait until the loop looks at them.
+"""The context of a sink task, and its requests, which are kept until the loop takes them.
 
 Main type: ``WorkerSinkTaskContext``. The loop takes what was asked with the ``take_*`` methods.
 
@@ -123,7 +123,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._timeout_ms = timeout_ms
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """How far the task is."""
+        """Reports the progress of the task."""
         self._progress(None if done is None else Progress(done, total, unit))
 
     def assignment(self) -> frozenset[TopicPartition]:
@@ -148,7 +148,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._wake()
 
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """Where to report records that cannot be put. Thread: any."""
+        """Returns the reporter for records that cannot be put. Thread: any."""
         self._check_open()
         return self._reporter
 
@@ -169,13 +169,13 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return self.calls.add(seconds, call, now=time.monotonic())
 
     def plugin_metrics(self) -> PluginMetrics:
-        """Where the task adds metrics of its own. Thread: any."""
+        """Returns the registry for the task's own metrics. Thread: any."""
         self._check_open()
         return self._plugin_metrics
 
     @property
     def is_closing(self) -> Closing:
-        """Whether this ``pre_commit`` is the last one for its partitions."""
+        """True if this ``pre_commit`` is the last one for its partitions."""
         self._check_open()
         return Closing(self._closing)
 
@@ -183,7 +183,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """What the task itself has paused."""
+        """The partitions that the task itself has paused."""
         return frozenset(self._paused)
 
     def retain(self, assigned: frozenset[TopicPartition]) -> None:
@@ -196,18 +196,18 @@ class WorkerSinkTaskContext(SinkTaskContext):
             self._rewinds.pop(partition, None)
 
     def take_rewinds(self) -> dict[TopicPartition, int]:
-        """What was asked with ``offset`` since the last call."""
+        """Returns the offsets that were requested with ``offset`` since the last call."""
         rewinds, self._rewinds = self._rewinds, {}
         return rewinds
 
     def take_timeout_ms(self) -> int | None:
-        """What was asked with ``timeout`` since the last call."""
+        """Returns the timeout that was requested with ``timeout`` since the last call."""
         timeout, self._timeout_ms = self._timeout_ms, -1
         return timeout if timeout > 0 else None
 
     @property
     def commit_requested(self) -> bool:
-        """Whether ``request_commit`` was called since ``clear_commit_request``."""
+        """True if ``request_commit`` was called since ``clear_commit_request``."""
         return self._commit_requested
 
     def clear_commit_request(self) -> None:

@@ -48,7 +48,7 @@ class Delivery:
 
     @property
     def size(self) -> int:
-        """How many records are still to be put."""
+        """The number of records that are still to be put."""
         if self.frames is not None:
             return sum(frame.num_rows for frame in self.frames)
         return len(self.records or ())
@@ -146,7 +146,7 @@ class Deliveries:
 
 
 def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:
-    """What each consumed row became: its record or None; a list of records where transforms made several of one."""
+    """Returns the result of each consumed row: its record or None; a list of records if transforms made several."""
     if batch.records is None or batch.origins is None:
         return batch.records
     found: list[list[SinkRecord]] = [[] for _ in range(rows)]

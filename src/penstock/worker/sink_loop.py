@@ -8,7 +8,7 @@ Owning thread: the task's thread, for everything; all user code is called from h
 that are owned since are put (``SinkPartitions``); offsets move when a whole batch was put, so nothing in flight is
 committed.
 
-Source: ``WorkerSinkTask`` (``iteration``, ``HandleRebalance``); runtime.md section 8.
+Source: ``WorkerSinkTask`` (``iteration``, ``HandleRebalance``).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SinkLoop:
             self._put.put_nothing(forced=forced)
 
     def _idle_s(self, now: float) -> float:
-        """How long to wait for a batch: to the next commit, to what is due by the clock, or a second."""
+        """Returns how many seconds to wait for a batch: until the next commit or due call, or one second."""
         idle = min(self._parts.progress.wait_s(now), self._put.idle_s(now), self._context.calls.wait_s(now))
         return idle if self._put_by is None else max(0.0, min(idle, self._put_by - now))
 

@@ -1,4 +1,4 @@
-"""What a sink task knows of its partitions: how far they were delivered and committed, and which fetches still count.
+"""The state of a sink task's partitions: how far they were delivered and committed, and which fetches still count.
 
 Main types: ``SinkPartitions``, pure state: no thread, clock or I/O. ``PartitionHolders`` (one for all tasks of a
 worker) and ``Holder`` (one task of a group): the next task opens a partition only after the one before has closed it.
@@ -16,7 +16,7 @@ group, and may never return.
 
 Owning thread: the task's thread, except where a method says otherwise. ``Holder``: any; one lock guards everything.
 
-Source: KIP-275, runtime.md section 8: `open` of a partition comes after the `close` before it.
+Source: KIP-275: `open` of a partition comes after the `close` before it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class SinkPartitions:
         return position.current.offset if position.delivering is None else position.delivering
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """How many offsets delivery is behind the ends of partitions, for those that are assigned. Thread: any."""
+        """Returns how many offsets delivery is behind the ends of partitions, for assigned ones. Thread: any."""
         return {
             partition: max(0, ends[partition] - position.current.offset)
             for partition, position in self._positions.items()
@@ -131,7 +131,7 @@ class SinkPartitions:
             position.delivering = None
 
     def current(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """How far delivery got, for those of the partitions that are assigned."""
+        """Returns the delivered offsets, for those of the partitions that are assigned."""
         return {tp: self._positions[tp].current for tp in partitions if tp in self._positions}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -139,7 +139,7 @@ class SinkPartitions:
         return {tp: self._positions[tp].committed for tp in partitions if tp in self._positions}
 
     def unstored(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether the group has yet to be told the offset of one of the partitions, even if it does not change."""
+        """True if the offset of one of the partitions must be committed to the group, even if it does not change."""
         return any((position := self._positions.get(tp)) is not None and not position.stored for tp in partitions)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -151,7 +151,7 @@ class SinkPartitions:
 
 
 class PartitionHolders:
-    """Which task has which partition open, in all consumer groups of this worker's tasks.
+    """The registry of which task has which partition open, in all consumer groups of this worker's tasks.
 
     Args:
         clock: Seconds, for `max.poll.interval.ms`.
@@ -192,7 +192,7 @@ class Holder:
 
     @property
     def patience_s(self) -> float:
-        """How many seconds this task may wait for another one without losing its own place in the group."""
+        """The number of seconds this task may wait for another one without losing its own place in the group."""
         return self._max_poll_interval_s * 0.9
 
     def polled(self) -> None:

@@ -10,7 +10,7 @@ task itself has paused are left out.
 Owning thread: the task's thread, but for the stages and for reading the counters.
 
 Source: ``WorkerSinkTask`` (``deliverMessages``, ``pauseAll``, ``resumeAll``), ``WorkerSinkTaskContext``
-(``pausedPartitions``); runtime.md section 8.
+(``pausedPartitions``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SinkParts:
 
     @property
     def progress(self) -> CommitProgress:
-        """When a commit is due, and which answers count."""
+        """The schedule of commits, and which answers count."""
         return self.committer.progress
 
 
@@ -195,11 +195,11 @@ class SinkPut:
 
     @property
     def has_batch(self) -> bool:
-        """Whether a batch is in hand, which comes before any other."""
+        """True if a batch is in hand, which comes before any other."""
         return self._delivery is not None
 
     def idle_s(self, now: float) -> float:
-        """How long the regular call without records is not due."""
+        """Returns the seconds until the regular call without records is due."""
         return max(0.0, self._last_put + IDLE_ROUND_S - now)
 
     def put(self, delivery: Delivery) -> None:
@@ -341,7 +341,7 @@ class SinkPut:
         self._pauses.hold_back(True)
 
     def _next_try(self, call: str, failure: Exception) -> float:
-        """When a call that has raised RetriableException is made again: as the task asked, or at the next commit."""
+        """Returns when a call that raised RetriableException is repeated: as the task asked, or at the next commit."""
         now = time.monotonic()
         asked_ms = self._parts.context.take_timeout_ms()
         delay_s = self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000

@@ -1,4 +1,4 @@
-"""What the three threads of a sink task share: fetched and converted batches, events, and calls for the consumer.
+"""The shared state of the three threads of a sink task: fetched and converted batches, events, calls for the consumer.
 
 Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatch`` and ``ConvertedBatch`` (what moves),
 ``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (what the task's thread is told),
@@ -61,13 +61,13 @@ class StagesClosed(ConnectException):
 
 
 class SinkConsumer(Protocol):
-    """What a sink task needs of ``penstock.kafka.consumer.RecordConsumer``; see there."""
+    """The part of ``penstock.kafka.consumer.RecordConsumer`` that a sink task needs; see there."""
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         """Joins the group; rebalances are told to ``listener``, inside of ``fetch``."""
 
     def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
-        """What has come, as columns; None if nothing did in that time."""
+        """Returns the messages that have arrived, as columns, or None if there were none in that time."""
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> int:
         """Fetches from these offsets on; gives the epoch from which on what is fetched counts."""
@@ -247,7 +247,7 @@ class SinkStages:
     # -- Fetch thread ------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many records may be fetched now. Thread: fetch."""
+        """Returns how many records may be fetched now. Thread: fetch."""
         with self._changed:
             return self._room()
 
@@ -257,7 +257,7 @@ class SinkStages:
         return max(0, self.limits.max_records - self._chunks.records)
 
     def room_bytes(self) -> int:
-        """How many bytes the next fetch may bring, if there is room at all. Thread: fetch."""
+        """Returns how many bytes the next fetch may bring, if there is room at all. Thread: fetch."""
         with self._changed:
             return self._bytes_left()
 
@@ -286,7 +286,7 @@ class SinkStages:
             self._changed.notify_all()
 
     def take_calls(self) -> list[tuple[Callable[[SinkConsumer], object], Future[Any]]]:
-        """What the task wants from the consumer. Thread: fetch."""
+        """Takes the calls that the task wants the consumer to make. Thread: fetch."""
         with self._changed:
             calls = list(self._calls)
             self._calls.clear()
@@ -308,7 +308,7 @@ class SinkStages:
     # -- Conversion thread -------------------------------------------------------------------------------------------
 
     def take_fetched(self) -> FetchedBatch | None:
-        """What to convert next: all chunks of one epoch that fit a batch.
+        """Takes the next batch to convert: all chunks of one epoch that fit a batch.
 
         Waits until there is something, and a moment longer for more of a topic that has more; None at the end. Thread:
         conversion.
@@ -316,7 +316,7 @@ class SinkStages:
         return self._take(self._has_gathered, gathers=True)
 
     def _has_gathered(self) -> bool:
-        """Whether what waits is a batch, as far as one can be had."""
+        """True if what waits is a batch, as far as one can be had."""
         waiting = self._chunks
         return bool(waiting) and (
             not self._more
@@ -340,7 +340,7 @@ class SinkStages:
 
     @property
     def crowded(self) -> bool:
-        """Whether fetching had to wait for room, or more is waiting already. Thread: conversion."""
+        """True if fetching had to wait for room, or more is waiting already. Thread: conversion."""
         with self._changed:
             return self._was_full or bool(self._chunks)
 
@@ -378,7 +378,7 @@ class SinkStages:
     # -- Task thread -------------------------------------------------------------------------------------------------
 
     def take_events(self) -> list[Event]:
-        """What happened since the last call. Thread: task."""
+        """Takes the events since the last call. Thread: task."""
         with self._changed:
             events = list(self._events)
             self._events.clear()
@@ -450,7 +450,7 @@ class SinkStages:
 
     @property
     def closed(self) -> bool:
-        """Whether the stages are closed. Thread: any."""
+        """True if the stages are closed. Thread: any."""
         with self._changed:
             return self._closed
 

@@ -11,7 +11,7 @@ Threads, all started and joined from here:
   hand over to the task's thread and wait (``sink_threads``).
 - ``convert-<id>``: owns the pipeline, so that Spark works on one batch while the task writes the one before.
 
-Source: ``WorkerSinkTask`` of Kafka Connect; runtime.md section 8.
+Source: ``WorkerSinkTask`` of Kafka Connect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _JOIN_S = 10.0
 
 @dataclass(frozen=True)
 class SinkServices:
-    """What one sink task works with; all of it is closed with the task.
+    """The objects that one sink task works with; all of them are closed with the task.
 
     Attributes:
         pipeline: Converters and transforms (``pipeline.sink.SinkPipeline``).
@@ -148,7 +148,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def busy(self) -> BusyTimes:
-        """How long each stage was at work."""
+        """The time for which each stage was at work."""
         return self._stages.busy
 
     # ---------------------------------------------------------------- task thread

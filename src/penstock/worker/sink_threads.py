@@ -57,7 +57,7 @@ _CONSUMER_CLASS = "org.apache.kafka.clients.consumer.KafkaConsumer"
 
 
 class BatchConverter(Protocol):
-    """What the converter needs of ``pipeline.sink.SinkPipeline``."""
+    """The part of ``pipeline.sink.SinkPipeline`` that the converter needs."""
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Convert one batch; failed records are in its errors."""

@@ -11,7 +11,7 @@ the same task; the herder is asked whether all is as it was. Invariant 7.
 
 Thread: the one that builds the task; of a `TransactionBeginning` the task's.
 Source: Worker (SourceTaskBuilder, ExactlyOnceSourceTaskBuilder) and ExactlyOnceWorkerSourceTask (initializeAndStart,
-preProducerCheck, postProducerCheck) of Kafka Connect; KIP-618; runtime.md section 6.
+preProducerCheck, postProducerCheck) of Kafka Connect; KIP-618.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SLICE_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Ownership:
-    """What the herder knows of a task's owner. Both calls may block for some seconds.
+    """The herder's knowledge of a task's owner. Both calls may block for some seconds.
 
     Attributes:
         confirm: Raises ConnectException where the task is made of something else by now, or is not this worker's.

@@ -167,7 +167,7 @@ class SourceConverter:
         return self._checked(taken, outgoing)
 
     def _cut(self, taken: Taken, record: int) -> tuple[int, End]:
-        """How many records of a batch come before the one that ends the task, and how that piece ends."""
+        """Returns how many records of a batch come before the one that ends the task, and how that piece ends."""
         if not self._whole_polls:
             return record, End.INSIDE
         limit = whole_polls(taken.polls, record)
@@ -217,7 +217,7 @@ class SourceConverter:
 
 
 def count_records(source: Batch, batch: ProduceBatch) -> int:
-    """How many records a batch was made of."""
+    """Counts the records that a batch was made of."""
     if batch.origins is None:
         rows: int = batch.table.num_rows
         return rows
@@ -231,7 +231,7 @@ def count_records(source: Batch, batch: ProduceBatch) -> int:
 def rows_to_send(
     batch: ProduceBatch, errors: Iterable[int], limit: int, records: int | None = None
 ) -> tuple[pa.Array | None, list[int]]:
-    """Which rows before record `limit` are sent (None: all), and which records are settled unsent.
+    """Returns which rows before record `limit` are sent (None: all), and which records are settled unsent.
 
     Invariant 1: what is behind the limit is neither.
 
@@ -365,7 +365,7 @@ def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
 
 
 def place_in_source(source: Batch, row: int) -> str:
-    """Where a record is in its source, for messages: never its content."""
+    """Describes the position of a record in its source, for messages: never its content."""
     if not isinstance(source, SourceFrame):
         record = source.records[row]
         return f"source partition {record.source_partition}, source offset {record.source_offset}"

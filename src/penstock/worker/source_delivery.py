@@ -47,7 +47,7 @@ class BatchProducer(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps records from being sent, as far as is known."""
+        """The reason why records cannot be sent, as far as it is known."""
 
     def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
         """Hand rows over, in order; waits while too much is under way; raises when it was aborted."""

@@ -1,4 +1,4 @@
-"""Where the offsets of source connectors are: the one place that decides it.
+"""The choice of the stores for the offsets of source connectors, which is made only here.
 
 Main types: ``SourceOffsets``, which has a store for each connector and task; ``OffsetsPlace`` with ``place_of``, the
 decision; ``ConnectorOffsetReader``, what a connector reads with. A worker has one store that all connectors share. In a
@@ -6,7 +6,7 @@ cluster a connector may have a topic of its own instead (``offsets.storage.topic
 reads the topic that it writes by itself, with its connector's clients: the shared one too.
 
 Threads: any; a store belongs to whoever has opened it.
-Source: internal-topics.md section 2; org.apache.kafka.connect.runtime.Worker (offsetStoreForRegularSourceTask,
+Source: org.apache.kafka.connect.runtime.Worker (offsetStoreForRegularSourceTask,
 offsetStoreForExactlyOnceSourceTask, offsetStoreForRegularSourceConnector); KIP-618.
 """
 

@@ -1,4 +1,4 @@
-"""What a source task polls on its way to Spark.
+"""The queues of a source task between its polls and Spark.
 
 Main types: `Batcher` (task thread -> conversion thread: joins polls while Spark is busy, never waits for more when it
 is free) and `Taken` (what it gives). `empty_poll_delay_s` paces a ``poll`` that returns nothing without waiting.
@@ -33,7 +33,7 @@ from penstock.worker.submitted import FramePart, position_after
 
 
 def can_join_frames(first: SourceFrame, second: SourceFrame) -> bool:
-    """Whether the rows of both fit in one frame: Arrow tables that differ in nothing but their rows and timestamps.
+    """True if the rows of both fit in one frame: Arrow tables that differ in nothing but their rows and timestamps.
 
     A position inside of the joined frame has to be known, so frames without ``offset_after`` stay alone.
     """
@@ -141,7 +141,7 @@ class _Entry(NamedTuple):
 
 
 def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
-    """How long to wait before the next poll, after so many without records in a row.
+    """Returns how long to wait before the next poll, after so many without records in a row.
 
     A ``poll`` that waits by itself is not delayed; one that returns at once is, a little more each time.
 
@@ -320,7 +320,7 @@ class Batcher(Stage[_Entry]):
 
     @property
     def crowded(self) -> bool:
-        """Whether more is waiting already, or polling waits for room."""
+        """True if more is waiting already, or polling waits for room."""
         with self.changed:
             return self._full or bool(self._waiting)
 

@@ -23,7 +23,7 @@ Threads, owned by the runner and named ``task-<id>``, ``convert-<id>``, ``delive
 - delivery: creates topics, sends, and commits offsets on the task's own schedule, with the user's ``commit``.
 ``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` where ``poll`` does not return.
 
-Source: AbstractWorkerSourceTask, WorkerSourceTask and WorkerSourceTaskContext of Kafka Connect; runtime.md section 5.
+Source: AbstractWorkerSourceTask, WorkerSourceTask and WorkerSourceTaskContext of Kafka Connect.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceServices:
-    """What one source task works with. The runner ends what can be ended, also when the task never starts.
+    """The objects that one source task works with. The runner ends what can be ended, also if the task never starts.
 
     Attributes:
         pipeline: transforms and converters.
@@ -171,7 +171,7 @@ class Poller:
         self._requests = requests
 
     def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, End]], list[Move]]:
-        """What one ``poll`` has returned, cut where the task wants a transaction to end, and the positions behind it.
+        """Polls once and returns the records, cut where the task wants a transaction to end, and their positions.
 
         Args:
             ended_by_stop: Whether the task's ``stop`` was called, beside this ``poll``.

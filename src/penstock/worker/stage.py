@@ -1,4 +1,4 @@
-"""What waits between two threads of a task, source or sink, in order and within bounds: its back-pressure.
+"""The bounded queue between two threads of a task, source or sink: its back-pressure.
 
 Main types: `Stage`, within `BatchLimits`. A full one makes the thread before it wait, up to the one that polls or
 fetches, and says so (``back_pressure``). `SharedLoad`, one for all tasks of a worker, limits what they have under way
@@ -25,7 +25,7 @@ WAITING_BYTES: Final = 16 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """How large a batch may grow; one larger poll, frame or message still goes.
+    """The limits on the size of a batch; one larger poll, frame or message is still allowed.
 
     Attributes:
         max_records: ``batch.max.records``.
@@ -68,12 +68,12 @@ class SharedLoad:
 
     @property
     def has_idle_cores(self) -> bool:
-        """Whether a task that has a batch in Spark may begin another."""
+        """True if a task that has a batch in Spark may begin another."""
         return self._begun < self._jobs
 
     @property
     def has_waiting_jobs(self) -> bool:
-        """Whether jobs wait for each other: a task that works ahead of Kafka only takes memory now."""
+        """True if jobs wait for each other: a task that works ahead of Kafka then only takes memory."""
         return self._begun > self._jobs
 
     def begin(self) -> None:
@@ -87,7 +87,7 @@ class SharedLoad:
             self._begun -= 1
 
     def let_wait(self, nbytes: int, *, anyway: bool = False) -> bool:
-        """Whether this many bytes may wait; after True, `release` must be called.
+        """True if this many bytes may wait; after True, `release` must be called.
 
         Args:
             nbytes: what a task has polled or fetched.
@@ -101,7 +101,7 @@ class SharedLoad:
 
     @property
     def bytes_left(self) -> int:
-        """How many more bytes may wait."""
+        """The number of further bytes that may wait."""
         return max(0, self._waiting_bytes - self._waiting)
 
     def release(self, nbytes: int) -> None:
@@ -159,7 +159,7 @@ class Stage(Generic[T]):
 
     # ---------------------------------------------------------------- the lock is held
     def fits(self, records: int, nbytes: int) -> bool:
-        """Whether there is room beside what waits."""
+        """True if there is room in addition to what waits."""
         limits = self._limits
         return not self._waiting or (
             len(self._waiting) < self._items
@@ -240,13 +240,13 @@ class Stage(Generic[T]):
     # ---------------------------------------------------------------- the thread that takes
     @property
     def ended(self) -> bool:
-        """Whether it is closed and empty."""
+        """True if it is closed and empty."""
         with self.changed:
             return self._closed and not self._waiting
 
     @property
     def full(self) -> bool:
-        """Whether the thread before waits for room."""
+        """True if the thread before waits for room."""
         with self.changed:
             return self._full
 
@@ -279,7 +279,7 @@ class Stage(Generic[T]):
             self.clear()
 
     def _lets_wait(self, records: int, nbytes: int) -> bool:
-        """Whether there is room; if so, it is counted in the load of all tasks."""
+        """True if there is room; if so, it is counted in the load of all tasks."""
         if not self.fits(records, nbytes):
             return False
         return self._load is None or self._load.let_wait(nbytes, anyway=not self._waiting)

@@ -1,4 +1,4 @@
-"""Which source offsets are safe to commit: what Kafka has acknowledged without a gap, for each source partition.
+"""The source offsets that are safe to commit: those that Kafka has acknowledged without a gap, per source partition.
 
 Main types: `Submission` (one batch on its way to Kafka and which of its rows are settled), `SubmittedOffsets` (all
 batches of one task, in the order they were polled) and `FramePart` (a batch that is not the whole frame).
@@ -111,7 +111,7 @@ class _Part:
     moves: bool = False
 
     def settled_prefix(self) -> int:
-        """How many rows are settled before the first that is not."""
+        """Counts the rows that are settled before the first that is not."""
         done = self.submission.done
         gap = done.find(0) if self.rows is None else bytes(map(done.__getitem__, self.rows)).find(0)
         return self.count if gap < 0 else gap
@@ -354,6 +354,6 @@ def _rows_by_partition(
 
 
 def _one_kind(partitions: list[Partition]) -> bool:
-    """Whether equal maps are also equal for Kafka Connect: Python's ``1 == True == 1.0`` must not join partitions."""
+    """True if equal maps are also equal for Kafka Connect: Python's ``1 == True == 1.0`` must not join partitions."""
     first = partitions[0]
     return first is None or all(isinstance(value, str) for value in first.values())

@@ -1,8 +1,8 @@
-"""What becomes of the task configurations that a connector gives.
+"""The processing of the task configurations that a connector gives.
 
 Main functions: ``complete``, ``check_count``, ``changed``, ``class_name`` and ``load_class``. Pure functions.
 
-Source: org.apache.kafka.connect.runtime.ConnectUtils, AbstractHerder.taskConfigsChanged; runtime.md section 3.
+Source: org.apache.kafka.connect.runtime.ConnectUtils, AbstractHerder.taskConfigsChanged.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def changed(
     connector_now: Mapping[str, str],
     connector_then: Mapping[str, str] | None,
 ) -> bool:
-    """Whether the tasks must be restarted.
+    """True if the tasks must be restarted.
 
     Args:
         new: Task configurations just completed.
@@ -103,7 +103,7 @@ def changed(
 
 
 def class_name(cls: type) -> str:
-    """How a class is named in a task configuration: as Java names it, where ``load_class`` finds it by that name.
+    """Returns the name of a class in a task configuration: its Java name, if ``load_class`` finds it by that name.
 
     Else ``module.Class``, or ``module:Outer.Inner`` for a nested one.
     """

@@ -8,7 +8,7 @@ what follows when a task has ended by an error: it is FAILED, or made anew at it
 Threads: ``task-<id>``, owned here, makes every call of the user's task, but for ``wakeup`` and the ``stop`` of a task
 whose ``poll`` does not return. The public methods come from any thread and return at once, except ``join``.
 
-Source: WorkerTask of Kafka Connect; runtime.md section 4.
+Source: WorkerTask of Kafka Connect.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class StartPutOffException(ConnectException):
 
 
 def state_after(error: BaseException, *, shares_id: bool = False) -> State:
-    """What a task that ended by an error is: FAILED, or about to start again.
+    """Returns the state of a task that ended by an error: FAILED, or about to start again.
 
     Args:
         error: The error.
@@ -212,7 +212,7 @@ class TaskEngine(ABC, Generic[TaskT]):
         """Have the task's `wakeup` called, on another thread. Thread: any."""
 
     def _state_after(self, error: BaseException) -> State:
-        """Whether the task is FAILED, or made anew."""
+        """Returns the state that follows an error: FAILED, or a new start."""
         return state_after(error)
 
     # ---------------------------------------------------------------- the task's thread
@@ -276,14 +276,14 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._changed.wait_for(lambda: not self._life.paused or self._life.is_ending)
 
     def _raising(self, call: Callable[[], None]) -> None:
-        """What a call raises ends the task."""
+        """Makes a call whose exception ends the task."""
         try:
             call()
         except BaseException as error:
             self._feed(Raised(self._services.session.named(error)))
 
     def _quietly(self, what: str, call: Callable[[], object]) -> None:
-        """What goes wrong in a call, ``sys.exit`` included, is logged, and keeps nothing else from being done."""
+        """Makes a call whose exception, ``sys.exit`` included, is logged, and does not prevent what follows."""
         try:
             call()
         except BaseException:

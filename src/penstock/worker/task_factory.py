@@ -4,7 +4,7 @@ Main type: ``TaskBuilder``, the worker's ``TaskFactory``. Importing this module 
 client, so it is imported after the REST server is up.
 
 Thread: called on the short-lived ``start-<task>`` threads, several at a time; what it shares is made for that.
-Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder; runtime.md sections 3 and 4.
+Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder.
 """
 
 from __future__ import annotations
@@ -128,14 +128,14 @@ class TaskBuilder:
         return ConnectorOffsetReader(lambda: self._offsets.of_connector(connector, config), connector)
 
     def connector_metrics(self, connector: str) -> InstanceMetrics:
-        """What an instance of a connector adds its metrics to."""
+        """Creates the registry to which an instance of a connector adds its metrics."""
         return self._own_metrics(connector=connector)
 
     def _own_metrics(self, **labels: str) -> InstanceMetrics:
         return InstanceMetrics(self._metrics, labels, window=self._settings.sample_window)
 
     def _task_metrics(self, request: TaskRequest, made: ExitStack) -> InstanceMetrics:
-        """What the parts of a task add their metrics to; closed behind all of them."""
+        """Creates the registry to which the parts of a task add their metrics; closed behind all of them."""
         metrics = self._own_metrics(connector=request.id.connector, task=str(request.id.task))
         made.callback(metrics.close)
         return metrics
@@ -299,7 +299,7 @@ class TaskBuilder:
         return runner
 
     def _shares_id(self, client: ClientSettings, task: ConnectorTaskId) -> bool:
-        """Whether the task's static member id is that of the group of workers, and no user's."""
+        """True if the task's static member id is derived from that of the group of workers, not set by a user."""
         if self._static_id is None or not isinstance(self._settings, DistributedSettings):
             return False
         return client.java.get("group.instance.id") == sink_instance_id(self._static_id, *task)
@@ -465,7 +465,7 @@ def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: Er
 
 
 def _ending(task: ConnectorTaskId, jobs: SparkJobs, process: TaskProcess | None) -> Callable[[], None]:
-    """What ends by force of a task that is given up: its own process, and what it has in Python workers of Spark."""
+    """Returns the function that kills the work of a task that is given up: its process and its Python work in Spark."""
 
     def end() -> None:
         if process is not None:

@@ -35,7 +35,7 @@ class Sessions(Protocol):
 
     @property
     def up(self) -> bool:
-        """Whether a session is there now."""
+        """True if there is a session now."""
 
     @property
     def generation(self) -> int:
@@ -45,7 +45,7 @@ class Sessions(Protocol):
         """The session and its generation; None when it is not there in time. Raises when it cannot start."""
 
     def is_lost(self, generation: int, error: BaseException) -> bool:
-        """Whether the session of that generation is gone."""
+        """True if the session of that generation is gone."""
 
 
 class TaskSession:
@@ -113,7 +113,7 @@ class TaskSession:
     # ------------------------------------------------------------------ sinks
     @property
     def up(self) -> bool:
-        """Whether a session is there now."""
+        """True if there is a session now."""
         return self._sessions is not None and self._sessions.up
 
     def begin_put(self) -> None:
@@ -121,7 +121,7 @@ class TaskSession:
         self._in_put = None
 
     def lost_in_put(self, error: BaseException) -> bool:
-        """Whether ``put`` used a session that was lost meanwhile."""
+        """True if ``put`` used a session that was lost meanwhile."""
         return self._is_lost(self._in_put, error)
 
     def _note(self, generation: int) -> None:

@@ -6,7 +6,7 @@ Thread: the public methods are called by the herder and return at once. A short-
 runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end. A
 runner that has ended with the Spark session it had used, or with its transaction, is replaced by another one in the
 same slot.
-Source: org.apache.kafka.connect.runtime.WorkerTask; runtime.md section 4.
+Source: org.apache.kafka.connect.runtime.WorkerTask.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TaskRunner(Protocol):
 
     @property
     def has_delivered(self) -> bool:
-        """Whether it has delivered something, or could not for a reason outside of the task."""
+        """True if it has delivered something, or could not for a reason outside of the task."""
 
     @property
     def hints(self) -> Hints:
@@ -106,7 +106,7 @@ class TaskSlot:
 
     @property
     def phase(self) -> TaskPhase:
-        """Where the task is in its life."""
+        """The phase of the task's life."""
         return self._phase
 
     @property
@@ -248,7 +248,7 @@ class TaskSlot:
             self._feed(Reports(state, trace))
 
     def _is_vain(self) -> bool:
-        """Whether to give up starting the task again, after too many runs without a delivery. Caller holds the lock."""
+        """True if the task is not to be started again, after too many runs without delivery. Caller holds the lock."""
         delivered = self._runner is not None and self._runner.has_delivered
         self._vain = 0 if delivered else self._vain + 1
         return self._vain >= MAX_VAIN

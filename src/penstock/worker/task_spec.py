@@ -1,4 +1,4 @@
-"""What a task is made with, whether it is a source or a sink: its settings, and what its worker gives it.
+"""The specification of a task, source or sink: its settings, and the services that its worker gives it.
 
 Main types: ``TaskSpec``, ``TaskServices``, ``BatchLimits``. Values; the task factory makes them. What sources and
 sinks need beside these is in ``source_task.SourceServices`` and ``sink_task.SinkServices``.
@@ -59,7 +59,7 @@ class TaskSpec(Generic[TaskT_co]):
 
 @dataclass(frozen=True)
 class TaskServices:
-    """What a worker gives each of its tasks. The runner ends what can be ended, also when the task never starts.
+    """The services that a worker gives each task. The runner ends what can be ended, even if the task never starts.
 
     Attributes:
         report: Told RUNNING, PAUSED and FAILED, and UNASSIGNED or RESTARTING at the end; on the task's thread, must not

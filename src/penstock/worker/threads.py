@@ -48,7 +48,7 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether no time is left."""
+        """True if no time is left."""
         return self.remaining() == 0.0
 
 

@@ -1,4 +1,4 @@
-"""What happens to a record that failed: retry it, skip it or fail the task, and tell the reporters.
+"""The handling of a record that failed: retry it, skip it or fail the task, and tell the reporters.
 
 Main types: ``ErrorPolicy`` (the ``errors.*`` settings), ``ErrorHandler`` (applies it to the failed records of a batch,
 or to one) and ``FatalRecord`` (the record that ends the task). The decisions are the pure functions
@@ -71,7 +71,7 @@ class ErrorPolicy:
 
 
 class Verdict(enum.Enum):
-    """What becomes of a record that failed for good."""
+    """The decision on a record that failed for good."""
 
     SKIP = "skip"
     """The record is left out, the task goes on."""
@@ -97,7 +97,7 @@ class FatalRecord:
 def retry_delay_ms(
     attempt: int, *, now_ms: int, deadline_ms: int | None, max_delay_ms: int, random: Callable[[], float]
 ) -> int | None:
-    """How long to wait after the failed ``attempt`` (1, 2, ...), or None when there is no time left for another.
+    """Returns how long to wait after the failed ``attempt`` (1, 2, ...), or None if there is no time left for another.
 
     >>> retry_delay_ms(1, now_ms=0, deadline_ms=None, max_delay_ms=60_000, random=lambda: 0.5)
     300
@@ -169,12 +169,12 @@ class ErrorHandler:
 
     @property
     def has_reporters(self) -> bool:
-        """Whether anybody is told of failed records (what ``errant_record_reporter`` depends on)."""
+        """True if failed records are reported (``errant_record_reporter`` depends on it)."""
         return bool(self._reporters)
 
     @property
     def ending(self) -> bool:
-        """Whether retries have ended because the task stops; retriable errors may be left over."""
+        """True if retries have ended because the task stops; retriable errors may be left over."""
         return self._cancelled.is_set()
 
     def give_up(self) -> None:
@@ -285,7 +285,7 @@ class ErrorHandler:
         return futures
 
     def _caused(self, text: str, error: RecordError, origin: object) -> ConnectException:
-        """What the task fails with: Kafka's words, and where it happened."""
+        """Returns the exception that the task fails with: Kafka's words, and where it happened."""
         owner = f"task {self._owner}, " if self._owner else ""
         message = f"{text.removesuffix('.')} ({owner}stage {error.stage}, {place_of(origin)})"
         exception: ConnectException
@@ -344,7 +344,7 @@ def retriable_positions(errors: Mapping[int, RecordError], *, tolerance_all: boo
 
 
 def place_of(origin: object) -> str:
-    """Where a record came from, for messages: never its content.
+    """Describes the origin of a record, for messages: never its content.
 
     >>> place_of(ConsumedMessage("t", 1, 2))
     'topic t, partition 1, offset 2'

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NewTopic:
-    """How a topic is made. -1 partitions or replicas: as the broker's defaults say."""
+    """The specification of a topic to be created. -1 partitions or replicas: as the broker's defaults say."""
 
     name: str
     partitions: int
@@ -38,14 +38,14 @@ class TopicMaker(Protocol):
     """The part of an admin client that is needed here."""
 
     def topic_exists(self, topic: str) -> bool:
-        """Whether the topic is there. Raises when the cluster cannot be asked."""
+        """True if the topic exists. Raises when the cluster cannot be asked."""
 
     def create_topic(self, topic: NewTopic) -> None:
         """Create it. Raises AlreadyExistsException when somebody else did so first, and others."""
 
 
 def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
-    """How the rules of a connector make a topic of a given name."""
+    """Returns the function that gives the topic to create for a name, by the rules of a connector."""
 
     def plan(topic: str) -> NewTopic:
         group = rules.group_for(topic)

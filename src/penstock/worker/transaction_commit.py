@@ -1,4 +1,4 @@
-"""How a source task commits that delivers exactly once: records and source offsets in one transaction.
+"""The commit of a source task that delivers exactly once: records and source offsets in one transaction.
 
 Main type: `TransactionCommitter`, a `Committer`, made of `TransactionParts`; `TransactionProducer` and
 `TransactionStart` are what is needed of Kafka, `TransactionSizes` is for metrics. Invariant 7.
@@ -10,7 +10,7 @@ offsets end: its records cannot be asked for again.
 
 Thread: as for `Committer`; hooks are called on the delivery thread, and on the task's at its end.
 
-Source: ExactlyOnceWorkerSourceTask of Kafka Connect; KIP-618; runtime.md section 6.
+Source: ExactlyOnceWorkerSourceTask of Kafka Connect; KIP-618.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class TransactionProducer(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps records from being sent, as far as is known."""
+        """The reason why records cannot be sent, as far as it is known."""
 
     @property
     def ended(self) -> KafkaException | None:
-        """Why the open transaction cannot be committed; None as long as it can."""
+        """The reason why the open transaction cannot be committed, or None as long as it can."""
 
     def init_transactions(self, timeout_s: float) -> None:
         """Take the transactional id. May be called again after a time-out."""
@@ -105,7 +105,7 @@ class TransactionSizes:
 
 @dataclass(frozen=True)
 class TransactionParts:
-    """What the transactions of one task are made with.
+    """The objects that the transactions of one task are made with.
 
     Attributes:
         task: The task; its connector is the namespace of the offsets.

@@ -1,4 +1,4 @@
-"""What a connector or task waits for now: what its threads say of themselves, or where a user's code stands in them.
+"""The conditions that connectors and tasks wait for: as their threads say, or as the stack of a user's code shows.
 
 Main types: ``Waiting``, ``Hints``, ``Place``. Main functions: ``task_waiting``, ``connector_waiting``, ``places``. All
 are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
@@ -98,7 +98,7 @@ class Frame:
 
     @property
     def ours(self) -> bool:
-        """Whether it is the worker's code, and not a connector's or a library's."""
+        """True if it is the worker's code, and not a connector's or a library's."""
         return self.file.startswith(_PACKAGE + "/") and not is_authors_part(self.file)
 
     @property
@@ -109,7 +109,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a thread stands.
+    """The position of a thread in the code.
 
     Attributes:
         frames: Its stack.
@@ -121,12 +121,12 @@ class Place:
 
     @property
     def stands_still(self) -> bool:
-        """Whether the worker's code waits here, and for something else than what comes after."""
+        """True if the worker's code waits here, and not for the stage that follows."""
         return self.wait is not None and self.wait.reason not in ("back_pressure", "user_code")
 
     @property
     def is_held_up(self) -> bool:
-        """Whether what comes after is slower."""
+        """True if the stage that follows is slower."""
         return self.wait is not None and self.wait.reason == "back_pressure"
 
     def whole(self) -> Place:
@@ -139,7 +139,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Why something does not go on.
+    """The reason why something makes no progress.
 
     Attributes:
         reason: One of ``REASONS``.
@@ -185,7 +185,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Hints:
-    """What a task knows of why it does not go on, and of how far it is.
+    """A task's own information about why it makes no progress, and about how far it is.
 
     Attributes:
         round_began: When its loop last went on, so since when a method of it runs that does; monotonic seconds.
@@ -212,7 +212,7 @@ _NOWHERE: Final = Place()
 
 
 def places() -> dict[str, Place]:
-    """Where each thread of this process stands, by the thread's name."""
+    """Returns the position of each thread of this process in the code, by the thread's name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     waiting = waits()
     return {
@@ -223,7 +223,7 @@ def places() -> dict[str, Place]:
 
 
 def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:
-    """What a connector waits for; a method of the connector that runs counts as what it waits for."""
+    """Returns what a connector waits for; a method of the connector that runs counts as what it waits for."""
     inside = _user_code(threads.get(f"connector-{name}", _NOWHERE))
     if inside is not None:
         return inside
@@ -240,7 +240,7 @@ def task_waiting(
     kafka_up: bool = True,
     hints: Hints = Hints(),
 ) -> Waiting:
-    """What a task waits for: the last of its stages that stands still, because the ones before it wait for that.
+    """Returns what a task waits for: the last of its stages without progress, as the ones before it wait for that.
 
     Args:
         task: Its id, the end of its threads' names.
@@ -290,7 +290,7 @@ def task_waiting(
 
 
 def _told(wait: Wait, hints: Hints, *, spark_up: bool, spark_trouble: str | None) -> Waiting:
-    """What a stage says of itself, with what the task knows of it."""
+    """Returns a stage's own statement, with the task's information about it."""
     match wait.reason:
         case "spark" if spark_trouble is not None:
             found = because("spark_executors").because(spark_trouble)
@@ -311,7 +311,7 @@ def _time_of_day(moment_s: float) -> datetime:
 
 
 def _waits_for_data(frames: Sequence[Frame]) -> bool:
-    """Whether a built-in connector waits in its poll: that is no code of a user, and there is no data."""
+    """True if a built-in connector waits in its poll: that is no code of a user, and there is no data."""
     built_in = any(frame.file.startswith(f"{_PACKAGE}/connectors/") for frame in frames)
     return built_in and frames[-1].file == threading.__file__
 

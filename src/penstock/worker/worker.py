@@ -7,7 +7,7 @@ Thread: every method is called by the herder's thread, which owns the tables her
 ``resolve``, which may read files and is called from a thread of the caller's choice. Counts: any; what one ``Startup``
 is told comes one at a time.
 Source: org.apache.kafka.connect.runtime.Worker and its WorkerMetricsGroup (there the counters of tasks stay at 0,
-KAFKA-18489); runtime.md sections 1 to 4.
+KAFKA-18489).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ CONNECTOR_CLASS = "connector.class"
 
 
 class StatusListener(Protocol):
-    """Who is told what connectors and tasks are doing. Called from any thread; must not block."""
+    """A listener to the states of connectors and tasks. Called from any thread; must not block."""
 
     def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
         """A connector changed its state."""
@@ -150,7 +150,7 @@ TaskFactory = Callable[[TaskRequest, StateReport], TaskRunner]
 
 @dataclass(frozen=True)
 class WorkerParts:
-    """What a worker is put together from.
+    """The parts of a worker.
 
     Attributes:
         worker_id: ``host:port`` of its REST address.
@@ -213,7 +213,7 @@ class Worker:
 
     @property
     def plugins(self) -> Plugins:
-        """Where classes come from."""
+        """The plugins from which classes come."""
         return self._parts.plugins
 
     @property
@@ -228,17 +228,17 @@ class Worker:
 
     @property
     def exactly_once(self) -> bool:
-        """Whether source tasks commit records and offsets in transactions."""
+        """True if source tasks commit records and offsets in transactions."""
         return self._parts.exactly_once
 
     @property
     def spark_up(self) -> bool:
-        """Whether there is a Spark session."""
+        """True if there is a Spark session."""
         return self._parts.spark_up()
 
     @property
     def spark_trouble(self) -> str | None:
-        """Why Spark does nothing; None if it does."""
+        """The reason why Spark does nothing, or None if it works."""
         return self._parts.spark_trouble()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
@@ -251,7 +251,7 @@ class Worker:
 
     @property
     def connector_stop_timeout_s(self) -> float:
-        """How long a connector may take to end before it is to be abandoned."""
+        """The number of seconds that a connector may take to end before it is to be abandoned."""
         return self._parts.connector_stop_timeout_s
 
     @property
@@ -321,7 +321,7 @@ class Worker:
         return runner.start()
 
     def connector_running(self, name: str) -> bool:
-        """Whether an instance is started and has not failed."""
+        """True if an instance is started and has not failed."""
         runner = self._connectors.get(name)
         return runner is not None and runner.running
 
@@ -430,7 +430,7 @@ class Worker:
         return Hints() if slot is None else slot.hints
 
     def roads(self, connector: str) -> list[tuple[Mapping[str, str], float]]:
-        """How many records of a connector took which road here: labels and number of each count."""
+        """Counts the records of a connector by the road that they took here: labels and number of each count."""
         read = self._parts.metrics.read()
         return [(tags, n) for name, tags, n in read if name == SPARK_RECORDS_TOTAL and tags["connector"] == connector]
 

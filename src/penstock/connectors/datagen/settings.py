@@ -145,7 +145,7 @@ class DatagenConfig(AbstractConfig):
         return 2000.0 / self.max_interval if self.max_interval else None
 
     def records(self) -> Records:
-        """How the records are made.
+        """Returns the generator of the records.
 
         Raises:
             ConfigException: The file cannot be read, or what it holds is no schema that records can be made of.

@@ -134,7 +134,7 @@ class Assignment:
         return {path for group in self.groups for path in group}
 
     def fits(self, work: Work) -> bool:
-        """Whether the tasks have just the files that need one, and know which offsets to leave alone."""
+        """True if the tasks have exactly the files that need a task, and know which offsets to ignore."""
         return self.paths() == work.remaining.keys() and all(
             self.stale.get(path) == stale for path, stale in work.stale.items()
         )
@@ -181,7 +181,7 @@ class DirectoryMonitor:
     # ------------------------------------------------------------------ the connector's thread
     @property
     def assignment(self) -> Assignment:
-        """What the tasks were given last."""
+        """The last assignment of files to tasks."""
         with self._changed:
             return self._assignment
 

@@ -47,12 +47,12 @@ def parse_offset(path: str, offset: Mapping[str, object] | None) -> Committed | 
 
 
 def is_count(value: object) -> bool:
-    """Whether it is a whole number, 0 or more."""
+    """True for a whole number, 0 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 def resume_position(size: int, committed: Committed | None) -> int:
-    """Where to go on in a file of this size. One that has become smaller is another file: it is read from its start.
+    """Returns where to resume in a file of this size. One that has become smaller is another file: read from its start.
 
     >>> resume_position(10, Committed(6, 8)), resume_position(7, Committed(6, 8)), resume_position(10, None)
     (6, 0, 0)
@@ -73,14 +73,14 @@ class FileState:
     identity: tuple[int, int] = (0, 0)
 
     def is_replaced_by(self, now: FileState) -> bool:
-        """Whether another file is under this name now: by its inode, which some shared storage changes at will, so
-        that alone does not count; or because it is shorter than it was."""
+        """True if another file has this name now: it is shorter than before, or both its identity and its time of
+        change differ (some shared storage changes inodes at will, so the inode does not suffice)."""
         return now.size < self.size or (now.identity != self.identity and now.mtime_ns != self.mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a look at the directories found.
+    """The result of a scan of the directories.
 
     Attributes:
         files: the files that match and can be read.
@@ -93,7 +93,7 @@ class Scan:
     failed: frozenset[str] = frozenset()
 
     def may_still_have(self, path: str) -> bool:
-        """Whether a file that was not found may be there all the same."""
+        """True if a file that was not found may still exist."""
         if path in self.unreadable:
             return True
         return any(path.startswith(directory.rstrip(os.sep) + os.sep) for directory in self.failed)
@@ -117,7 +117,7 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What there is to do.
+    """The files that need a task.
 
     Attributes:
         remaining: the files that need a task, with the bytes that are not in Kafka yet (0: all are, but the file was

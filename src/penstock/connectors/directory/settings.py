@@ -95,7 +95,7 @@ class DirectorySourceConfig(AbstractConfig):
 
 
 def stall_fault(idle_ms: object, stall_ms: object) -> str | None:
-    """What is wrong with the two times together, or None."""
+    """Returns what is wrong with the combination of the two times, or None."""
     if isinstance(idle_ms, int) and isinstance(stall_ms, int) and stall_ms <= idle_ms:
         return f"must be longer than idle.ms ({idle_ms}), for which tasks wait before they finish a file"
     return None
@@ -103,7 +103,7 @@ def stall_fault(idle_ms: object, stall_ms: object) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class TaskFiles:
-    """What one task reads.
+    """The files that one task reads.
 
     Attributes:
         paths: the files, in order.

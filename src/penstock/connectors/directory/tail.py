@@ -35,7 +35,7 @@ class ResumingReader(LineReader):
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds a descriptor."""
+        """True if it holds an open file descriptor."""
         return self._fd is not None
 
     def size(self) -> int:
@@ -48,7 +48,7 @@ class ResumingReader(LineReader):
         return self._position
 
     def has_pending_bytes(self) -> bool:
-        """Whether it holds a line without an end."""
+        """True if it holds a line without an end."""
         return self._held > 0
 
     def finish(self) -> Chunk | None:
@@ -123,7 +123,7 @@ class FileTail:
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds a descriptor."""
+        """True if it holds an open file descriptor."""
         return self._reader.is_open
 
     def visit(self, now: float) -> Piece | None:

@@ -66,7 +66,7 @@ def memory(size: int) -> Bytes:
 
 
 def has_line_end(data: Bytes) -> bool:
-    """Whether the bytes may hold a complete line."""
+    """True if the bytes may hold a complete line."""
     return bool(_marked(data, LF).any() or _marked(data, CR).any())
 
 
@@ -100,7 +100,7 @@ def split_lines(data: Bytes, *, final: bool = False) -> Lines:
 
 
 def _marked(data: Bytes, byte: int) -> npt.NDArray[np.bool_]:
-    """Which of the bytes are this one."""
+    """Marks the bytes that are equal to this one."""
     return np.equal(data, byte, out=memory(len(data)).view(np.bool_))
 
 
@@ -252,7 +252,7 @@ class LineReader:
 
     # ------------------------------------------------------------------ lines
     def _room(self, size: int) -> Bytes:
-        """Where so many bytes can be read to."""
+        """Returns the free part of the buffer, with room for so many bytes."""
         if len(self._buffer) < self._held + size:
             larger = memory(self._held + max(size, self._held))
             larger[: self._held] = self._buffer[: self._held]
@@ -346,7 +346,7 @@ class LineReader:
 
 
 def unreadable(path: str) -> list[str]:
-    """Why a file cannot be read now, as clauses; nothing where it can."""
+    """Returns why a file cannot be read now, as clauses; an empty list if it can."""
     directory = os.path.dirname(os.path.abspath(path))
     if not os.path.exists(path):
         if os.path.isdir(directory) and os.access(directory, os.X_OK):

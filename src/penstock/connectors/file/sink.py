@@ -177,7 +177,7 @@ class FileStreamSinkTask(FrameSinkTask):
 
 
 def _last_line_without_end(fd: int, limit: int = 16 * 1024 * 1024) -> bytes | None:
-    """What follows the last line feed of a file, None when nothing does."""
+    """Returns the bytes that follow the last line feed of a file, or None if there are none."""
     size = os.fstat(fd).st_size
     tail, step = b"", 64 * 1024
     while len(tail) < min(size, limit):

@@ -23,7 +23,7 @@ Mark = tuple[int, int, int, int] | None
 
 
 def mark_of(path: str) -> Mark:
-    """What tells a file from itself after a change: device, inode, size, time of change; None when it is not there."""
+    """Returns the device, inode, size and time of change of a file, which show a change; None if it is missing."""
     try:
         found = os.stat(path)
     except OSError:

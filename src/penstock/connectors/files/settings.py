@@ -377,7 +377,7 @@ class FileSinkConfig(AbstractConfig):
         return self.compression_type if self.compression_type != "none" else self.s3_compression_type
 
     def rotation(self) -> Rotation:
-        """When files are closed."""
+        """Returns the rules for when files are closed."""
         return Rotation(
             self.flush_size,
             None if self.flush_bytes == -1 else self.flush_bytes,
@@ -387,7 +387,7 @@ class FileSinkConfig(AbstractConfig):
         )
 
     def directories(self) -> Partitioner:
-        """Which directories there are."""
+        """Returns the partitioner that chooses the directories."""
         kind = self.partitioner
         pattern, duration = {
             "daily": (_DAILY, _DAY_MS),

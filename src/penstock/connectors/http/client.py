@@ -48,7 +48,7 @@ def expand(url: str, values: Mapping[str, str | None]) -> str:
 
 
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """How long an answer asks to wait, at most an hour; None = it does not say. ``now`` is in seconds since 1970."""
+    """Returns the seconds that an answer asks to wait, at most an hour, or None. ``now`` is in seconds since 1970."""
     text = headers.get("retry-after", "").strip()
     try:
         wait = float(text) if text.isdecimal() else parsedate_to_datetime(text).timestamp() - now
@@ -115,7 +115,7 @@ class Client:
         raise ConnectException(f"{shown(url)} leads on more than {_MOST_REDIRECTS} times: give the address at its end")
 
     def absolute(self, url: str, target: str) -> str:
-        """Where a link in the answer of a URL leads to.
+        """Resolves a link in the answer of a URL to an absolute URL.
 
         Raises:
             ConnectException: To no http or https address.

@@ -18,7 +18,7 @@ _REFUSE: Final = object()
 
 
 def at(value: Any, pointer: str | None, where: str, *, missing: Any = _REFUSE) -> Any:
-    """What a pointer leads to.
+    """Returns the value that a JSON pointer refers to.
 
     Args:
         value: The JSON value.

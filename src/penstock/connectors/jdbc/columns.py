@@ -52,7 +52,7 @@ _INTEGERS: Final = ((2, INT8_SCHEMA), (4, INT16_SCHEMA), (9, INT32_SCHEMA), (_LO
 
 @dataclass(frozen=True, slots=True)
 class TypeMapping:
-    """Which types columns get.
+    """The settings that decide the types of columns.
 
     Attributes:
         numbers: ``numeric.mapping``.

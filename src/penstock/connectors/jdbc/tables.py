@@ -104,7 +104,7 @@ class Catalog:
 
     @property
     def address(self) -> Address:
-        """Where the database is."""
+        """The address of the database."""
         return self._address
 
     @property

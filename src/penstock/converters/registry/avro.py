@@ -91,7 +91,7 @@ class AvroCodec:
         return SchemaAndValue(schema, value if convert is None else convert(value))
 
     def columns(self) -> AvroBlocks | None:
-        """What reads many payloads at once; None if they have no columns.
+        """Returns the reader of many payloads at once, or None if they have no columns.
 
         Raises:
             DataException: The schema has no Connect schema.
@@ -148,7 +148,7 @@ class AvroCodec:
             raise DataException(f"A value cannot be written as Avro type {self.found.shown}: {error}") from error
 
     def column_writer(self, schema: Schema) -> AvroColumnWriter | None:
-        """What writes many values of a schema at once; None if they have no columns."""
+        """Returns the writer of many values of a schema at once, or None if they have no columns."""
         if schema not in self._column_writers:
             self._column_writers[schema] = avro_column_writer(schema, self.found, self._options)
         return self._column_writers[schema]

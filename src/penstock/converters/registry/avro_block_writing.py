@@ -96,7 +96,7 @@ class AvroColumnWriter:
 
 
 def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOptions) -> AvroColumnWriter | None:
-    """What writes many values of a schema; None if they are written one by one.
+    """Returns the writer of many values of a schema, or None if they are written one by one.
 
     Args:
         schema: Of the values.
@@ -113,7 +113,7 @@ def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOpti
 
 
 def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -> _Node:
-    """What writes values that may be null; `default`: what is written for null, or None."""
+    """Returns the node that writes values that may be null; `default`: what is written for null, or None."""
     if found.kind != "union":
         return _Required(_inner(schema, found, options), default)
     branch = None if is_union(schema) else branch_for(schema, found.branches, options)
@@ -125,7 +125,7 @@ def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -
 
 
 def _inner(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
-    """What writes values that are not null."""
+    """Returns the node that writes values that are not null."""
     if found.recursive or not fits(schema, found, options) or is_union(schema):
         raise _NoColumns
     if logical_name(schema) == Decimal.LOGICAL_NAME:
@@ -172,7 +172,7 @@ def _record(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
 
 # ------------------------------------------------------------------------------------------------------------ nulls
 def _present(column: pa.Array) -> np.ndarray | None:
-    """Where there is a value; None = everywhere."""
+    """Marks the rows that have a value; None if all have one."""
     return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
@@ -275,7 +275,7 @@ class _Scalar:
         return made
 
     def carried(self, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
-        """What is put in the column."""
+        """Returns the values that are put in the column."""
         return values
 
     def _fitting(self, values: Sequence[Any], rows: Rows) -> list[Any]:
@@ -309,7 +309,7 @@ def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: Rows) -> 
 
 
 def _logically(convert: Callable[[Schema, Any], Any], schema: Schema, values: Sequence[Any], rows: Rows) -> list[Any]:
-    """What carries values of a logical type."""
+    """Converts values of a logical type to the carried ones."""
     try:
         return [None if one is None else convert(schema, one) for one in values]
     except (AttributeError, TypeError, ValueError, OverflowError, DataException):
@@ -407,7 +407,7 @@ class _Bytes(_Scalar):
         pieces.long(data)
 
     def octets(self, column: pa.Array, rows: Rows) -> pa.BinaryArray:
-        """What is written of values, none of which are null."""
+        """Returns the bytes that are written for values, none of which are null."""
         return column
 
 

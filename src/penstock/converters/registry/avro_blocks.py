@@ -96,7 +96,7 @@ class AvroBlocks:
 
 
 def avro_blocks(found: AvroType, schema: Schema | None, options: AvroOptions) -> AvroBlocks | None:
-    """What reads messages of a schema as columns; None if they have none.
+    """Returns a reader of messages of a schema as columns, or None if they have none.
 
     Args:
         found: The type they were written with.
@@ -212,7 +212,7 @@ class _Bytes:
         self.least = 1 if size is None else size
 
     def spans(self, cursors: Cursors) -> tuple[np.ndarray, np.ndarray]:
-        """Where the bytes of each message begin, and how many they are."""
+        """Returns where the bytes of each message begin, and how many there are."""
         lengths = cursors.varints() if self._size is None else np.full(len(cursors), self._size, dtype=np.int64)
         return cursors.spans(lengths)
 

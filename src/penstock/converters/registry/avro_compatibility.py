@@ -22,7 +22,7 @@ _PROMOTED: Final[Mapping[str, frozenset[str]]] = {
 
 
 def cannot_read(reader: AvroType, writer: AvroType) -> str | None:
-    """Why data of a schema cannot be read with another one; None where it can."""
+    """Returns why data of a schema cannot be read with another one, or None if it can."""
     return _Comparison().reason(reader, writer, "the value")
 
 

@@ -1,4 +1,4 @@
-"""What Confluent's AvroData makes of what Avro has no place for: names and properties, forms, defaults.
+"""The mapping that Confluent's AvroData uses for what Avro cannot express: names and properties, forms, defaults.
 
 Maps of other keys are arrays of entries, unions are structs, logical types are carried by plain ones.
 
@@ -72,7 +72,7 @@ def anything() -> dict[str, Any]:
 
 
 class AvroOptions(AbstractConfig):
-    """How schemas are converted."""
+    """The settings for the conversion of schemas."""
 
     enhanced: bool = setting(
         "enhanced.avro.schema.support",
@@ -222,19 +222,19 @@ def logical_name(schema: Schema) -> str | None:
 
 
 def to_carried(schema: Schema) -> Any:
-    """What makes a logical type's value the carried one; None for schemas of no logical type."""
+    """Returns the function from a logical type's value to the carried one, or None for schemas of no logical type."""
     name = logical_name(schema)
     return None if name is None else _TO_CARRIED[name]
 
 
 def has_text_keys(schema: Schema, options: AvroOptions) -> bool:
-    """Whether a map is an Avro map; others are arrays of entries."""
+    """True if a map is an Avro map; others are arrays of entries."""
     keys = schema.key_schema
     return keys is not None and keys.type is Type.STRING and (options.optional_map_keys or not keys.optional)
 
 
 def union_field(branch: AvroType, options: AvroOptions, place: int) -> str:
-    """What the struct of a union calls the type at a place of it."""
+    """Returns the name, in the struct of a union, of the type at a place of it."""
     if options.general_sums:
         return f"{GENERAL_UNION_PREFIX}field_{place}"
     if branch.name is None:
@@ -243,7 +243,7 @@ def union_field(branch: AvroType, options: AvroOptions, place: int) -> str:
 
 
 def is_map_entry(found: AvroType) -> bool:
-    """Whether arrays of it are maps whose keys are no strings."""
+    """True if arrays of it are maps whose keys are no strings."""
     if found.kind != "record":
         return False
     return found.name == f"{NAMESPACE}.{MAP_ENTRY}" or found.properties.get(INTERNAL_TYPE) == MAP_ENTRY

@@ -184,7 +184,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def _inner(found: AvroType, reading: _Reading) -> Schema | None:
-    """What elements are; None = schemaless."""
+    """Returns the schema of elements, or None if they are schemaless."""
     return None if found.name == ANYTHING else _convert(found, reading)
 
 
@@ -324,7 +324,7 @@ _PYTHON_TYPES: Final[Mapping[str, type]] = {
 
 
 def reader(found: AvroType, schema: Schema | None, options: AvroOptions) -> Convert | None:
-    """What makes Connect's values of fastavro's; None = they are the same.
+    """Returns the function from fastavro's values to Connect's, or None if they are the same.
 
     Args:
         found: The type they were written with.

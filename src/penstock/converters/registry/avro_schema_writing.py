@@ -143,7 +143,7 @@ class _Writer:
         return branches + [self._base(one.schema, space) for one in schema.fields]
 
     def _base(self, schema: Schema, space: str | None) -> Any:
-        """What it is when it is not null."""
+        """Returns the Avro schema of a Connect schema, not regarding null."""
         if schema.type is Type.STRUCT:
             return self._record(schema, space)
         if is_enum(schema, self.options):
@@ -286,7 +286,7 @@ class _Writer:
 
     # ------------------------------------------------------------------ properties
     def _properties(self, schema: Schema) -> dict[str, Any]:
-        """What Avro has no place for, in Java's order."""
+        """Returns the properties that Avro has no place for, in Java's order."""
         found: dict[str, Any] = {}
         parameters = schema.parameters or {}
         if self.options.metadata:

@@ -92,19 +92,19 @@ class AvroType:
 
     @property
     def wire_symbols(self) -> Sequence[str]:
-        """What fastavro calls the symbols of an enum: others where it does not take them, as with Java's letters."""
+        """The symbols of an enum for fastavro: others if it does not accept them, such as Java's letters."""
         if all(_ASCII_NAME.fullmatch(one) for one in self.symbols):
             return self.symbols
         return tuple(f"s{place}" for place in range(len(self.symbols)))
 
     @property
     def shown(self) -> str:
-        """What messages call it."""
+        """The name of the type in messages."""
         return self.name if self.name is not None else self.kind
 
     @property
     def branch_name(self) -> str:
-        """What fastavro calls it in a union."""
+        """The name that fastavro uses for it in a union."""
         if self.name is None:
             return self.kind
         # In a namespace of somebody else a name without one would be taken for one of that namespace.
@@ -112,7 +112,7 @@ class AvroType:
 
     @property
     def read_name(self) -> str | None:
-        """What fastavro calls it in a union when it reads; None for what it tells by the value."""
+        """The name that fastavro uses for it in a union when it reads; None if it tells the type by the value."""
         return _BOOLEAN if self.kind == "boolean" else None if self.name is None else self.branch_name
 
     @property

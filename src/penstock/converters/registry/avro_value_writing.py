@@ -52,7 +52,7 @@ _BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
 
 
 def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str = "the value") -> Convert:
-    """What makes fastavro's values of Connect's.
+    """Returns the function from Connect's values to fastavro's.
 
     Args:
         schema: Of the values; None = schemaless.

@@ -1,4 +1,4 @@
-"""What all converters with a schema registry share: which subject and id, what is remembered, what null means.
+"""The common part of all converters with a schema registry: choice of subject and id, caches, meaning of null.
 
 Main types: ``RegistryConverter``, with two hooks for a format: ``describe`` and ``parse``; ``Codec``, what ``parse``
 makes. Format code sees no registry: it makes schema texts and compiles them, and converts values with what it compiled.
@@ -53,13 +53,13 @@ class Codec(Protocol):
         """
 
     def columns(self) -> ColumnReader | None:
-        """What reads many payloads of the schema at once; None if its values have no columns."""
+        """Returns the reader of many payloads of the schema at once, or None if its values have no columns."""
 
     def column_writer(self, schema: Schema, /) -> ColumnWriter | None:
-        """What writes many values of a Connect schema at once; None if they have no columns."""
+        """Returns the writer of many values of a Connect schema at once, or None if they have no columns."""
 
     def decode(self, payload: bytes, where: str, /) -> SchemaAndValue:
-        """What a payload means. ``where`` is the message, for errors: "the value of topic t"."""
+        """Decodes a payload. ``where`` is the message, for errors: "the value of topic t"."""
 
 
 C = TypeVar("C", bound=Codec)
@@ -68,7 +68,7 @@ S = TypeVar("S", bound=RegistryConfig)
 
 @dataclass(frozen=True)
 class _Writer(Generic[C]):
-    """How values of one Connect schema are written to one topic."""
+    """The writer of values of one Connect schema to one topic."""
 
     id: int
     codec: C
@@ -123,12 +123,12 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         """
 
     def cannot_read(self, reader: C, writer: C) -> str | None:
-        """Why values that are written with one schema cannot be read with another one; None where they can, or where
+        """Returns why values that are written with one schema cannot be read with another one; None if they can, or if
         the format has no rules for it."""
         return None
 
     def written_with(self, latest: C, own: C) -> C:
-        """What writes values with the latest schema of their subject, and not their own."""
+        """Returns the codec that writes values with the latest schema of their subject, and not their own."""
         return latest
 
     def name_written(self, codec: C, schema: Any) -> str | None:

@@ -159,7 +159,7 @@ class TextForm:
     is_text: Callable[[str], bool]
 
     def fits(self, answer: Any) -> bool:
-        """Whether the schema in an answer is in this form, or of a format that has no such form."""
+        """True if the schema in an answer is in this form, or of a format that has no such form."""
         schema = getattr(answer, "schema", answer)
         return schema.schema_type != self.format or self.is_text(schema.schema_str or "")
 
@@ -175,7 +175,7 @@ class Registered:
 
 @dataclass
 class _Outage:
-    """What the client does after it got no answer."""
+    """The client's state after a call without an answer: the time of the next attempt, and the reason."""
 
     asked_again_at: float
     reason: str

@@ -80,7 +80,7 @@ class Source:
 
 
 class Cursors:
-    """Where some messages are read, one place for each.
+    """The reading positions in some messages, one for each.
 
     Args:
         source: The bytes.

@@ -56,7 +56,7 @@ def with_limits(kind: Any) -> Any:
 
 
 def found_in(pattern: str, text: str) -> bool:
-    """Whether a part of a text matches a pattern.
+    """True if a part of a text matches a pattern.
 
     Raises:
         ConfigException: The pattern is none.

@@ -24,7 +24,7 @@ _ABSENT: Final = object()
 
 
 def cannot_read(reader: Parsed, writer: Parsed) -> str | None:
-    """Why values of a schema cannot be read with another one; None where they can.
+    """Returns why values of a schema cannot be read with another one, or None if they can.
 
     Args:
         reader: The schema to read with, and the texts of what it refers to by name.
@@ -160,7 +160,7 @@ class _Comparison:
 
 
 def _rest(node: Mapping[str, Any], name: str) -> Any:
-    """What a property is that is not listed."""
+    """Returns the schema of a property that is not listed."""
     for pattern, part in node.get("patternProperties", {}).items():
         if compile_java(pattern, name="patternProperties").found_in(name):
             return part
@@ -197,7 +197,7 @@ def _limits(reader: Mapping[str, Any], writer: Mapping[str, Any], place: str) ->
 
 
 def _most_pairs(fits: Sequence[Sequence[int]]) -> int:
-    """How many of some things can each have another one of those that fit them."""
+    """Returns the size of the largest matching: how many things can each get another one of those that fit them."""
     taken: dict[int, int] = {}
 
     def found(one: int, tried: set[int]) -> bool:

@@ -110,11 +110,11 @@ class Criteria:
         self._named = named
 
     def of_root(self, node: Any) -> Criterion:
-        """What a whole schema demands."""
+        """Returns the criterion of a whole schema."""
         return self.of(node, self._named.resolver_with_root(_resource(node)))
 
     def of(self, node: Any, resolver: Resolver) -> Criterion:
-        """What a schema demands; several criteria are an ``allOf``."""
+        """Returns the criterion of a schema; several criteria are an ``allOf``."""
         if isinstance(node, bool) or not isinstance(node, dict):
             raise DataException(f"The JSON Schema {json.dumps(node)} says of no type, so it has no Connect schema")
         if "$id" in node:
@@ -151,7 +151,7 @@ class Criteria:
                 yield Criterion(kind, node, resolver, {}, tuple(self.of(one, resolver) for one in parts))
 
     def target(self, reference: Criterion) -> Criterion:
-        """What the schema demands that a ``$ref`` means."""
+        """Returns the criterion of the schema that a ``$ref`` refers to."""
         name = reference.node["$ref"]
         try:
             found = reference.resolver.lookup(name)

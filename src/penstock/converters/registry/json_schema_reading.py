@@ -52,7 +52,7 @@ _NUMBERS: Final = (int, float, decimal.Decimal)
 
 
 def has_decimals(schema: Schema | None) -> bool:
-    """Whether numbers of a schema must be read exactly."""
+    """True if numbers of a schema must be read exactly."""
     return anywhere(schema, lambda one: one.name == Decimal.LOGICAL_NAME)
 
 
@@ -240,7 +240,7 @@ def _union_reader(schema: Schema) -> Convert:
 
 
 def _is_simple_of(schema: Schema, node: Any) -> bool:
-    """Whether the JSON's own kind decides that it is of this schema."""
+    """True if the JSON's own kind decides that it is of this schema."""
     kind = schema.type
     if kind in _WIDTHS:
         return type(node) is int
@@ -256,7 +256,7 @@ def _is_simple_of(schema: Schema, node: Any) -> bool:
 
 
 def _matching_properties(schema: Schema, node: Any) -> int:
-    """How many properties at every depth are fields of a struct."""
+    """Counts the properties, at every depth, that are fields of a struct."""
     if schema.type is not Type.STRUCT or not isinstance(node, dict):
         return 0
     shared = [(field, node[field.name]) for field in schema.fields if field.name in node]

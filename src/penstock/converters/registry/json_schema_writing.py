@@ -50,7 +50,7 @@ _option: Final = partial(setting, group="JSON Schema")
 
 
 class JsonSchemaOptions(AbstractConfig):
-    """What the settings of a JSON Schema converter say about schemas and values."""
+    """The settings of a JSON Schema converter about schemas and values."""
 
     additional_properties: bool = _option(
         "object.additional.properties",
@@ -89,7 +89,7 @@ class JsonSchemaOptions(AbstractConfig):
 
     @property
     def numeric_decimals(self) -> bool:
-        """Whether decimals are written as numbers."""
+        """True if decimals are written as numbers."""
         return self.decimal_format.upper() == "NUMERIC"
 
     @property
@@ -99,14 +99,14 @@ class JsonSchemaOptions(AbstractConfig):
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether a struct stands for "one of these": a field for each, of which one is set."""
+    """True if a struct represents "one of these": a field for each, of which one is set."""
     if schema.type is not Type.STRUCT:
         return False
     return schema.name == JSON_UNION or GENERAL_UNION in (schema.parameters or {})
 
 
 def has_object_form(schema: Schema) -> bool:
-    """Whether maps of a schema are JSON objects: their keys are strings, and never null."""
+    """True if maps of a schema are JSON objects: their keys are strings, and never null."""
     keys = schema.key_schema
     return keys is not None and keys.type is Type.STRING and not keys.optional
 

@@ -33,7 +33,7 @@ _MAX_WRITERS: Final = 100
 
 @dataclass(frozen=True)
 class _Reader:
-    """How messages of one type are read."""
+    """The reader of messages of one type."""
 
     parse: Callable[[bytes], Any]
     schema: Schema
@@ -42,7 +42,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Writer:
-    """How values of one Connect schema are written; ``head`` says which message type they are."""
+    """The writer of values of one Connect schema; ``head`` says which message type they are."""
 
     make: Callable[[], Any]
     write: Write

@@ -30,7 +30,7 @@ _FAMILIES: Final[Mapping[int, str]] = {
 
 
 def cannot_read(reader: FileDescriptor, writer: FileDescriptor) -> str | None:
-    """Why messages of a file cannot be read with another one; None where they can."""
+    """Returns why messages of a file cannot be read with another one, or None if they can."""
     # Schemas that were read without their package do not say of which they are.
     if writer.package and reader.package != writer.package:
         return f"its package is {real_name(reader.package)!r} there, and {real_name(writer.package)!r} here"

@@ -254,7 +254,7 @@ def real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """Whether a field is a map: repeated entries of key and value, be it written as ``map<>`` or not."""
+    """True if a field is a map: repeated entries of key and value, be it written as ``map<>`` or not."""
     entry = field.message_type
     if entry is None or not field.is_repeated or not is_entry_name(entry.name):
         return False
@@ -263,12 +263,12 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def is_built_in_map(field: FieldDescriptor) -> bool:
-    """Whether a field is written as ``map<>``, and so a mapping in Python."""
+    """True if a field is written as ``map<>``, and so a mapping in Python."""
     return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
 
 
 def says_optional(field: FieldDescriptor, *, proto2: bool) -> bool:
-    """Whether a field has the word ``optional``.
+    """True if a field has the word ``optional``.
 
     Args:
         field: The field.
@@ -344,7 +344,7 @@ def _deserialized(name: str, text: str) -> FileProto | None:
 
 
 def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dict[str, FileProto]:
-    """What protoc makes of .proto texts, which may import each other and the other files.
+    """Compiles .proto texts, which may import each other and the other files, with protoc.
 
     Raises:
         DataException: They do not compile; or protoc is not there.
@@ -419,7 +419,7 @@ def message_at(file: FileDescriptor, indexes: Sequence[int], where: str) -> Desc
 
 
 def place_of(message: Descriptor) -> list[int]:
-    """Where a message type is in its file, as ``message_at`` takes it."""
+    """Returns the place of a message type in its file, as ``message_at`` takes it."""
     found: list[int] = []
     current = message
     while current.containing_type is not None:

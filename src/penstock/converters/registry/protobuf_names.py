@@ -74,7 +74,7 @@ _on: Final = partial(setting, default=True, group="Protobuf")
 
 
 class ProtobufOptions(AbstractConfig):
-    """What the settings of a Protobuf converter say about schemas and values."""
+    """The settings of a Protobuf converter about schemas and values."""
 
     full_names: bool = _off("enhanced.protobuf.schema.support", doc="Whether names of schemas have their package.")
     scrub_names: bool = _off("scrub.invalid.names", doc="Replace what Protobuf does not take in names.")
@@ -121,14 +121,14 @@ class ProtobufOptions(AbstractConfig):
 
 
 def is_union(schema: Schema) -> bool:
-    """Whether a struct stands for a oneof: a field for each member, of which one is set."""
+    """True if a struct represents a oneof: a field for each member, of which one is set."""
     if schema.type is not Type.STRUCT:
         return False
     return (schema.name or "").startswith(UNION) or GENERAL_UNION in (schema.parameters or {})
 
 
 def is_enum(schema: Schema) -> bool:
-    """Whether a string (or an int32) is one of an enum's symbols."""
+    """True if a string (or an int32) is one of an enum's symbols."""
     parameters = schema.parameters or {}
     if schema.type is Type.STRING:
         return ENUM in parameters or GENERAL_ENUM in parameters
@@ -161,7 +161,7 @@ def map_entry_name(name: str) -> str:
 
 
 def is_entry_name(name: str) -> bool:
-    """Whether a message may be that of a map's entries, by its name."""
+    """True if a message may be that of a map's entries, by its name."""
     return name.endswith(_ENTRY)
 
 

@@ -127,7 +127,7 @@ def _kinds(source: Source, topics: pa.ChunkedArray) -> tuple[list[str], np.ndarr
 
 
 def _side_of(reader: ColumnReader, values: pa.Array) -> Side:
-    """What is known of values. No required one inside is null: the formats have no null for these."""
+    """Returns what is known of the values. No required value inside is null: the formats have no null for these."""
     schema = reader.schema
     worth = schema.type is Type.STRUCT or not schema.optional
     complete = bool(reader.physical.children)

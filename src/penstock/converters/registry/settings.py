@@ -206,7 +206,7 @@ class RegistryConfig(ConverterConfig):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Where the registry is; the next one is tried when one does not answer."""
+        """The URLs of the registry; the next one is tried if one does not answer."""
         return tuple(url.rstrip("/") for url in self.schema_registry_url)
 
     @property
@@ -216,7 +216,7 @@ class RegistryConfig(ConverterConfig):
 
     @property
     def use_latest(self) -> bool:
-        """Whether messages are written with the subject's latest schema."""
+        """True if messages are written with the subject's latest schema."""
         return self.use_latest_version and not self.auto_register_schemas
 
     @property
@@ -235,7 +235,7 @@ class RegistryConfig(ConverterConfig):
 
     @property
     def cache_size(self) -> int:
-        """How many schemas are remembered for each use."""
+        """The number of schemas that are remembered for each use."""
         return min(self.schemas_cache_config, self.max_schemas_per_subject)
 
     def warn_of_what_has_no_effect(self) -> None:

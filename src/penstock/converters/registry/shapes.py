@@ -1,4 +1,4 @@
-"""What tells one type of a registered schema from another of the same name.
+"""The comparison of types of registered schemas that have the same name.
 
 Main function: ``shape``. Thread: pure functions.
 """

@@ -64,7 +64,7 @@ def _refusal(data: bytes, where: str) -> str:
 
 
 def write_indexes(indexes: Sequence[int]) -> bytes:
-    """Which message type of a Protobuf file a message is of: the places in each level of nesting, outermost first.
+    """Writes the message type of a message in a Protobuf file: the places in each level of nesting, outermost first.
 
     >>> write_indexes([0]).hex(), write_indexes([1, 0]).hex()
     ('00', '040200')

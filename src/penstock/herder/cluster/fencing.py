@@ -7,8 +7,7 @@ A round is recorded in the config topic: how many producers there may be after i
 committed later ask for the next one. Invariant 4, Invariant 7.
 
 Thread: the herder's; ``plan_fencing`` and the ids are pure.
-Source: KIP-618; DistributedHerder.fenceZombieSourceTasks, Worker.fenceZombies of Kafka Connect; KIP-875; runtime.md
-section 6.
+Source: KIP-618; DistributedHerder.fenceZombieSourceTasks, Worker.fenceZombies of Kafka Connect; KIP-875.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def offsets_id(group_id: str, connector: str) -> str:
 
 @dataclass(frozen=True)
 class FencingRound:
-    """What has to be done before the tasks of a connector begin.
+    """The work to be done before the tasks of a connector begin.
 
     Attributes:
         tasks: The transactional ids of former tasks.

@@ -5,8 +5,7 @@ the group deals to this worker, gives up what it takes away, and knows who leads
 
 Threads: the herder's, but for the methods of ``GroupEvents``, which the member calls on threads of its own: they build
 on immutable values, and post. ``assign`` may read the config topic; what the leader remembers belongs to it alone.
-Source: DistributedHerder (handleRebalanceCompleted) and WorkerCoordinator of Kafka Connect; KIP-415; runtime.md
-section 10.
+Source: DistributedHerder (handleRebalanceCompleted) and WorkerCoordinator of Kafka Connect; KIP-415.
 """
 
 from __future__ import annotations
@@ -48,15 +47,15 @@ _CLOSE_S: Final = 3.0
 
 
 class Member(Protocol):
-    """What is needed of ``penstock.kafka.group.GroupMember``; see there."""
+    """The part of ``penstock.kafka.group.GroupMember`` that is needed; see there."""
 
     @property
     def view(self) -> GroupView:
-        """What can be read of the member at any moment."""
+        """The state of the member, to be read at any moment."""
 
     @property
     def metrics(self) -> GroupMetrics:
-        """What the member has counted."""
+        """The metrics that the member has counted."""
 
     def start(self) -> None:
         """Starts the member's thread, which joins the group."""
@@ -76,7 +75,7 @@ class Member(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """What a worker knows of its place.
+    """A worker's place in its group.
 
     Attributes:
         member_id: What the broker calls it; empty before the first round.
@@ -100,7 +99,7 @@ class Place:
 
     @property
     def leads(self) -> bool:
-        """Whether this worker leads."""
+        """True if this worker leads."""
         return self.leader_id is not None and self.leader_id == self.member_id
 
 
@@ -174,12 +173,12 @@ class WorkerGroup(GroupEvents):
 
     @property
     def place(self) -> Place:
-        """What is known of the place now. Thread: any."""
+        """The place in the group, as far as it is known now. Thread: any."""
         return self._place
 
     @property
     def dealt(self) -> Dealt:
-        """What this worker has dealt out, where it leads. Thread: any."""
+        """The work that this worker has dealt out, if it leads. Thread: any."""
         return self._dealt
 
     def begin(self) -> None:
@@ -241,7 +240,7 @@ class WorkerGroup(GroupEvents):
 
     @property
     def sync_timeout_s(self) -> float:
-        """How long reading the config topic to its end may take."""
+        """The number of seconds that reading the config topic to its end may take."""
         return self._settings.worker_sync_timeout_ms / 1000
 
     @property
@@ -250,7 +249,7 @@ class WorkerGroup(GroupEvents):
         return self._settings.session_timeout_ms / 1000
 
     def heard_since(self, since_s: float) -> bool:
-        """Whether the broker has answered a heartbeat that was sent after a monotonic time. Thread: any."""
+        """True if the broker has answered a heartbeat that was sent after a monotonic time. Thread: any."""
         heard_s = self._member.metrics.last_answered_s
         return heard_s is not None and heard_s > since_s and self._member.view.generation == self._place.generation
 

@@ -49,7 +49,7 @@ class RoundCounts(GroupEvents):
 
     # ------------------------------------------------------------------ what happens
     def in_force(self, generation: int) -> None:
-        """What the round of this generation has given runs from now on, and nothing of it is to be given up."""
+        """Notes that the assignment of this generation's round is in force, with nothing of it to be given up."""
         with self._lock:
             began = [self._coming.pop(one) for one in list(self._coming) if one <= generation]
             if not began:
@@ -62,12 +62,12 @@ class RoundCounts(GroupEvents):
     # ------------------------------------------------------------------ what is read
     @property
     def completed(self) -> int:
-        """How many rounds have come into force."""
+        """The number of rounds that have come into force."""
         return self._completed
 
     @property
     def under_way(self) -> bool:
-        """Whether the worker joins, or what it was given is not in force yet."""
+        """True if the worker joins, or its assignment is not in force yet."""
         with self._lock:
             return self._joins_s is not None or bool(self._coming)
 
@@ -83,7 +83,7 @@ class RoundCounts(GroupEvents):
 
     @property
     def since_last_ms(self) -> float:
-        """How long ago a round came into force; infinite before the first."""
+        """The milliseconds since a round came into force; infinity before the first."""
         last_s = self._last_s
         return math.inf if last_s is None else (self._clock() - last_s) * 1000
 

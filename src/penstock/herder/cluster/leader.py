@@ -1,4 +1,4 @@
-"""What the leader of a group does beside dealing out the work.
+"""The duties of the leader of a group besides dealing out the work.
 
 Main type: ``LeaderDuties``. It makes and replaces the key with which workers sign, keeps the right to write the config
 topic, and forgets the statuses of what is not configured any more.
@@ -69,7 +69,7 @@ class LeaderDuties:
 
     @property
     def foreign_key(self) -> bool:
-        """Whether somebody outside of the group has written a session key while this worker led. Thread: any."""
+        """True if a worker outside of the group has written a session key while this worker led. Thread: any."""
         return self._foreign_key
 
     def on_round(self, leads: bool) -> None:

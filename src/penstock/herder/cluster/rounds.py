@@ -1,4 +1,4 @@
-"""What the leader makes of one round of its group: metadata of the members in, assignments out, both as bytes.
+"""One round of the group, as its leader makes it: metadata of the members in, assignments out, both as bytes.
 
 Main function: ``plan_round``; types: ``LedRound`` (what is known when it begins), ``PlannedRound`` (what comes of it),
 ``Dealt`` (what of that the leader keeps).
@@ -8,7 +8,7 @@ decides how. Codecs and assignors are those of ``connect_protocol``, ``eager`` a
 Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``Memory``.
 
 Source: org.apache.kafka.connect.runtime.distributed.EagerAssignor, IncrementalCooperativeAssignor
-(performAssignment); internal-topics.md section 5.
+(performAssignment).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LedRound:
-    """What is known when a round begins.
+    """The input of a round.
 
     Attributes:
         protocol: The name of the sub-protocol that the broker has picked.
@@ -60,7 +60,7 @@ class LedRound:
 
 @dataclass(frozen=True)
 class PlannedRound:
-    """What comes of a round.
+    """The result of a round.
 
     Attributes:
         assignments: What each member is told.
@@ -83,7 +83,7 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class Dealt:
-    """What the leader has dealt out.
+    """The work that the leader has dealt out.
 
     Attributes:
         task_counts: How many tasks each connector had.

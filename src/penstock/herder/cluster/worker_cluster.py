@@ -1,9 +1,9 @@
-"""What a worker does as one of the workers of a group: for the others, and with them.
+"""A worker as one of the workers of a group: its work for the others and with them.
 
 Main types: ``WorkerCluster`` (a ``Cluster``), and ``OtherWorkers``, what it asks of the others, which REST implements.
 
 Thread: the herder's, but for ``check_signature``.
-Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder; runtime.md sections 3 and 10.
+Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.
 """
 
 from __future__ import annotations

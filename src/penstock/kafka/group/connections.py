@@ -51,7 +51,7 @@ Elsewhere = Callable[[GroupCalls, Callable[[], object]], Future]
 
 @dataclass
 class Access:
-    """What it takes to get to brokers; outlives a loop.
+    """The means of access to brokers; outlives a loop.
 
     Attributes:
         tls: Encrypts connections; None for plain ones.
@@ -65,7 +65,7 @@ class Access:
 
     @classmethod
     def of(cls, settings: GroupSettings) -> Access:
-        """What the settings say.
+        """Creates the access that the settings describe.
 
         Raises:
             ConfigException: a key, a certificate or a package cannot be used.

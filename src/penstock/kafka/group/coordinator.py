@@ -53,11 +53,11 @@ _SESSION_LIMITS: Final = ("group.min.session.timeout.ms", "group.max.session.tim
 
 # ------------------------------------------------------------------------------------------------------------- rounds
 class Rounds(Protocol):
-    """What the coordinator asks and tells."""
+    """The callbacks of the coordinator: what it asks and reports."""
 
     @property
     def state(self) -> MemberState:
-        """What is known of the member."""
+        """The state of the member."""
 
     def protocols(self) -> Sequence[tuple[str, bytes]]:
         """Name and metadata of each sub-protocol on offer."""
@@ -73,7 +73,7 @@ class Rounds(Protocol):
         generation: int,
         beat: Callable[[], Awaitable[None]],
     ) -> Mapping[str, bytes]:
-        """What each member is told; calls ``beat`` for each heartbeat that is due meanwhile."""
+        """Returns what each member is told; calls ``beat`` for each heartbeat that is due meanwhile."""
 
     def completed(self, joined: Joined) -> None:
         """A round has given this member an assignment."""
@@ -111,11 +111,11 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
 
     # -------------------------------------------------------------------------------------------- what the member asks
     def is_reachable(self) -> bool:
-        """Whether a connection to the coordinator stands."""
+        """True if there is a connection to the coordinator."""
         return self.coordinator_id is not None and bool(self._client.connected(self.coordinator_id))
 
     def view(self) -> GroupView:
-        """What is known now."""
+        """Returns the member's state as it is known now."""
         node = self._cluster.broker_metadata(self.coordinator_id) if self.is_reachable() else None
         return GroupView(
             self._generation.member_id,
@@ -144,7 +144,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         self._close_heartbeat()
 
     def heartbeats_ended(self) -> bool:
-        """Whether the sending of heartbeats has ended."""
+        """True if the sending of heartbeats has ended."""
         return self._heartbeat_loop_future is None or bool(self._heartbeat_loop_future.is_done)
 
     async def leave_group(self, reason: str, timeout_s: float) -> None:

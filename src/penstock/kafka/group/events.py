@@ -1,4 +1,4 @@
-"""What a member of a Kafka group tells its owner, and what it asks.
+"""The messages of a member of a Kafka group to its owner, and its questions.
 
 Main types: ``GroupEvents`` (the owner implements it), ``Joined`` (a round has ended for this member),
 ``GroupRefusedException`` (Kafka does not let it in), ``GroupView`` (what can be read of a member at any moment).
@@ -40,7 +40,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class GroupView:
-    """What is known of a member at a moment.
+    """The state of a member at a moment.
 
     Attributes:
         member_id: What the broker calls it; empty before the first join and after it was put out.
@@ -127,7 +127,7 @@ TLS_FAILED: Final = "TLS_HANDSHAKE_FAILED"
 
 
 def is_definite(code: str) -> bool:
-    """Whether an error means that the broker does not take this member as it is; others may have passed by now."""
+    """True if an error means that the broker does not take this member as it is; others may have passed by now."""
     return code in _TEXTS
 
 

@@ -111,7 +111,7 @@ class GroupMember:
 
     @property
     def metrics(self) -> GroupMetrics:
-        """What the member has done."""
+        """The metrics of the member."""
         return self._state.counts.snapshot
 
     def start(self) -> None:

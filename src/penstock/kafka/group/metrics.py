@@ -1,4 +1,4 @@
-"""What a member of a group has done, as plain numbers.
+"""The counts of a member of a group, as plain numbers.
 
 Main types: ``GroupMetrics`` (a snapshot), ``GroupCounts`` (counts them). Which metrics are made of them is the owner's
 matter: those of Kafka Connect (``connect-coordinator-metrics``) are totals, rates, averages and maxima of a ``Timed``.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Timed:
-    """How often something was done, and how long it took."""
+    """The number of times that something was done, and how long it took."""
 
     count: int = 0
     total_ms: float = 0.0

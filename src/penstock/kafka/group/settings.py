@@ -1,4 +1,4 @@
-"""What a member of the workers' group is made with, out of the worker's settings.
+"""The settings of a member of the workers' group, derived from those of the worker.
 
 Main type: ``GroupSettings``; main function: ``group_settings``. The worker's keys without a prefix apply, as they do to
 its admin client; names, rules and key stores are those of ``penstock.kafka.client_settings``.
@@ -39,7 +39,7 @@ _NEVER_MS: Final = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSettings:
-    """How brokers are reached.
+    """The network settings for connections to brokers.
 
     Attributes:
         bootstrap_servers: Where to begin.
@@ -72,7 +72,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:
-    """What a member is made with.
+    """The settings of a member.
 
     Attributes:
         group_id: The group.

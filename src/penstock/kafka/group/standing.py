@@ -1,4 +1,4 @@
-"""What is known of a member of a group, and whether it may go on with its work or has to give it up.
+"""The standing of a member of a group: whether it may go on with its work or has to give it up.
 
 Main types: ``MemberState``, what outlives a life of the event loop; ``Standing``: what was seen goes in, ``verdict``
 says whether the member has to give up its work, and why. ``Backoff`` says how long to wait before another attempt. No
@@ -24,7 +24,7 @@ from penstock.kafka.group.metrics import GroupCounts
 
 
 class Verdict(Enum):
-    """Why a member has to give up its work."""
+    """The reasons why a member has to give up its work."""
 
     NOT_POLLED = "the worker's own loop has not answered"
     """The owner is stuck: nobody would act on what the group says."""
@@ -36,7 +36,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """How long each state may last, in seconds.
+    """The time limits of each state, in seconds.
 
     Attributes:
         heartbeat_s: Between two heartbeats, and without a coordinator.
@@ -50,7 +50,7 @@ class Limits:
 
 
 class Standing:
-    """What a member knows of its place in the group.
+    """The member's own view of its place in the group.
 
     The broker begins a session anew when a heartbeat arrives. The member counts from when it was sent, so that it
     gives up its work before others get it. While it waits for the other members in a round no heartbeat is answered,
@@ -71,7 +71,7 @@ class Standing:
 
     @property
     def joined(self) -> bool:
-        """Whether the member is in the group, and has work to give up."""
+        """True if the member is in the group, and has work to give up."""
         return self._joined
 
     def enter(self, now: float) -> None:
@@ -93,24 +93,24 @@ class Standing:
         self._answered_at = max(self._answered_at, sent_at)
 
     def waits(self, waiting: bool, now: float) -> None:
-        """Whether a request of a round is under way, which the broker answers when the other members are ready."""
+        """Notes whether a request of a round is under way, which is answered when the other members are ready."""
         if self._waits and not waiting:
             self._answered_at = now
         self._waits = waiting
 
     def reached(self, reachable: bool, now: float) -> None:
-        """Whether a connection to the coordinator stands."""
+        """Notes whether there is a connection to the coordinator."""
         if reachable:
             self._unreachable_since = None
         elif self._unreachable_since is None:
             self._unreachable_since = now
 
     def is_polled(self, now: float) -> bool:
-        """Whether the owner has shown itself in time."""
+        """True if the owner has polled in time."""
         return now - self._polled_at <= self._limits.poll_s
 
     def verdict(self, now: float) -> Verdict | None:
-        """Why the member has to give up its work now; None when it need not."""
+        """Returns the reason why the member has to give up its work now, or None if it need not."""
         if not self.is_polled(now):
             return Verdict.NOT_POLLED
         if not self._joined:
@@ -134,7 +134,7 @@ class Standing:
 
 
 class Backoff:
-    """How long to wait before the next attempt: longer each time, up to a limit, and never the same for two members.
+    """The waiting time before the next attempt: longer each time, up to a limit, and never the same for two members.
 
     Args:
         first_s: After the first failure.
@@ -193,5 +193,5 @@ class MemberState:
 
     @property
     def joins(self) -> bool:
-        """Whether the member is to be in the group."""
+        """True if the member is to be in the group."""
         return self.wanted and not self.unpolled and not self.closing

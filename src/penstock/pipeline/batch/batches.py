@@ -1,4 +1,4 @@
-"""What goes into and comes out of the pipeline: plain values that the worker and the pipeline share.
+"""The input and output of the pipeline: plain values that the worker and the pipeline share.
 
 Main types: ``SourceRecords`` and ``ProduceBatch`` (source path), ``ConsumedBatch`` and ``SinkBatch`` (sink path),
 ``RecordError`` (a failed record is data, not an exception) and ``PipelineSpec`` (what a task's pipeline is made of).
@@ -93,7 +93,7 @@ def when_asked(job: Callable[[], T], /) -> Callable[[], T]:
 
 @dataclass(frozen=True)
 class RecordError:
-    """Why one record failed.
+    """The reason why one record failed.
 
     Attributes:
         seq: Position of the record in its batch.
@@ -151,14 +151,14 @@ class ProduceBatch:
 
 @dataclass(frozen=True)
 class ConsumedBatch:
-    """What a consumer fetched: columns as in ``CONSUMED_SCHEMA``."""
+    """The messages that a consumer fetched: columns as in ``CONSUMED_SCHEMA``."""
 
     table: pa.Table
 
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """What a sink task is given.
+    """The batch that a sink task is given.
 
     Attributes:
         records: For record tasks, aligned with the consumed rows; None = dropped or failed.
@@ -197,7 +197,7 @@ def _spend_nothing(alias: str, seconds: float) -> None:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """What one task's pipeline is made of: configured instances, and who it belongs to.
+    """The parts of one task's pipeline: configured instances, and who it belongs to.
 
     Attributes:
         key_converter, value_converter, header_converter: Configured converters.

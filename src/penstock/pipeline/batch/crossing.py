@@ -1,4 +1,4 @@
-"""What crosses between a worker and another Python process, and in what form: errors and frames.
+"""The exchange between a worker and another Python process, and its form: errors and frames.
 
 Main functions: ``described`` and ``rebuilt`` (errors: class, message, causes and frames), ``table_bytes`` and
 ``table_of`` (Arrow tables as a stream), ``crossing_frame`` and ``frame_of`` (what a frame sink is given). All else is

@@ -241,7 +241,7 @@ def _spark_side(column: SparkColumn, kind: DataType, path: str, schema: Schema |
 
 
 def _fields_of(frame: SourceFrame, names: Sequence[str]) -> Sequence[str] | None:
-    """Which columns are the fields of the values; None: the column ``value`` is the value.
+    """Returns which columns are the fields of the values; None: the column ``value`` is the value.
 
     Raises:
         ConnectException: The names do not say which column is what.
@@ -359,7 +359,7 @@ def records_of(
 
 
 def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int) -> dict[str, Values]:
-    """What records of a frame have beside keys and values, by the attribute.
+    """Returns the attributes that records of a frame have besides keys and values, by name.
 
     Args:
         frame: Says what holds for all rows.

@@ -195,7 +195,7 @@ class FrameRunner:
         return taken, passed
 
     def _outcomes(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[Outcome]:
-        """What comes of the rows; those that no session can take have failed.
+        """Returns the outcomes of the rows; those that no session can take have failed.
 
         Raises:
             ConnectException: More rows are so than can be the rows' fault.

@@ -131,7 +131,7 @@ class Part:
         )
 
     def attribute(self, name: str) -> Sequence[Any]:
-        """What each record has under a name that is not a key or value."""
+        """Returns the values of an attribute that is not a key or value, one for each record."""
         values = self.beside[name]
         return _listed(values, len(self))
 
@@ -175,7 +175,7 @@ def _side_values(side: Side, column: pa.Array | pa.ChunkedArray | None) -> Value
 
 # ------------------------------------------------------------------------------------------------------------- packing
 def packed(values: list[Any]) -> Values:
-    """What is the same for all once; structs of one schema as their values."""
+    """Packs values: those that are the same for all once, and structs of one schema as their values."""
     if all(map(is_, values, repeat(values[0]))):
         return Same(values[0])
     if set(map(type, values)) == {Struct}:
@@ -186,12 +186,12 @@ def packed(values: list[Any]) -> Values:
 
 
 def beside_of(records: Sequence[ConnectRecord]) -> dict[str, Values]:
-    """What records have beside keys and values."""
+    """Returns the attributes that records have besides keys and values."""
     return {name: packed(list(map(attrgetter(name), records))) for name in _BESIDE[type(records[0])]}
 
 
 def can_be_part(records: Sequence[ConnectRecord]) -> bool:
-    """Whether there are records, all of one class, and that not one of somebody's own."""
+    """True if there are records, all of one class, and that not one of a user's own."""
     kinds = set(map(type, records))
     return len(kinds) == 1 and kinds <= _BESIDE.keys()
 
@@ -208,7 +208,7 @@ def part_of_records(records: Sequence[ConnectRecord], rows: Sequence[int]) -> Pa
 def parts_of_outcomes(
     kind: type[ConnectRecord], outcomes: Sequence[Outcome], rows: int, beside: Mapping[str, Values], gone: np.ndarray
 ) -> list[Part]:
-    """What a plan made of records, as columns, without failed and dropped ones.
+    """Returns the results of a plan as columns, without failed and dropped records.
 
     Args:
         kind: The class of the records.
@@ -247,7 +247,7 @@ def part_of_group(records: Sequence[ConnectRecord], rows: np.ndarray, group: Rec
 
 
 def by_row(beside: Mapping[str, Values], positions: Sequence[int], rows: int) -> dict[str, Values]:
-    """What some records of a batch have, with None for its other rows."""
+    """Spreads the attributes of some records over a batch, with None for its other rows."""
     found: dict[str, Values] = {}
     for name, values in beside.items():
         if isinstance(values, Same):
@@ -263,7 +263,7 @@ def by_row(beside: Mapping[str, Values], positions: Sequence[int], rows: int) ->
 def with_parts(
     records: Sequence[ConnectRecord], rows: Sequence[int], parts: Sequence[Part]
 ) -> tuple[Callable[[str], Sequence[Any]], list[int]]:
-    """What records and parts have under a name, and the row of each."""
+    """Returns a function that gives an attribute of records and parts, and the row of each."""
 
     def attribute(name: str) -> list[Any]:
         found = [getattr(record, name, None) for record in records]

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers: a chain of stateless transforms over parts of a batch, record by record.
+"""The work in Spark's Python workers: a chain of stateless transforms over parts of a batch, record by record.
 
 A task of Spark takes rows of one column, each a part of a batch as bytes, and gives as many back. Nothing here knows
 Spark, and all that crosses is plain data; so whatever a transform takes and gives arrives as it is in the worker.
@@ -40,7 +40,7 @@ _chains: dict[str, tuple[Classic, ...]] = {}
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make an instance that cannot be pickled: its class, and what ``configure`` is given."""
+    """The recipe of an instance that cannot be pickled: its class, and what ``configure`` is given."""
 
     cls: type
     props: Mapping[str, object]
@@ -75,7 +75,7 @@ def _made(sent: bytes) -> Any:
 
 @dataclass(frozen=True)
 class Order:
-    """What is asked for some records.
+    """A request for some records.
 
     Attributes:
         parts: The records; none: only the chain is to be made.
@@ -88,7 +88,7 @@ class Order:
 
 @dataclass
 class Done:
-    """What came of an order.
+    """The result of an order.
 
     Attributes:
         parts: The records that are left.
@@ -129,7 +129,7 @@ class StatelessWork:
             yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], [self.column])
 
     def answer(self, sent: Any) -> bytes:
-        """What came of an order, pickled. Raises nothing that is an ``Exception``."""
+        """Returns the result of an order, pickled. Raises nothing that is an ``Exception``."""
         # Records are in no cycles, and Spark has the collector run behind each task.
         gc.disable()
         try:

@@ -147,7 +147,7 @@ def apply_classic(
 
 
 def attributes_of(records: Sequence[ConnectRecord]) -> Attributes:
-    """What records have under a name."""
+    """Returns a function that gives an attribute of all records."""
     return lambda name: [getattr(record, name, None) for record in records]
 
 

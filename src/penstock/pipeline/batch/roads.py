@@ -1,4 +1,4 @@
-"""Which road a part of a batch takes, columns or rows, and why: decisions without I/O.
+"""The choice of the road for a part of a batch, columns or rows, with its reason: decisions without I/O.
 
 *Columns* are Spark's: one plan for all records of one shape. *Rows* are Python's: the methods that transforms and
 converters have for one record, which cost some ten microseconds each whatever the record holds (``row_road.py``).
@@ -58,7 +58,7 @@ _LEVELS: Final = 3
 
 
 class Why(enum.Enum):
-    """Why records go as rows."""
+    """The reasons why records go as rows."""
 
     MANY_SCHEMAS = "many schemas for few records"
     DEEP_SCHEMA = "a deeply nested schema"
@@ -77,7 +77,7 @@ _OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
 
 
 class Taken:
-    """Which road the records of one batch have taken.
+    """The roads that the records of one batch have taken.
 
     A record that has gone as rows anywhere on its way counts so, once: with the reason of a stock class, if there is
     one, for a user's own class goes as rows whatever the records are.
@@ -91,7 +91,7 @@ class Taken:
         self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
 
     def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
-        """How many went as rows for each reason, and under None how many as columns.
+        """Counts the records that went as rows for each reason, and under None those that went as columns.
 
         Args:
             records: How many there are in the batch.
@@ -107,7 +107,7 @@ class Taken:
 
 
 def spreads(rows: int, cores: int) -> bool:
-    """Whether records that go as rows, through transforms without state, go to Spark's Python workers.
+    """True if records that go as rows, through transforms without state, go to Spark's Python workers.
 
     >>> spreads(50_000, 2), spreads(500, 2), spreads(50_000, 1)
     (True, False, False)
@@ -117,7 +117,7 @@ def spreads(rows: int, cores: int) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ a group
 def why_rows(steps: tuple[Staged, ...], shape: Shape, *, to_records: bool = False) -> Why | None:
-    """Why the records of a shape go as rows through some steps.
+    """Returns the reason why the records of a shape go as rows through some steps.
 
     Args:
         steps: The steps.
@@ -167,7 +167,7 @@ def shape_unplanned(steps: tuple[Staged, ...], shape: Shape) -> Shape | None:
 
 
 def parted_by_plan(groups: Sequence[Group]) -> tuple[list[Outcome], list[Group]]:
-    """What comes of groups whose plan would change nothing, and the other groups."""
+    """Returns the outcomes of groups whose plan would change nothing, and the other groups."""
     unplanned: list[Outcome] = []
     planned: list[Group] = []
     for one in groups:
@@ -185,7 +185,7 @@ def _behind(shape: Shape, staged: Staged, writes: frozenset[str]) -> Shape:
 
 # ------------------------------------------------------------------------------------------------------------ a batch
 def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
-    """Why all records of a source's batch go as rows."""
+    """Returns the reason why all records of a source's batch go as rows."""
     if many_schemas(records):
         return Why.MANY_SCHEMAS
     if _deep_schemas(records):
@@ -194,7 +194,7 @@ def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
 
 
 def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: bool) -> Why | None:
-    """Why all messages of a sink's batch go as rows.
+    """Returns the reason why all messages of a sink's batch go as rows.
 
     Args:
         groups: How many kinds of messages there are.
@@ -212,7 +212,7 @@ def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: b
 
 
 def are_many(schemas: int, rows: int) -> bool:
-    """Whether so many schemas in so many rows are quicker record by record.
+    """True if so many schemas in so many rows are quicker record by record.
 
     >>> are_many(50, 1_000), are_many(50, 50_000), are_many(2, 4)
     (True, False, False)
@@ -221,7 +221,7 @@ def are_many(schemas: int, rows: int) -> bool:
 
 
 def many_schemas(records: Sequence[ConnectRecord]) -> bool:
-    """Whether a batch has so many schemas that it is quicker record by record."""
+    """True if a batch has so many schemas that it is quicker record by record."""
     rows = len(records)
     if not MIN_SCHEMAS <= rows <= MAX_ROWS:
         return False
@@ -233,7 +233,7 @@ def many_schemas(records: Sequence[ConnectRecord]) -> bool:
 
 
 def is_huge(table: pa.Table) -> bool:
-    """Whether a text or bytes of a table is too large for a plan."""
+    """True if a text or bytes of a table is too large for a plan."""
     return table.nbytes > HUGE_BYTES and any(
         (pc.max(pc.binary_length(column)).as_py() or 0) > HUGE_BYTES
         for column in table.columns

@@ -242,7 +242,7 @@ class OneSide:
         return pa.chunked_array([*found.texts.chunks, made]).take(pa.array(place))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
-        """What messages are, as far as that can be told without a call for each."""
+        """Reads the messages that can be read without a call for each."""
         found = self._converter.read_at_once(column) if isinstance(self._converter, ColumnConverter) else None
         rows = len(column)
         return ReadAtOnce(None, [None] * rows, range(rows)) if found is None else found
@@ -250,7 +250,7 @@ class OneSide:
     def all_values(
         self, topics: pa.ChunkedArray, column: pa.ChunkedArray
     ) -> tuple[list[object], dict[int, BaseException]]:
-        """What messages without a schema are, and the errors of those that cannot be read, by position."""
+        """Returns the values of messages without a schema, and the errors of those that cannot be read, by position."""
         found = self.read_at_once(column)
         values: list[object] = list(found.values)
         errors: dict[int, BaseException] = {}

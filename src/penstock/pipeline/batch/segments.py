@@ -49,7 +49,7 @@ class Classic:
 
     @property
     def is_stateless(self) -> bool:
-        """Whether its class says so, and that of its predicate, if it has one; stock classes are. Invariant 6.
+        """True if its class is declared stateless, and that of its predicate, if any; stock classes are. Invariant 6.
 
         One that adds metrics counts records, or might: a copy in another process would do so for nobody.
         """
@@ -104,7 +104,7 @@ class Columns:
     alone: tuple[Classic, ...] = ()
 
     def takes(self, step: Step) -> bool:
-        """Whether the plan can go on with a step.
+        """True if the plan can go on with a step.
 
         What one is told of topics is found in front of the plan, so they must not hang on what the plan finds out.
         """
@@ -113,7 +113,7 @@ class Columns:
 
 
 def malformed(record: ConnectRecord) -> str | None:
-    """Why a record's coordinates cannot be sent to Kafka, whatever its schema; None if they can."""
+    """Returns why a record's coordinates cannot be sent to Kafka, whatever its schema, or None if they can."""
     topic, partition, timestamp = record.topic, record.kafka_partition, record.timestamp
     if (
         type(topic) is str
@@ -144,7 +144,7 @@ class Framed:
     alias: str
 
     def takes(self, record: ConnectRecord) -> bool:
-        """Whether the transform gets a record: it may leave out tombstones, and its predicate may not hold."""
+        """True if the transform gets a record: it may leave out tombstones, and its predicate may not hold."""
         if record.value is None and not self.transformation.takes_tombstones:
             return False
         return self.predicate is None or self.predicate.test(record) is not self.negate
@@ -154,7 +154,7 @@ Segment = Columns | Framed | Classic | Stateless
 
 
 def class_name(instance: object) -> str:
-    """What a class is called in errors: the Java name if the instance has one, else the Python path of its class."""
+    """Returns the name of a class in errors: the Java name of the instance, else the Python path of its class."""
     kind = type(instance)
     java: str | None = getattr(instance, "java_name", None)
     return java or f"{kind.__module__}.{kind.__qualname__}"
@@ -241,7 +241,7 @@ class Failures:
         self._roads.note(rows, why)
 
     def roads(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
-        """How many went as rows for each reason, and under None how many as columns.
+        """Counts the records that went as rows for each reason, and under None those that went as columns.
 
         Args:
             rows: How many rows there are.
@@ -276,7 +276,7 @@ class Failures:
         self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
 
     def failed_before_headers(self, row: int, *, source: bool) -> bool:
-        """Whether a record failed in a stage that comes before its headers are converted.
+        """True if a record failed in a stage that comes before its headers are converted.
 
         Kafka Connect converts headers after transforms and before key and value on the way to Kafka, and after key and
         value and before transforms on the way from it; here that may happen in another order.

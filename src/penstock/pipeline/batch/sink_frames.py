@@ -425,7 +425,7 @@ def _values(
 def changed_columns(
     live: Sequence[ConnectRecord], headers: Sequence[ConnectHeaders | None], table: pa.Table
 ) -> frozenset[str]:
-    """Which columns of messages transforms have changed, beside keys and values."""
+    """Returns which columns of messages transforms have changed, besides keys and values."""
     now = {
         "topic": [one.topic for one in live],
         "partition": [one.kafka_partition for one in live],

@@ -32,7 +32,7 @@ _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
 
 def beside_of_messages(table: pa.Table, headers: Sequence[ConnectHeaders | None]) -> dict[str, Values]:
-    """What the records of messages have beside keys and values, by the attribute.
+    """Returns the attributes that the records of messages have besides keys and values, by name.
 
     Args:
         table: The messages.
@@ -55,7 +55,7 @@ def beside_of_messages(table: pa.Table, headers: Sequence[ConnectHeaders | None]
 
 
 class Coordinates(NamedTuple):
-    """What messages have beside keys and values, as columns of the same length."""
+    """The attributes of messages besides keys and values, as columns of the same length."""
 
     topics: Sequence[str]
     partitions: Sequence[int]

@@ -453,7 +453,7 @@ class SourcePipeline:
     def _spread(
         self, segment: Stateless, parts: Sequence[Part], behind: Sequence[Segment], failures: Failures
     ) -> tuple[list[Part], Rows]:
-        """What comes back from Python workers: as columns where these are all that is left to do, and the rest."""
+        """Runs a segment in Python workers and returns the results: as columns if only those are left, and the rest."""
         columns = not behind and bool(self._last.steps) and not self._own
         laid, left = self._spreader.run(segment, parts, failures, columns=columns)
         taken = []
@@ -550,7 +550,7 @@ class SourcePipeline:
 def _records_of(
     frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int
 ) -> list[tuple[int, ConnectRecord]]:
-    """What a job made of rows of a frame, as records with their rows."""
+    """Returns the results of a job on rows of a frame, as records with their rows."""
     key, value = outcome.shape.key, outcome.shape.value
     frame = replace(frame, key_schema=key.schema, value_schema=value.schema)
     others = columns.others

@@ -1,4 +1,4 @@
-"""What a source's batch has beside keys and values: coordinates, and headers as bytes.
+"""The attributes of a source's batch besides keys and values: coordinates, and headers as bytes.
 
 Main functions: ``put_coordinates``, ``write_headers`` (those that are a column) and ``write_own_headers`` (those of
 records).

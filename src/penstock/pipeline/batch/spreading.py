@@ -46,7 +46,7 @@ class PythonWorkers(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """How many rows are worked on at once."""
+        """The number of rows that are processed at once."""
         ...
 
     def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:
@@ -69,7 +69,7 @@ class Spreader:
         self._known: dict[Stateless, StatelessWork | None] = {}
 
     def takes(self, segment: Segment | None, rows: int) -> bool:
-        """Whether so many records go to Python workers; finds out whether they can, the first time."""
+        """True if so many records go to Python workers; tests whether they can, the first time."""
         workers = self._workers
         if workers is None or not isinstance(segment, Stateless) or not spreads(rows, workers.parallelism):
             return False
@@ -132,7 +132,7 @@ class Spreader:
 
     # ------------------------------------------------------------------ finding out
     def _tried(self, segment: Stateless, workers: PythonWorkers) -> StatelessWork | None:
-        """What is sent of a chain, once a Python worker on each core has made it; None: they cannot."""
+        """Returns the work for a chain, once a Python worker on each core has made it; None if they cannot."""
         try:
             work = StatelessWork(_sent(segment.chain), [os.path.abspath(place) for place in sys.path])
         except Exception as error:
@@ -160,7 +160,7 @@ class Spreader:
     def _done(
         self, segment: Stateless, work: StatelessWork, workers: PythonWorkers, parts: Sequence[Part], *, columns: bool
     ) -> list[Done] | None:
-        """What came of the records; None: they cannot be sent, or what they became."""
+        """Returns the results for the records, or None if they or their results cannot be sent."""
         size = -(-sum(map(len, parts)) // workers.parallelism)
         try:
             orders = [pickle.dumps(Order(some, columns), 5) for some in _cut(parts, size)]

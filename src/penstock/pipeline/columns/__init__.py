@@ -1,4 +1,4 @@
-"""How values lie in columns, and what Spark expressions make of them.
+"""The layout of values in columns, and Spark expressions over them.
 
 Start from:
 

@@ -202,7 +202,7 @@ def plain_parts(text: Column) -> Column:
 
 
 def is_beyond(text: Column) -> Column:
-    """Whether a JSON number's text has more digits than Java reads, or a scale of more than 32 bits."""
+    """True if a JSON number's text has more digits than Java reads, or a scale of more than 32 bits."""
     scale = _plain_scale(text)
     inside = (scale >= -_INT_LIMIT) & (scale < _INT_LIMIT)
     digits = F.length(F.translate(text, "+-.eE", ""))

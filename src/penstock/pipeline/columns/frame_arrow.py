@@ -272,7 +272,7 @@ def _structs(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Phys
 
 
 def unfit_fields(names: Sequence[str], schema: Schema) -> str | None:
-    """Why columns of these names are not the fields of a struct schema, in any order; None = they are.
+    """Returns why columns of these names are not the fields of a struct schema, in any order; None if they are.
 
     A field that may be null, or has a default, may have no column.
     """
@@ -290,7 +290,7 @@ def _quoted(names: object) -> str:
 
 
 def joined(path: str, name: str) -> str:
-    """What messages call a field of a column; without a path it is a column itself."""
+    """Returns the name of a field of a column in messages; without a path it is a column itself."""
     return f"{path}.{name}" if path else name
 
 
@@ -309,7 +309,7 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 
 def _spans(array: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-    """Where each list starts in ``flatten()``, which leaves out what nulls hold, and which are null."""
+    """Returns where each list starts in ``flatten()``, which leaves out what nulls hold, and which are null."""
     sizes = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64()).to_numpy(zero_copy_only=False)
     offsets = np.zeros(len(array) + 1, dtype=np.int32)
     np.cumsum(sizes, out=offsets[1:])

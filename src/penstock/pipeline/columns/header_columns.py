@@ -107,7 +107,7 @@ def without_headers(headers: Column, keys: Sequence[str]) -> Column:
 
 
 def has_header(headers: Column, key: str | None) -> Column:
-    """Whether there is a header of a key; never null."""
+    """True if there is a header of a key; never null."""
     if key is None:
         return F.lit(False)
     return F.coalesce(F.exists(headers, lambda one: one.getField("key") == F.lit(key)), F.lit(False))
@@ -215,7 +215,7 @@ class HeaderEntries:
         )
 
     def __len__(self) -> int:
-        """How many distinct headers there are."""
+        """Counts the distinct headers."""
         return len(self._firsts)
 
     def headers(self) -> Iterator[tuple[Header, bool]]:

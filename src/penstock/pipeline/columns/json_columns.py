@@ -78,7 +78,7 @@ def joined(parts: Sequence[Column | str]) -> Column:
 
 @dataclass(frozen=True)
 class JsonText:
-    """How values are written.
+    """The form in which values are written.
 
     Attributes:
         numeric_decimals: Decimals are numbers; otherwise base64 of their unscaled bytes.
@@ -93,7 +93,7 @@ class JsonText:
     def value_parts(
         self, column: Column, schema: Schema | None, physical: Physical, *, present: bool = False
     ) -> list[Column | str]:
-        """What ``value_text`` is put together from: ``joined`` does that, with what is in front and behind, at once.
+        """Returns the parts of ``value_text``: ``joined`` joins them, with what is in front and behind, at once.
 
         Args:
             column: The values.
@@ -131,7 +131,7 @@ class JsonText:
 
     # ------------------------------------------------------------------ what needs no escapes
     def _is_clean(self, schema: Schema, physical: Physical) -> bool:
-        """Whether the values can be put together from their parts as they are: a fraction of what Jackson costs."""
+        """True if the values can be joined from their parts as they are: a fraction of what Jackson costs."""
         if self.defaults and schema.default is not None:
             return False
         if schema.type is Type.STRUCT and physical.form is Form.STRUCT:
@@ -164,7 +164,7 @@ class JsonText:
         return [*parts, "}"]
 
     def _is_there(self, schema: Schema | None) -> bool:
-        """Whether no value of this schema is null, where it is inside of another."""
+        """True if no value of this schema is null, where it is inside of another."""
         return self.complete and schema is not None and not schema.optional
 
     # ------------------------------------------------------------------ what Spark writes as Java does
@@ -188,7 +188,7 @@ class JsonText:
                 return True
 
     def _is_plain(self, schema: Schema | None, physical: Physical) -> bool:
-        """Whether the column can be written as it is: nothing in it has a default or another form."""
+        """True if the column can be written as it is: nothing in it has a default or another form."""
         if schema is None:
             return True
         if self.defaults and schema.default is not None:
@@ -286,7 +286,7 @@ class JsonText:
     def problem(
         self, column: Column, schema: Schema | None, physical: Physical, *, present: bool = False
     ) -> Column | None:
-        """Why a value cannot be written, as a message; null where it can. None = any value can.
+        """Returns the reason why a value cannot be written, as a message; null if it can. None if any value can.
 
         Args:
             column: The values.
@@ -325,7 +325,7 @@ class JsonText:
                 pass
 
     def _can_fail(self, schema: Schema | None, physical: Physical) -> bool:
-        """Whether ``problem`` gives a column, for values inside of others.
+        """True if ``problem`` gives a column, for values inside of others.
 
         Asking ``problem`` would double the work with each level of nesting.
         """
@@ -419,5 +419,5 @@ def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
 
 
 def has_struct_default(schema: Schema | None) -> bool:
-    """Whether a struct schema with a default is anywhere in a schema; Java cannot write such a schema."""
+    """True if a struct schema with a default is anywhere in a schema; Java cannot write such a schema."""
     return anywhere(schema, lambda one: one.type is Type.STRUCT and isinstance(one.default, Struct))

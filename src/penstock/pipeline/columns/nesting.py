@@ -1,4 +1,4 @@
-"""How deep values and schemas may be nested, and what is done so that so much is possible.
+"""The limits on the nesting of values and schemas, and the measures that make so much possible.
 
 Python, Spark and Arrow go through nested data by recursion, each with a limit of its own, and whoever reaches one fails
 for a whole batch. So what is nested more deeply than here is refused for itself, before it gets to any of them.
@@ -42,7 +42,7 @@ def make_room() -> None:
 
 
 def anywhere(schema: Schema | None, holds: Callable[[Schema], bool]) -> bool:
-    """Whether something holds for a schema, or for one inside it.
+    """True if something holds for a schema, or for one inside it.
 
     >>> inner = Schema(Type.INT8)
     >>> anywhere(Schema(Type.ARRAY, value_schema=inner), inner.__eq__), anywhere(None, inner.__eq__)
@@ -64,7 +64,7 @@ def anywhere(schema: Schema | None, holds: Callable[[Schema], bool]) -> bool:
 
 
 def is_deep(value: object, most: int = MAX_LEVELS) -> bool:
-    """Whether a schemaless value has more than so many containers within each other, or contains itself.
+    """True if a schemaless value has more than so many containers within each other, or contains itself.
 
     >>> is_deep({"a": [1]}, 1), is_deep({"a": [1]}, 2)
     (True, False)
@@ -101,7 +101,7 @@ def check_schema(schema: Schema | None) -> None:
 
 
 def exceeds(schema: Schema | None, most: int = PLAN_LEVELS) -> bool:
-    """Whether a schema has more than so many levels."""
+    """True if a schema has more than so many levels."""
     return schema is not None and schema.type in _NESTED and not _fits(schema, most)
 
 

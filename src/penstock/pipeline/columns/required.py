@@ -1,4 +1,4 @@
-"""Whether the required values inside the values of a batch are all there: plans are smaller where they are.
+"""The check that the required values inside the values of a batch are all there: plans are smaller if they are.
 
 Main function: ``has_all_required``. A value is required when its schema is not optional. A Struct that was validated
 lacks none, but nobody validates the rows of a frame.
@@ -15,7 +15,7 @@ from penstock.pipeline.columns.types import Form, Physical
 
 
 def has_all_required(schema: Schema | None, physical: Physical, column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether no required value is null, at any depth below the values of a column; they themselves may be null.
+    """True if no required value is null, at any depth below the values of a column; they themselves may be null.
 
     >>> from penstock.data import STRING_SCHEMA, SchemaBuilder
     >>> from penstock.pipeline.columns.types import default_physical

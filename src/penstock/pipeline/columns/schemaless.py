@@ -73,7 +73,7 @@ class Column:
 
 @dataclass
 class _Batch:
-    """What is found out of the values of one batch.
+    """The findings about the values of one batch.
 
     Attributes:
         errors: Of values that are nothing Connect knows, by their row.

@@ -30,7 +30,7 @@ def nbytes_of(table: pa.Table) -> int:
 
 
 def cut_at(table: pa.Table, max_bytes: int, max_rows: int | None = None) -> list[int]:
-    """Where a table is cut into parts, in order: the first row of each part. A larger row is a part by itself.
+    """Returns where a table is cut into parts, in order: the first row of each part. A larger row is a part by itself.
 
     Args:
         table: The rows; none of them is looked at where all are small together.
@@ -81,7 +81,7 @@ def _members(kind: pa.DataType) -> list[pa.Field]:
 
 
 def _ends(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
-    """What the rows of a column take together up to each row, from 0 before the first on."""
+    """Returns the bytes that the rows of a column take together up to each row, from 0 before the first on."""
     if isinstance(column, pa.ChunkedArray):
         found = [np.zeros(1)]
         for chunk in column.chunks:

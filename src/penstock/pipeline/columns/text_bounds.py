@@ -1,4 +1,4 @@
-"""Which characters the strings of a batch hold at most, seen by their bytes: without escapes JSON needs less work.
+"""The bounds on the characters of the strings of a batch, found from their bytes: without escapes JSON needs less work.
 
 Main functions: ``bounded`` (a layout with what is known of its strings) and ``unbounded`` (without); ``bytes_of``,
 ``has_byte`` and ``places_of``, for others that look at the bytes of a batch. A look costs a twentieth of a microsecond
@@ -41,7 +41,7 @@ def with_bound(physical: Physical, bound: TextBound) -> Physical:
 
 
 def lowest_bound(physical: Physical) -> TextBound:
-    """What holds for all strings of a column; ``ANY`` where nothing is known of a part of it."""
+    """Returns the bound of all strings of a column; ``ANY`` if nothing is known of a part of it."""
     if physical.form is Form.VARIANT:
         return TextBound.ANY
     if physical.children:
@@ -50,7 +50,7 @@ def lowest_bound(physical: Physical) -> TextBound:
 
 
 def text_bound(text: str) -> TextBound:
-    """What is known of one text."""
+    """Returns the bound of one text."""
     return _bound_of(np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8))
 
 
@@ -95,18 +95,18 @@ def bytes_of(chunk: pa.Array) -> np.ndarray:
 
 
 def has_byte(data: np.ndarray, byte: int) -> bool:
-    """Whether a byte is among these."""
+    """True if a byte is among these."""
     return bool(_equal(data, byte).any())
 
 
 def places_of(data: np.ndarray, byte: int) -> np.ndarray:
-    """Where a byte is among these, in order."""
+    """Returns where a byte is among these, in order."""
     equal = _equal(data, byte)
     return np.flatnonzero(equal) if equal.any() else np.empty(0, np.int64)
 
 
 def _equal(data: np.ndarray, byte: int) -> np.ndarray:
-    """Which bytes are this one.
+    """Marks the bytes that are equal to this one.
 
     Compared all at once, because each call gives Python's lock away and may wait to have it back. What is equal is
     noted in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.

@@ -36,7 +36,7 @@ _MAX_SCHEMAS: Final = 1024
 
 
 class Form(enum.Enum):
-    """How the values of one schema node are stored in a column."""
+    """The form in which the values of one schema node are stored in a column."""
 
     SCALAR = "scalar"
     """One plain column; temporal types are their raw integers (ms, ms of the day, days)."""
@@ -57,7 +57,7 @@ class Form(enum.Enum):
 
 
 class TextBound(enum.IntEnum):
-    """What is known of the text of all values of a column; the higher one says more."""
+    """The bounds on the text of all values of a column; the higher one says more."""
 
     ANY = 0
     """Nothing."""

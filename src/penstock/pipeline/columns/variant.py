@@ -140,7 +140,7 @@ def _lower(value: object) -> object:
 
 
 class _Shape:
-    """What all dicts with the same string keys in the same order share: metadata, sorted positions, object headers."""
+    """The common part of dicts with the same string keys in the same order: metadata, positions, object headers."""
 
     __slots__ = ("_heads", "_sorted", "metadata")
 
@@ -289,7 +289,7 @@ def _write(value: object, keys: Keys, *, looked: bool = False) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Tagged:
-    """What is written as a tagged object although it has a kind of its own."""
+    """A value that is written as a tagged object although it has a kind of its own."""
 
     tag: str
     content: object
@@ -302,7 +302,7 @@ _CONTAINERS: Final = (dict, list, tuple)
 
 
 def _hides(items: list[object] | tuple[object, ...]) -> bool:
-    """Whether an array's kind hides a decimal, date or timestamp: values of other kinds stand in the same place."""
+    """True if an array's kind hides a decimal, date or timestamp: values of other kinds stand in the same place."""
     return _holds_foreign(items) and _is_mixed(items)
 
 

@@ -1,4 +1,4 @@
-"""What a step is, and how steps become one plan of Spark.
+"""The steps of a pipeline, and their composition into one plan of Spark.
 
 Start from:
 

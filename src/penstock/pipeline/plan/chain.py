@@ -62,7 +62,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class FaultPlace:
-    """Where a fault arises; the error column of a job holds its index."""
+    """The place where a fault arises; the error column of a job holds its index."""
 
     stage: str
     executing_class: str
@@ -114,7 +114,7 @@ class Compiled:
 
 @dataclass
 class _Program:
-    """What is collected while a run is compiled."""
+    """The state of the compilation of a run."""
 
     suffix: str
     layers: list[list[Column]] = field(default_factory=list)
@@ -360,7 +360,7 @@ class Conditional(Step):
 
 
 def _one_shape(one: Shape, other: Shape) -> Shape | None:
-    """What two shapes have in common that differ at most in what is known of their text; None where they do not."""
+    """Returns the common shape of two that differ at most in what is known of their text; otherwise None."""
     if one == other:
         return one
     bare = one.without_bounds(_SIDES)

@@ -105,7 +105,7 @@ class Apart:
 
 
 def in_parts(table: pa.Table, run: Callable[[pa.Table], T], lost: Callable[[pa.Table, Loss], T]) -> list[T]:
-    """What comes of rows, some of which may end any session, or keep it busy for ever.
+    """Runs rows in parts, as some of them may end any session, or keep it busy for ever, and returns the results.
 
     Args:
         table: The rows.
@@ -144,7 +144,7 @@ def in_parts(table: pa.Table, run: Callable[[pa.Table], T], lost: Callable[[pa.T
 
 
 def _or_none(lost: Callable[[pa.Table, Loss], T], row: pa.Table, loss: Loss) -> T | None:
-    """What stands for a row; None if nothing of it is needed to cost a session."""
+    """Returns the substitute for a row, or None if making the substitute costs a session as well."""
     try:
         return lost(row, loss)
     except IsolatedSessionLostException:
@@ -160,7 +160,7 @@ def what_was_lost(row: pa.Table, loss: Loss) -> str:
 
 
 def advice(loss: Loss) -> str:
-    """What helps against it."""
+    """Returns advice on how to avoid the loss."""
     return _ADVICE_OVERDUE if loss.overdue else _ADVICE
 
 

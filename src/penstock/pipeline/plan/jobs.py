@@ -105,12 +105,12 @@ class Group:
     carry: frozenset[str] = frozenset()
 
     def size(self, batch_rows: int) -> int:
-        """How many records these are."""
+        """Returns the number of records."""
         return batch_rows if self.rows is None else len(self.rows)
 
 
 def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> Outcome:
-    """What comes of a group without steps, for which no plan is needed.
+    """Returns the outcome of a group without steps, for which no plan is needed.
 
     Args:
         group: The records.
@@ -145,12 +145,12 @@ class _Plan:
     passed: list[int] = field(default_factory=lambda: [0])
 
     def projections(self) -> list[Sequence[Column | str]]:
-        """What is selected, one after the other."""
+        """Returns the projections that are selected, one after the other."""
         starred: list[Sequence[Column | str]] = [["*", *layer] for layer in self.layers]
         return [*starred, self.final]
 
     def outcomes(self, output: pa.Table, rows: np.ndarray | None) -> list[Outcome]:
-        """What came of its groups; ``rows``: the position in the batch of each row of the output."""
+        """Returns the outcomes of its groups; ``rows``: the position in the batch of each row of the output."""
         return outcomes_of(output, rows, self.ends, self.places, apart=self.apart)
 
 
@@ -304,7 +304,7 @@ class SparkJobs:
 
     @property
     def parallelism(self) -> int:
-        """How many parts of a batch are worked on at once."""
+        """The number of parts of a batch that are processed at once."""
         return self._runtime.parallelism
 
     def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:

@@ -55,7 +55,7 @@ _known: dict[Schema, None] = {}
 
 @dataclass(frozen=True)
 class Member:
-    """What is known of the values under one key: a scalar schema (null is possible), or that of an object."""
+    """The description of the values under one key: a scalar schema (null is possible), or that of an object."""
 
     schema: Schema
     physical: Physical = SCALAR
@@ -67,7 +67,7 @@ class Member:
 
     @property
     def is_object(self) -> bool:
-        """Whether the values are maps themselves."""
+        """True if the values are maps themselves."""
         return self.physical.form is Form.OBJECT
 
 

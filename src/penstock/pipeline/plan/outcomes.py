@@ -1,4 +1,4 @@
-"""What comes out of a job: the columns that are selected last, and what their rows say of each group.
+"""The output of a job: the columns that are selected last, and what their rows say of each group.
 
 Main types: ``Outcome`` (what came of a group) and ``End`` (where a record may end: a leaf of a group's chain). Main
 functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
@@ -31,7 +31,7 @@ OTHERS: Final = ("topic", "partition", "timestamp", "headers")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a group, or of a part of it that ended in another shape than the rest.
+    """The result of a group, or of a part of it that ended in another shape than the rest.
 
     Attributes:
         rows: Positions in the batch, in order; None = the whole batch.
@@ -60,7 +60,7 @@ class End:
 
 
 def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[Column]:
-    """What is selected last: keys, values, what has changed beside, and what has become of the record."""
+    """Returns the columns that are selected last: keys, values, other changed columns, and the record's result."""
     final: list[Column] = []
     for name in _SIDES:
         if apart:
@@ -116,7 +116,7 @@ def outcomes_of(
     *,
     apart: bool,
 ) -> list[Outcome]:
-    """What came of the groups of a job.
+    """Returns the outcomes of the groups of a job.
 
     Args:
         output: Its rows, with the columns of ``final_columns``.

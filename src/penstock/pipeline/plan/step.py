@@ -1,4 +1,4 @@
-"""What a step of a pipeline is: a schema function on the driver and column functions over a bag of columns.
+"""The steps of a pipeline: a schema function on the driver and column functions over a bag of columns.
 
 Main types: ``Side`` and ``Shape`` (what is known of a group of records before any record is seen), ``Bag`` (the
 columns of the group), ``StepPlan`` (what a step makes of them), ``Split`` (a step whose output schema depends on the
@@ -56,7 +56,7 @@ _TEXT_SCHEMA: Final = Schema(Type.STRING, optional=True)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What is known of the keys, or of the values, of one group of records.
+    """The description of the keys, or of the values, of one group of records.
 
     Attributes:
         schema: What Connect says of them; None = schemaless.
@@ -103,12 +103,12 @@ class Side:
 
     @property
     def is_variant(self) -> bool:
-        """Whether the column is a VARIANT."""
+        """True if the column is a VARIANT."""
         return self.physical.form is Form.VARIANT and not self.absent
 
     @property
     def is_object(self) -> bool:
-        """Whether the column holds schemaless maps as a struct; see ``penstock.pipeline.plan.objects``."""
+        """True if the column holds schemaless maps as a struct; see ``penstock.pipeline.plan.objects``."""
         return self.physical.form is Form.OBJECT and not self.absent
 
 
@@ -127,7 +127,7 @@ SCHEMALESS_TEXT: Final = Side(None, SCALAR, _TEXT_SCHEMA)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What is known of a group of records before any of them is seen; plans are made and kept by it.
+    """The description of a group of records before any of them is seen; plans are made and kept by it.
 
     Attributes:
         key, value: The two sides.
@@ -220,7 +220,7 @@ def _make_nothing(bag: Bag, keep: Keep) -> Made:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """What a step does to the records of one shape.
+    """The effect of a step on the records of one shape.
 
     Attributes:
         shape: The shape of its output.
@@ -278,7 +278,7 @@ class Step(ABC):
         """
 
     def takes(self, shape: Shape) -> bool:
-        """Whether ``plan`` has columns for these records; otherwise they go record by record (``roads.py``).
+        """True if ``plan`` has columns for these records; otherwise they go record by record (``roads.py``).
 
         Never for a VARIANT on the side that it works on, if it has one (``side``). A step that cannot do with all other
         schemaless values says so, too.
@@ -292,7 +292,7 @@ class ColumnTransform(ABC):
 
     @abstractmethod
     def step(self) -> Step:
-        """What it does, as a value; asked once it is configured."""
+        """Returns its behaviour as a value; called once it is configured."""
 
 
 class ColumnPredicate(ABC):
@@ -304,7 +304,7 @@ class ColumnPredicate(ABC):
     asks_of_topic: ClassVar[bool] = False
 
     def takes(self, shape: Shape) -> bool:
-        """Whether ``condition`` has an answer for these records, see ``Step.takes``."""
+        """True if ``condition`` has an answer for these records, see ``Step.takes``."""
         return True
 
     @abstractmethod
@@ -312,7 +312,7 @@ class ColumnPredicate(ABC):
         """True where the predicate holds; must not be null."""
 
     def faults(self, bag: Bag) -> Sequence[Fault]:
-        """What can go wrong when it is asked."""
+        """Returns the faults that can arise when it is evaluated."""
         return ()
 
     @abstractmethod
@@ -351,7 +351,7 @@ class Sorted:
     places: np.ndarray | None = None
 
     def read_rows(self, code: int, rows: np.ndarray | None) -> tuple[Side, pa.ChunkedArray]:
-        """What has been read of some rows, all of the hint ``code``; None = all rows of the batch."""
+        """Returns what was read of some rows, all of the hint ``code``; ``rows`` None for all rows of the batch."""
         side, column = self.read[code]
         if side.absent or rows is None:
             return side, column
@@ -403,12 +403,12 @@ class ColumnConverter(ABC):
 
     @property
     def reads_text(self) -> bool:
-        """Whether ``reading`` gains by ``RAW_TEXT``, and takes it; asked once it is configured."""
+        """True if ``reading`` gains by ``RAW_TEXT``, and takes it; asked once it is configured."""
         return False
 
     @property
     def is_schemaless(self) -> bool:
-        """Whether nothing that it reads has a schema, and ``read_at_once`` reads it; asked once it is configured."""
+        """True if nothing that it reads has a schema, and ``read_at_once`` reads it; asked once it is configured."""
         return False
 
     @abstractmethod

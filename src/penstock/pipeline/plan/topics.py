@@ -1,4 +1,4 @@
-"""What steps make of topics, found here once for each topic of a batch; plans get it as columns.
+"""The results of steps for topics, found here once for each topic of a batch; plans get them as columns.
 
 A regular expression that a user wrote must not run in the JVM, whose engine has no limit: one text could hold the job
 for ever. A batch has few topics, most of them in many records. So what depends on the topic alone is asked here, of
@@ -34,7 +34,7 @@ _ERROR: Final = pa.struct([("kind", pa.int32()), ("message", pa.string())])
 
 @dataclass(frozen=True)
 class FoundByTopic:
-    """What was found for the topic of each record.
+    """The results for the topic of each record.
 
     Attributes:
         value: The topic's new name, or whether the predicate holds.
@@ -53,7 +53,7 @@ class TopicRoute(Step):
 
     @property
     def raises(self) -> Raises:
-        """What ``of_topic`` may raise, subclasses first."""
+        """The exceptions that ``of_topic`` may raise, subclasses first."""
         return (PatternTimeoutException,)
 
     @abstractmethod
@@ -77,7 +77,7 @@ class TopicPredicate(ColumnPredicate):
 
     @abstractmethod
     def of_topic(self, topic: str) -> bool:
-        """Whether it holds for records of a topic."""
+        """True if it holds for records of a topic."""
 
     def condition(self, bag: Bag, shape: Shape) -> Column:
         """See ``ColumnPredicate``. What ``of_topic`` says, as a column."""
@@ -134,7 +134,7 @@ class TopicLookup:
         return FoundByTopic(F.col(self.name), faults)
 
     def columns(self, topics: pa.DictionaryArray) -> dict[str, pa.Array]:
-        """What its columns hold for the topics of some records."""
+        """Returns its columns for the topics of some records."""
         answers = [self._answer(topic) for topic in topics.dictionary.to_pylist()]
         holds = isinstance(self.asked, TopicPredicate)
         values = pa.array([value for value, _ in answers], pa.bool_() if holds else pa.string()).take(topics.indices)

@@ -76,11 +76,11 @@ class Heartbeat:
 
     @property
     def refused(self) -> BaseException | None:
-        """What the latest question that came back raised; None when it was answered."""
+        """The exception of the latest question that came back, or None if it was answered."""
         return self._refused
 
     def answers(self, wait_s: float) -> bool:
-        """Whether the latest question was answered; waits for that up to ``wait_s``. Asks the next one."""
+        """True if the latest question was answered; waits for that up to ``wait_s``. Asks the next one."""
         if self._thread is not None and self._thread.is_alive():
             return self._joined(wait_s)
         ok = self._thread is None or self._answered.is_set()
@@ -266,11 +266,11 @@ class DriverJvm:
 
     @property
     def exit_code(self) -> int | None:
-        """How the JVM has ended; None while it runs, and before it was started."""
+        """The exit code of the JVM, or None while it runs, and before it was started."""
         return self._process.poll() if self._process is not None else None
 
     def is_gone(self, grace_s: float) -> bool:
-        """Whether the process has ended, waiting up to `grace_s` for one that is about to."""
+        """True if the process has ended, waiting up to `grace_s` for one that is about to."""
         if self._process is None:
             return False
         try:
@@ -280,7 +280,7 @@ class DriverJvm:
         return self._process.poll() is not None
 
     def ended(self) -> str | None:
-        """How the process ended, if it has."""
+        """Describes how the process ended, if it has."""
         return f"The Spark JVM {self.how_ended()}" if self.is_gone(0.0) else None
 
     @property
@@ -289,7 +289,7 @@ class DriverJvm:
         return self.exit_code in _OUT_OF_MEMORY
 
     def how_ended(self) -> str:
-        """How the process ended, as the end of a sentence, and what to do about it."""
+        """Describes how the process ended, as the end of a sentence, and what to do about it."""
         return how_ended(self.exit_code, self._memory)
 
     def _ask(self) -> None:
@@ -299,14 +299,14 @@ class DriverJvm:
             self.watch.ask(session)
 
     def answers(self) -> bool:
-        """Whether the JVM has answered the latest question; asks the next one.
+        """True if the JVM has answered the latest question; asks the next one.
 
         A frozen JVM blocks the thread of the question until the process is killed.
         """
         return self._heartbeat.answers(ANSWER_WAIT_S)
 
     def lost_by(self, error: BaseException) -> bool:
-        """Whether a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
+        """True if a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
         return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
 
     def close(self) -> None:
@@ -338,7 +338,7 @@ class DriverJvm:
 
 
 def how_ended(code: int | None, memory: str) -> str:
-    """How a JVM ended, as the end of a sentence.
+    """Describes how a JVM ended, as the end of a sentence.
 
     Args:
         code: Its exit code, negative for a signal; None if it has not ended.
@@ -376,7 +376,7 @@ class _LogTail:
         self._thread.join(2)
 
     def text(self) -> str:
-        """What was printed from the first error on; all that is kept when nothing looks like one."""
+        """Returns what was printed from the first error on; all that is kept if nothing looks like one."""
         lines = list(self._lines)
         first = next((row for row, line in enumerate(lines) if "Exception" in line or "Error" in line), 0)
         return " | ".join(lines[first:])
@@ -484,7 +484,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    """Whether an error, or one of its causes, is about the wire to the JVM rather than about the job."""
+    """True if an error, or one of its causes, is about the connection to the JVM rather than about the job."""
     seen: BaseException | None = error
     names = {"Py4JNetworkError", "Py4JError", "ArrowInvalid"}
     while seen is not None:

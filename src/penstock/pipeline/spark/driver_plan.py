@@ -186,7 +186,7 @@ def _read(session: Any, java: Any) -> Any:
 
 
 class Mapped(Protocol):
-    """What Spark's Python workers do to the rows of a table with one column.
+    """The work of Spark's Python workers on the rows of a table with one column.
 
     Attributes:
         column: Its name.

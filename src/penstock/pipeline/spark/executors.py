@@ -124,7 +124,7 @@ class ExecutorWatch:
 
     @property
     def lost(self) -> str | None:
-        """Why the present session counts as lost; None while it does not."""
+        """The reason why the present session counts as lost, or None while it does not."""
         since, now = self._session_since, self._clock()
         limit_s = self._timeout_s * min(_MOST_TIMES, 2.0**self.ended)
         if since is None or now - since < limit_s:

@@ -96,7 +96,7 @@ def goes_alone(loss: Loss, nbytes: int, passed: int = 0) -> bool:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be done: a function of the package, by its module and name, and what it is given beside the session.
+    """An order for an isolated session: a function of the package, by its module and name, and its further arguments.
 
     Attributes:
         module, function: Found in the other process; gets its ``SparkRuntime`` and the arguments.

@@ -1,4 +1,4 @@
-"""How much of the session's memory batches may take together, and how much one of them.
+"""The share of the session's memory that batches may take together, and one of them.
 
 A batch lies in the JVM about ten times: as it comes, in the tasks that carry it, in Spark's rows, whose buffers grow by
 doubling, and as it goes. With many cores, tasks or partitions there is no bound on how many large batches meet. So a

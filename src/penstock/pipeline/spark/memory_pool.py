@@ -1,4 +1,4 @@
-"""Which allocators a worker takes its memory from, and how these keep what is freed.
+"""The allocators from which a worker takes its memory, and how these keep what is freed.
 
 A batch is made by one thread, converted by another and freed by a third, and a worker with many tasks has a hundred
 threads. Arrow's own choice, mimalloc, keeps what each thread has freed for that thread: with twenty file sources five

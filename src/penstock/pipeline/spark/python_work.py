@@ -25,7 +25,7 @@ _AGAIN_S: Final = 1.0
 
 
 class PythonWork:
-    """What Python workers do for one task. Thread: any."""
+    """The work of Python workers for one task. Thread: any."""
 
     def __init__(self) -> None:
         self._tag = f"penstock-{uuid.uuid4().hex}"

@@ -111,16 +111,16 @@ class RemoteSession:
         self.session.conf.get("spark.sql.caseSensitive")
 
     def ended(self) -> str | None:
-        """How the session ended, if it is known to have."""
+        """Describes how the session ended, if it is known to have."""
         refused = self._heartbeat.refused
         return None if refused is None else f"The session on the Spark Connect server is lost: {brief(refused)}"
 
     def answers(self) -> bool:
-        """Whether the server has answered the latest question; asks the next one."""
+        """True if the server has answered the latest question; asks the next one."""
         return self._heartbeat.answers(ANSWER_WAIT_S)
 
     def lost_by(self, error: BaseException) -> bool:
-        """Whether a job failed because the session is gone: then a question fails too, or stays without answer."""
+        """True if a job failed because the session is gone: then a question fails too, or stays without answer."""
         return not Heartbeat(self._ask).answers(VERDICT_WAIT_S)
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ _seldom = SeldomLog(logging.getLogger(__name__))
 
 
 def lacks_descriptor(error: BaseException | None) -> bool:
-    """Whether an error, or what led to it, is that a file or connection could not be opened for lack of descriptors.
+    """True if an error, or what led to it, is that a file or connection could not be opened for lack of descriptors.
 
     >>> lacks_descriptor(OSError(errno.EMFILE, "Too many open files")), lacks_descriptor(OSError(errno.ENOSPC, ""))
     (True, False)

@@ -138,17 +138,17 @@ class SparkRuntime:
 
     @property
     def up(self) -> bool:
-        """Whether a session is there now."""
+        """True if there is a session now."""
         return self._usable() is not None
 
     @property
     def trouble(self) -> str | None:
-        """Why the session, there or starting, does nothing: it has no executors; None if it has, or needs none."""
+        """The reason why the session, there or starting, does nothing: no executors; None if it has, or needs none."""
         return None if self._executors is None else self._executors.trouble
 
     @property
     def boot_began(self) -> float | None:
-        """When the last start of a session began, by ``time.monotonic``; None before the first."""
+        """The time when the last start of a session began, by ``time.monotonic``, or None before the first."""
         return self._boot_began
 
     @property
@@ -352,7 +352,7 @@ class SparkRuntime:
             timer.cancel()
 
     def is_lost(self, generation: int, error: BaseException) -> bool:
-        """Whether the session of that generation is gone, as opposed to something that failed on a healthy one.
+        """True if the session of that generation is gone, as opposed to something that failed on a healthy one.
 
         Args:
             generation: of the session, see `current`.

@@ -2,7 +2,7 @@
 
 Reads come from the herder's snapshot, requests are awaited.
 
-Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; rest.md.
+Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource.
 """
 
 from __future__ import annotations

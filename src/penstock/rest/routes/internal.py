@@ -1,4 +1,4 @@
-"""What only workers of a group ask of each other, and what they tell of their group. Runs on the REST thread.
+"""The requests that only workers of a group make of each other, and their answers. Runs on the REST thread.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.InternalClusterResource; KIP-507, KIP-618.
 """
@@ -51,7 +51,7 @@ _LARGEST_TASK: Final = 1 << 20
 
 
 def _most(view: ConnectorView | None) -> int:
-    """How many bytes the task configurations of a connector may have together."""
+    """Returns how many bytes the task configurations of a connector may have together."""
     config: Mapping[str, str] = {} if view is None else view.config
     text = config.get("tasks.max", "1").strip()
     if config.get("tasks.max.enforce", "true").strip().lower() == "false" or not text.isdecimal() or len(text) > 1:

@@ -22,7 +22,7 @@ _SUFFIX = "Connector"
 
 
 async def list_plugins(request: Request) -> Response:
-    """What is installed."""
+    """Lists the installed plugins."""
     wanted = _CONNECTORS if flag(request, "connectorsOnly", True) else _LISTED
     s = services(request)
     found = await s.on_thread("list-plugins", s.plugins.entries)
@@ -45,7 +45,7 @@ async def validate(request: Request) -> Response:
 
 
 async def preview(request: Request) -> Response:
-    """What a configuration would do to some records: of the source, of the sink's topics, or of the request."""
+    """Previews a configuration on some records: of the source, of the sink's topics, or of the request."""
     s, plugin = services(request), request.path_params["plugin"]
     wanted = preview_body(await read_json(request))
     _same_class(wanted.config, plugin)

@@ -25,7 +25,7 @@ async def server_info(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Whether the worker is ready."""
+    """Tells if the worker is ready."""
     state, message = services(request).herder.health()
     return json_response({"status": state.value, "message": message}, _STATUS[state])
 

@@ -46,7 +46,7 @@ _LOOK_S: Final = 2.0
 
 
 class Kind(Enum):
-    """What happens, and to whom."""
+    """The kinds of faults, and what they hit."""
 
     WORKER_KILLED = "worker killed"
     WORKER_STOPPED = "worker stopped"
@@ -59,7 +59,7 @@ class Kind(Enum):
 
     @property
     def of_broker(self) -> bool:
-        """Whether it happens to the broker."""
+        """True if it happens to the broker."""
         return self in (Kind.BROKER_STOPPED, Kind.BROKER_KILLED, Kind.BROKER_FROZEN)
 
 

@@ -1,4 +1,4 @@
-"""What stands between a worker and its broker, and hands answers on wrongly when a test says so.
+"""A proxy between a worker and its broker, which alters answers if a test says so.
 
 Main types: `KafkaProxy`, `Odd` (what may be wrong with an answer). Clients find the broker through the proxy alone: it
 puts its own port in the place of the broker's into every answer that names it. Requests pass as they are.
@@ -26,7 +26,7 @@ _HAS_RECORDS: Final = 400
 
 
 class Odd(Enum):
-    """What is wrong with an answer."""
+    """The ways in which an answer can be wrong."""
 
     #: Of the right size and for the right request, but of random bytes.
     MALFORMED = auto()
@@ -71,7 +71,7 @@ class KafkaProxy:
 
     @property
     def servers(self) -> str:
-        """What a client's `bootstrap.servers` must be."""
+        """The `bootstrap.servers` of clients."""
         return f"{_HOST}:{self.port}"
 
     def __enter__(self) -> KafkaProxy:

@@ -1,4 +1,4 @@
-"""What stands beside a fault: a worker in which numbered lines flow from a file through a topic into a file.
+"""The environment of a fault: a worker in which numbered lines flow from a file through a topic into a file.
 
 Main types: `Stage`, `Trouble`, `Peak` (the most memory that a process had). Thread: the test's.
 """
@@ -41,7 +41,7 @@ class Trouble:
     until: Path
 
     def is_there(self) -> bool:
-        """Whether the fault has come, where the task tells that."""
+        """True if the fault has come, where the task tells that."""
         return self.until.with_suffix(".reached").exists()
 
 
@@ -214,7 +214,7 @@ class Peak:
 
     @property
     def added_mb(self) -> float:
-        """How much more than at the beginning."""
+        """The increase since the beginning."""
         return self.most_mb - self.before_mb
 
     def __enter__(self) -> Peak:

@@ -169,7 +169,7 @@ class NodeLoop:
             task.cancel()
 
     def has_died(self) -> bool:
-        """Whether nothing happens any more, asked anew."""
+        """True if nothing happens any more, asked anew."""
         return self.dead
 
     def _unless_dead(self, event: Callable[[], None]) -> None:

@@ -198,7 +198,7 @@ class SimulatedCluster:
         return self.random.uniform(0.001, 0.02)
 
     def loses_answer(self) -> bool:
-        """Whether an answer gets lost."""
+        """True if an answer gets lost."""
         return self.random.random() < self._lost
 
     # ------------------------------------------------------------------ workers and requests
@@ -254,11 +254,11 @@ class SimulatedCluster:
 
     # ------------------------------------------------------------------ what is
     def where(self) -> dict[str, list[Unit]]:
-        """What runs on each worker."""
+        """Returns the units that run on each worker."""
         return {node.name: list(node.worker.running) for node in self.present()}
 
     def configured(self) -> set[Unit]:
-        """What is to run, as the last one who read the whole log knows it."""
+        """Returns the units that are to run, as the member knows them that has read most of the log."""
         known = max((node.config.snapshot for node in self.present()), key=lambda config: config.offset)
         units: set[Unit] = set(known.connectors)
         for name in known.connectors:
@@ -267,7 +267,7 @@ class SimulatedCluster:
         return units
 
     def stable(self) -> bool:
-        """Whether everything runs once, evenly, and nobody is about to change that."""
+        """True if everything runs once, evenly, and no worker is about to change that."""
         nodes = [node for node in self.present() if not node.thread.frozen]
         counted = Counter(unit for node in nodes for unit in node.worker.running)
         configured = self.configured()
@@ -294,7 +294,7 @@ class SimulatedCluster:
 
 
 class _Others:
-    """What workers ask of each other, without a network."""
+    """The requests of workers to each other, without a network."""
 
     def __init__(self, cluster: SimulatedCluster, node: SimulatedNode) -> None:
         self._cluster = cluster

@@ -86,7 +86,7 @@ class Coordinator:
         return True
 
     def heartbeat(self, member_id: str, generation: int) -> str:
-        """What a heartbeat is answered with: ``ok``, ``rebalance``, ``old`` (generation) or ``unknown`` (member)."""
+        """Returns the answer to a heartbeat: ``ok``, ``rebalance``, ``old`` (generation) or ``unknown`` (member)."""
         seat = self.seats.get(member_id)
         if seat is None:
             return "unknown"

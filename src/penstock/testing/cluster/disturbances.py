@@ -1,4 +1,4 @@
-"""What can happen to a simulated cluster, and what must be true whatever has happened.
+"""The disturbances of a simulated cluster, and what must be true whatever has happened.
 
 Main types: ``Disturbed``, which makes things happen and keeps account of what users were answered; ``ACTIONS``, their
 names.

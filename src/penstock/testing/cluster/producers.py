@@ -33,14 +33,14 @@ class Holder:
 
 
 class Producers:
-    """Who has taken which id last."""
+    """The last holder of each transactional id."""
 
     def __init__(self) -> None:
         self._epochs: dict[str, int] = {}
         self._holders: list[Holder] = []
 
     def epochs(self) -> dict[str, int]:
-        """How often each id was taken."""
+        """Returns how often each id was taken."""
         return dict(self._epochs)
 
     def claim(self, id_: str) -> int:
@@ -55,7 +55,7 @@ class Producers:
         return {}
 
     def counts(self, holder: Holder) -> bool:
-        """Whether what a task writes counts."""
+        """True if what a task writes counts."""
         return self._epochs[holder.id] == holder.epoch
 
     def begin(self, holder: Holder) -> None:

@@ -33,7 +33,7 @@ class ConfigLog:
         self.leader: object = None
 
     def fold(self) -> ClusterConfig:
-        """What all records say."""
+        """Returns the configuration that all records give."""
         return fold(ClusterConfig(), self.records)[0]
 
     def append(self, entries: Sequence[Entry]) -> None:

@@ -45,7 +45,7 @@ class Change:
 
 
 class NotedWorker:
-    """What runs on one node.
+    """The units that run on one node.
 
     Args:
         node: Its name.
@@ -162,7 +162,7 @@ class NotedWorker:
 
     # ------------------------------------------------------------------ exactly-once
     def writes(self, task: ConnectorTaskId) -> bool:
-        """Whether what a task writes counts."""
+        """True if what a task writes counts."""
         assert self._producers is not None
         holder = self.writing.get(task)
         return holder is not None and self._producers.counts(holder)

@@ -28,7 +28,7 @@ class Block:
         return f"{self.page}:{self.line}"
 
     def marked(self, kind: str) -> str | None:
-        """What a mark of this kind says (``file: a.txt``), or None where the block has none."""
+        """Returns the content of a mark of this kind (``file: a.txt``), or None if the block has none."""
         if self.mark is None or not self.mark.startswith(f"{kind}: "):
             return None
         return self.mark.removeprefix(f"{kind}: ")

@@ -95,7 +95,7 @@ def commands(text: str) -> list[Command]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page's text stands for what was printed.
+    """True if a page's text stands for what was printed.
 
     >>> agrees("at 2026-01-31 12:00:00,123\\n...\\nend of ...\\n", "at  2026-02-01 13:00:00,000\\n1\\n2\\nend of it\\n")
     True
@@ -118,7 +118,7 @@ def _plain(text: str) -> list[str]:
 
 
 class Stage:
-    """Where the commands of pages are run: a folder, a shell, and what was started in the background.
+    """The environment of the commands of pages: a folder, a shell, and what was started in the background.
 
     Args:
         folder: Empty; the commands' working directory.
@@ -148,7 +148,7 @@ class Stage:
             out.write(self._localized(text))
 
     def run(self, shell: str) -> str:
-        """What a command prints to both of its outputs."""
+        """Runs a command and returns what it prints to both of its outputs."""
         done = subprocess.run(
             ["bash", "-c", self._localized(shell)],
             cwd=self.folder,
@@ -188,7 +188,7 @@ class Stage:
             threading.Event().wait(_POLL_S)
 
     def outputs(self) -> str:
-        """What the commands in the background have printed last, for messages."""
+        """Returns the last output of the commands in the background, for messages."""
         return "\n".join(
             f"$ {shell}\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}" for shell, _, log in self._running
         )

@@ -89,12 +89,12 @@ class ConverterExample:
 
     @property
     def fails(self) -> bool:
-        """Whether the value cannot be written."""
+        """True if the value cannot be written."""
         return _ERROR.match(self.message) is not None
 
     @property
     def fails_to_read(self) -> bool:
-        """Whether the message cannot be read."""
+        """True if the message cannot be read."""
         return _ERROR.match(self.read or "") is not None
 
 

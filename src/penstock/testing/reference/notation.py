@@ -174,7 +174,7 @@ def _described(schema: Schema) -> str:
 
 
 def _logical_name(schema: Schema) -> str | None:
-    """How a logical type is called; None for all else."""
+    """Returns the name of a logical type, or None for all else."""
     logical = (schema.name or "").removeprefix("org.apache.kafka.connect.data.")
     return logical if logical == "Decimal" or logical in _LOGICAL else None
 
@@ -206,7 +206,7 @@ _READ: Final[dict[str, Callable[[Any], object]]] = {
 
 
 def _kind(schema: Schema) -> str | None:
-    """How a value of a schema is tagged where there is none; None = not at all."""
+    """Returns the tag that an untagged value of a schema has by default, or None if it has none."""
     logical = (schema.name or "").removeprefix("org.apache.kafka.connect.data.").lower()
     if f"${logical}" in _READ:
         return f"${logical}"

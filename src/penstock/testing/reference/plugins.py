@@ -136,7 +136,7 @@ def _class(plugin: PluginDescriptor) -> type:
 
 
 def _description(plugin: PluginDescriptor) -> list[str]:
-    """What a class does, by its docstring, or by its module's where that is about this class alone."""
+    """Returns the description of a class, from its docstring, or from its module's if that is about this class only."""
     cls = _class(plugin)
     title = simple_name(plugin.name).partition("$")[0]
     paragraphs = inspect.cleandoc(sys.modules[cls.__module__].__doc__ or "").split("\n\n")

@@ -49,7 +49,7 @@ _NAME: Final = {"name": "example", "connector.class": "FileStreamSink"}
 
 
 def run_chain(runtime: SparkRuntime, plugins: Plugins, example: TransformExample) -> str:
-    """What becomes of an example's records."""
+    """Runs an example's records through its chain and returns the result."""
     with ExitStack() as made:
         try:
             parts = _parts(plugins, example.properties, made)
@@ -74,7 +74,7 @@ def _outcomes(given: Sequence[SinkRecord], batch: SinkBatch) -> list[str]:
 
 
 def convert(runtime: SparkRuntime, plugins: Plugins, example: ConverterExample) -> tuple[str | None, str | None]:
-    """What is written (None: the example writes nothing), and what is read from its message (None: there is none).
+    """Returns what is written (None: the example writes nothing) and what is read from its message (None: no message).
 
     A schema registry that the example names is an empty one, which is there for this call.
     """

@@ -183,7 +183,7 @@ def _plugins(kind: PluginKind) -> list[str]:
 
 
 def definition_of(plugin: PluginDescriptor) -> ConfigDef:
-    """What a plugin's class says about its settings."""
+    """Returns the definition of a plugin's settings."""
     module, _, name = plugin.target.partition(":")
     definition: ConfigDef = getattr(importlib.import_module(module), name)().config()
     return definition

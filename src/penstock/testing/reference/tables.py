@@ -28,7 +28,7 @@ def cell(text: str) -> str:
 
 
 def default_of(key: ConfigKey) -> str:
-    """What a setting is when it is not given."""
+    """Returns the default of a setting, as shown."""
     if not key.has_default:
         return "required"
     text = key.default_text()
@@ -36,5 +36,5 @@ def default_of(key: ConfigKey) -> str:
 
 
 def valid_values(key: ConfigKey) -> str:
-    """What the validator of a setting says of itself; empty without one."""
+    """Returns the text of a setting's validator; empty without one."""
     return "" if key.validator is None else cell(str(key.validator)).rstrip(".")

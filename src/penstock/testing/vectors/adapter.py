@@ -52,7 +52,7 @@ _APPLIED: Final = "penstock.vectors.applied"
 
 @dataclass(frozen=True)
 class ConverterInput:
-    """What a vector gives a converter: a value with its schema, or bytes."""
+    """The input of a converter in a vector: a value with its schema, or bytes."""
 
     schema: Schema | None = None
     value: object = None

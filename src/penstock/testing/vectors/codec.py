@@ -395,7 +395,7 @@ def _encode_struct(value: Struct, schema: Schema | None) -> Any:
 
 
 def equal_values(expected: Any, actual: Any) -> bool:
-    """Whether two values, as vectors write them, are the same to Python.
+    """True if two values, as vectors write them, are the same to Python.
 
     Widths of integers and floats, byte[] and ByteBuffer, and the three names of java.util.Date are one. Maps have no
     order. An integer is not a float, 0.0 is not -0.0, a Decimal keeps its scale, NaN equals itself. Works for schemas

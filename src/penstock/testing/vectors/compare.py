@@ -55,7 +55,7 @@ def _judge_error(vector: Vector, expected: Mapping[str, Any], outcome: Outcome) 
 
 
 def _difference(vector: Vector, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str | None:
-    """What differs, None when nothing does."""
+    """Describes the difference, or returns None if there is none."""
     if expected.get("null"):
         # The call returned null; for the runtime that is a null value without schema.
         expected = {"schema": None, "value": None}

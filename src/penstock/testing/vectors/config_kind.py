@@ -138,7 +138,7 @@ def run_config_vector(vector: Mapping[str, Any], plugins: Plugins) -> str | None
 
 
 def run(vector: Vector, plugins: Plugins | None = None) -> Outcome:
-    """What our configuration code makes of a vector."""
+    """Runs a vector against the configuration code."""
     classes = RecordedClasses(_stock_plugins() if plugins is None else plugins)
     try:
         return Success(_run(vector, classes))

@@ -17,7 +17,7 @@ from penstock.testing.vectors.model import Failure, Outcome, Success, Vector
 
 
 def run(vector: Vector) -> Outcome:
-    """What our data model says to a vector."""
+    """Runs a vector against the data model."""
     runners = {
         "ConnectSchema.validateValue": _validate_value,
         "Struct.validate": _validate_struct,

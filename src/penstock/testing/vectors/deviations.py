@@ -1,4 +1,4 @@
-"""Where Penstock means to differ from Java, by behaviour: reads ``deviations.toml``.
+"""The intended differences from Java, by behaviour: reads ``deviations.toml``.
 
 Main types: ``Deviation`` (a rule with its reason), ``load_deviations``. A rule is only asked about vectors that failed.
 
@@ -47,7 +47,7 @@ class Deviation:
     found: str | None = None
 
     def covers(self, verdict: Verdict) -> bool:
-        """Whether a failed vector failed because of this."""
+        """True if a failed vector failed because of this."""
         if verdict.unusable:
             return False
         vector = verdict.vector

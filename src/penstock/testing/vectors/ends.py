@@ -100,7 +100,7 @@ class Capture(_Own):
 
 
 def as_consumed(records: Sequence[SinkRecord], stages: Sequence[TransformStage]) -> tuple[PipelineSpec, ConsumedBatch]:
-    """What a sink's pipeline needs to give these very records to a chain."""
+    """Returns the pipeline specification and the batch that give these very records to a sink's chain."""
     keys = LookUp([(one.key_schema, one.key) for one in records])
     values = LookUp([(one.value_schema, one.value) for one in records])
     headers = LookUpHeader([header for one in records for header in one.headers])

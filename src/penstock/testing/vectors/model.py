@@ -1,4 +1,4 @@
-"""What the parts of the vector runner hand to each other: vectors, outcomes, verdicts.
+"""The values that the parts of the vector runner exchange: vectors, outcomes, verdicts.
 
 Main types: ``Vector`` (one line of a file), ``Success`` and ``Failure`` (what our code made of it), ``Verdict``.
 ``load_vectors`` and ``choose`` read files.
@@ -55,7 +55,7 @@ class Vector:
 
     @property
     def setup(self) -> tuple[str, str, str]:
-        """What vectors have in common that can share a batch: kind, class, configuration (and direction)."""
+        """The common properties of vectors that can share a batch: kind, class, configuration (and direction)."""
         extra = self.input if isinstance(self.input, dict) else {}
         parts = [self.config, extra.get("op"), extra.get("isKey"), extra.get("recordType"), extra.get("negate")]
         return self.kind, self.cls, json.dumps(parts, sort_keys=True)
@@ -96,7 +96,7 @@ Outcome = Success | Failure
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an outcome is what Java did.
+    """The verdict on whether an outcome is what Java did.
 
     Attributes:
         vector: The vector.
@@ -112,7 +112,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
-        """Whether it is."""
+        """True if the outcome is what Java did."""
         return self.reason is None
 
 

@@ -150,7 +150,7 @@ def _bad_records(like: Vector) -> list[Vector]:
 
 
 def _outcomes(vectors: Sequence[Vector], adapter: PipelineAdapter | None) -> list[Outcome]:
-    """What our code makes of vectors of one setup."""
+    """Returns the outcomes of vectors of one setup."""
     first = vectors[0]
     if first.kind in PLAIN_KINDS:
         return [_plain(first.kind)(vector) for vector in vectors]

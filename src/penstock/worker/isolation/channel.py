@@ -29,7 +29,7 @@ from penstock.worker.threads import OwnedThread, start_within
 
 
 class Handed:
-    """What was handed over, in order. It is asked for in this order too, and then let go.
+    """The objects that were handed over, in order. They are asked for in this order too, and then let go.
 
     >>> handed = Handed()
     >>> first, second = "a", "b"
@@ -100,7 +100,7 @@ class _Message:
     parts: list[bytearray]
 
     def content(self) -> Any:
-        """What was sent. Made on the thread that wants it: an author's class may be slow, or fail."""
+        """Unpickles the message that was sent. On the thread that needs it: an author's class may be slow, or fail."""
         return pickle.loads(self.parts[0], buffers=self.parts[1:])
 
 

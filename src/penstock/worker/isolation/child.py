@@ -141,7 +141,7 @@ class TaskHost:
 
     # ------------------------------------------------------------------ sources
     def poll(self, keep: bool, forgotten: Sequence[int]) -> Any:
-        """What the task has, and where its transactions are to end.
+        """Polls the task, and returns its records and where its transactions are to end.
 
         Args:
             keep: Whether the task is told later of what it has polled, so that it is kept.
@@ -232,7 +232,7 @@ class TaskHost:
 
 
 def _stack(lane: str) -> Stack:
-    """Where the thread stands that serves a lane of the worker."""
+    """Returns the stack of the thread that serves a lane of the worker."""
     idents = [thread.ident for thread in threading.enumerate() if thread.name == thread_of(lane)]
     found = stacks()
     return next((found[ident] for ident in idents if ident in found), [])

@@ -1,4 +1,4 @@
-"""What a task in a process of its own may ask of the worker: contexts that pass each question on.
+"""The contexts of a task in a process of its own, which pass each request on to the worker.
 
 Main types: ``ChildSourceTaskContext``, ``ChildSinkTaskContext``. What they are asked is answered by the worker's own
 contexts, so their rules and errors are the same.

@@ -71,7 +71,7 @@ class TaskProcess:
 
     @property
     def is_up(self) -> bool:
-        """Whether it can be asked."""
+        """True if it can be asked."""
         return self._channel is not None and not self._ended and self._death is None
 
     def start(self, handle: Callable[[str, tuple[Any, ...]], Any]) -> None:
@@ -157,7 +157,7 @@ class TaskProcess:
             log.error("The process %s of task %s does not end", self.pid, self.task)
 
     def _stack(self, channel: Channel, lane: str) -> Stack:
-        """Where the thread stands that serves a lane; empty where the process does not answer. Thread: any."""
+        """Returns the stack of the thread that serves a lane; empty if the process does not answer. Thread: any."""
         try:
             found: Stack = channel.call("stack", lane, timeout_s=_STAND_S)
         except (ChannelClosed, TimeoutError):
@@ -246,7 +246,7 @@ class TaskProcess:
 
 
 def _ending(pid: int, status: int) -> str:
-    """How a process ended, in words.
+    """Describes how a process ended.
 
     >>> _ending(17, 3)
     '(17) ended by itself, with exit status 3; restart the task to go on'

@@ -101,7 +101,7 @@ def _hook(cls: type[Task], name: str) -> Callable[..., None]:
 
 
 class _Isolated(Task):
-    """What all proxies share."""
+    """The common base of all proxies."""
 
     def __init__(self, process: TaskProcess) -> None:
         self._process = process

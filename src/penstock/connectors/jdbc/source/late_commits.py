@@ -53,7 +53,7 @@ _NO_NUMBER: Final = -(2**63)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Which transactions a reader can see.
+    """The set of transactions that a reader can see.
 
     Attributes:
         oldest: The oldest transaction id that is still running: all below it have ended.

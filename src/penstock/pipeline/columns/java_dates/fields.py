@@ -38,7 +38,7 @@ _INT_MAX: Final = 2**31 - 1
 
 
 def text_kind(token: Token) -> str:
-    """Which table of words a field is read by; empty for numbers."""
+    """Returns the table of words that a field is read by; empty for numbers."""
     if token.letter in "ML":
         return "M" if token.count > 2 else ""
     return token.letter if token.letter in "EaG" else ""
@@ -71,7 +71,7 @@ def _window(width: int) -> str:
 
 # ------------------------------------------------------------------------------------------------- numbers of the texts
 def is_two_digit_year(text: Value) -> Value:
-    """Whether the text of a year is two digits."""
+    """True if the text of a year is two digits."""
     if isinstance(text, str):
         stripped = text.strip(" \t")
         return len(stripped) == 2 and stripped.isdigit()
@@ -192,7 +192,7 @@ class Fields:
         return replace(self, values={**self.values, **{n: self.values[n] + 100 for n in "yY" if n in self.values}})
 
     def stamp(self, *names: str) -> int:
-        """When the last of some fields was set; 0 unless all of them are."""
+        """Returns when the last of some fields was set; 0 unless all of them are."""
         found = [self.stamps.get(name, 0) for name in names]
         return max(found) if all(found) else 0
 
@@ -238,7 +238,7 @@ _Place = Callable[[Arithmetic, Fields, Value, bool], Value]
 
 
 def _place(fields: Fields) -> _Place:
-    """Which fields say the day: those that were set last."""
+    """Returns the fields that determine the day: those that were set last."""
     stamps = fields.stamps
     of_month, weekday = stamps.get("d", 0), stamps.get("E", 0)
     week_of_month, in_month = fields.stamp("W", "E"), fields.stamp("F", "E")

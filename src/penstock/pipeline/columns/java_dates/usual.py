@@ -73,7 +73,7 @@ def _is_near(millis: Column) -> Column:
 
 
 def is_usual(tokens: Sequence[Token]) -> bool:
-    """Whether ``print_usual`` has an expression for a pattern."""
+    """True if ``print_usual`` has an expression for a pattern."""
     before, fields = "", 0
     for token in tokens:
         constant = constant_text(token)

@@ -1,4 +1,4 @@
-"""What is the same whatever the moment: the names of months and days in English, and fields that are constants in UTC.
+"""The constants independent of the moment: English names of months and days, and fields that are constants in UTC.
 
 Thread: constants and a pure function.
 Source: java.text.DateFormatSymbols.
