@@ -30,7 +30,6 @@ from penstock.pipeline.plan.step import (
     Sorted,
     Step,
     StepPlan,
-    TextsAtOnce,
 )
 
 if TYPE_CHECKING:
@@ -124,15 +123,6 @@ class StringConverter(PlainConverter):
             return None
         try:
             return ReadAtOnce(OPTIONAL_STRING_SCHEMA, column.cast(pa.string()).to_pylist())
-        except pa.ArrowInvalid:
-            return None
-
-    def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
-        """See ``ColumnConverter``. All messages, if all of them are UTF-8."""
-        if not self.reads_text:
-            return None
-        try:
-            return TextsAtOnce(column.cast(pa.string()))
         except pa.ArrowInvalid:
             return None
 
