@@ -42,6 +42,9 @@ class TypedPart:
     rows: np.ndarray
 
 
+_NO_TOPIC: Final = -1
+
+
 @dataclass
 class LooseValues:
     """The keys, or the values, of those rows of a batch that have no schema there.
@@ -76,9 +79,10 @@ class LooseValues:
         rows = self.rows[0] if len(self.rows) == 1 else np.concatenate(self.rows)
         values = self.values[0] if len(self.values) == 1 else [one for part in self.values for one in part]
         encoded = topics.combine_chunks().dictionary_encode()
-        codes = encoded.indices.to_numpy()[rows]
+        # A row that has failed on its way may have no topic. It is in no frame.
+        codes = encoded.indices.fill_null(_NO_TOPIC).to_numpy()[rows]
         parts: list[TypedPart] = []
-        for code in np.unique(codes).tolist():
+        for code in np.unique(codes[codes != _NO_TOPIC]).tolist():
             mine = np.flatnonzero(codes == code)
             chosen = values if len(mine) == len(values) else [values[place] for place in mine.tolist()]
             of = (self.side, encoded.dictionary[code].as_py())
