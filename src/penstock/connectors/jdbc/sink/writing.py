@@ -39,7 +39,7 @@ from penstock.connectors.jdbc.sink.statements import (
     write_rows,
 )
 from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table, unreachable
-from penstock.errors import ConnectException, DataException
+from penstock.errors import ConnectException, DataException, RetriableException
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +308,12 @@ class RowWriter(Writer):
                         before(partial(_run_on, connection))
                     for one in writes:
                         self._write(connection, one)
-        except (sa.exc.SQLAlchemyError, OverflowError) as error:
-            fault = fault_of(self._address, getattr(error, "orig", None) or error)
-            if fault.kind is Fault.PASSING and self.dialect == mysql.NAME:
+        except RetriableException:
+            if self.dialect == mysql.NAME:
                 self._refuse_large(writes)
-            raise fault.error from error
+            raise
+        except (sa.exc.SQLAlchemyError, OverflowError) as error:
+            raise fault_of(self._address, getattr(error, "orig", None) or error).error from error
 
     def _refuse_large(self, writes: Sequence[Write]) -> None:
         """Says that a row is larger than a message of MySQL may be: the server ends the connection without a word."""
