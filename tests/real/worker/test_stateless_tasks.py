@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mar
 
 LINES = 16_000
 STATELESS = "a stateless class of your own, in Python workers of Spark"
-NUMBERED, EVEN = "penstock.testing.numbered:Numbered", "penstock.testing.numbered:Even"
+NUMBERED, EVEN = "penstock.testing.stateless_numbers:Numbered", "penstock.testing.stateless_numbers:Even"
 SAMPLE = r'^penstock_spark_records_total\{{connector="{}",road="([^"]*)",why="([^"]*)"\}} (\d+)$'
 ISOLATED = {"task.isolation": "process", "errors.tolerance": "all"}
 
