@@ -101,7 +101,12 @@ class FileFlow:
         return self.wait_growth(before)
 
     def wait_growth(self, before: int, timeout_s: float = 300) -> int:
-        """Waits until the sink's file is larger than this; the id of the worker's JVM."""
+        """Waits until the worker has a JVM, and then for lines behind these bytes; the id of the JVM.
+
+        What was converted before a JVM ended may still be written when it is gone.
+        """
+        self.worker.wait(lambda: self.worker.jvm() is not None, "a JVM is there", timeout_s)
+        before = max(before, self.sink.stat().st_size)
         self.worker.wait(lambda: self.sink.stat().st_size > before, "lines arrive", timeout_s)
         jvm = self.worker.jvm()
         assert jvm is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import sys
 import threading
@@ -36,6 +37,13 @@ SINK = {"name": "a", "connector.class": "FileStreamSink", "topics": "t", "file":
 REGEX = {key: value for key, value in SINK.items() if key != "topics"}
 X = "org.apache.kafka.connect.transforms."
 RULES = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_collector() -> None:
+    """Each measure collects garbage first, and need not walk through all that tests before have left."""
+    gc.collect()
+    gc.freeze()
 
 
 def check(config: dict[str, str]) -> None:
