@@ -16,6 +16,7 @@ from penstock.api import SinkRecord
 from penstock.broker.postgresql import PostgreSql
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.testing import FrameSuite, SinkSuite, SourceSuite, numbered, run_sink, run_source
+from penstock.testing.kit.lives import collect
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +32,8 @@ class OnPostgreSql:
         self.schema = f"s{uuid.uuid4().hex[:8]}"
         with psycopg.connect(self.url, autocommit=True) as self.database:
             yield
+            # Connections of tasks that were killed in the test, which nothing else closes.
+            collect()
             self.database.execute(f"DROP SCHEMA IF EXISTS {self.schema} CASCADE")
             self.database.execute(f"DROP TABLE IF EXISTS {self.schema}_rows")
 
