@@ -42,7 +42,7 @@ def faults(case: Case, answer: Answer) -> list[str]:
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with own_worker() as url:
+    with own_worker() as (url, _):
         yield int(url.rpartition(":")[2])
 
 
