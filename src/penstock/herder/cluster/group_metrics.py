@@ -49,7 +49,7 @@ class RoundCounts(GroupEvents):
 
     # ------------------------------------------------------------------ what happens
     def in_force(self, generation: int) -> None:
-        """Notes that the assignment of this generation's round is in force, with nothing of it to be given up."""
+        """Notes that the assignment of this generation's round is in force and that the worker keeps all of it."""
         with self._lock:
             began = [self._coming.pop(one) for one in list(self._coming) if one <= generation]
             if not began:

@@ -2,8 +2,8 @@
 
 Main types: ``ExecutorWatch``, one for all sessions of a worker; ``NoExecutorsException``. A session that has had no
 executor for some time counts as lost and is replaced: a master that was killed and started again without recovery
-knows nothing of the application, and gives it none. Where all Spark workers are gone, or other applications have all
-cores, another session has none either; then it is given twice the time, and the next one more.
+does not know the application, and gives it no executor. If all Spark workers are gone, or other applications have all
+cores, the next session has no executor either; each further session gets more time than the one before.
 
 A session with dynamic allocation may have no executor while it has nothing to do: there only jobs that wait count.
 

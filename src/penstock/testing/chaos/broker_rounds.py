@@ -36,7 +36,7 @@ class BrokerRounds:
 
     Args:
         directory: For all files.
-        broker: It runs already; nobody else uses it.
+        broker: A running broker that only this run uses.
         say: Gets a line for each thing that happens.
     """
 

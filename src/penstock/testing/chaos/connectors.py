@@ -82,7 +82,7 @@ class TableChaos:
 
     Args:
         directory: For all files.
-        broker: It runs already; nobody else uses it.
+        broker: A running broker that only this run uses.
         exactly_once: True if all deliver exactly once.
         workers: How many there are.
         say: Gets a line for each thing that happens.

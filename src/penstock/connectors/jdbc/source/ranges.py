@@ -231,7 +231,7 @@ def how_many(rows: int, rows_of_range: int) -> int:
 
 #: Each is a source partition with an offset.
 _MOST_RANGES: Final = 1000
-#: The plan is one message of the offsets topic, and is in nobody's way there.
+#: Keeps the plan, which is one message of the offsets topic, well below the size that a topic takes.
 _MOST_BYTES: Final = 200_000
 
 

@@ -59,7 +59,7 @@ class SinkSuite(ConnectorSuite):
         raise NotImplementedError(f"{type(self).__name__} needs contents(self), which reads the target")
 
     def outage(self) -> AbstractContextManager[object]:
-        """Takes the target away while the block runs: a lock, a wrong answer, a port that nobody listens on."""
+        """Takes the target away while the block runs: a lock, a wrong answer, a closed port."""
         raise NotImplementedError
 
     # -------------------------------------------------------------------------------------------------------- tests
