@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 import numpy as np
 
 from penstock.api import Converter, HeaderConverter
+from penstock.api.arrow import one_array
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
 from penstock.converters.json_byte_columns import odd_rows, plain_column
 from penstock.converters.json_bytes import UnreadableBytesError, plain_json
+from penstock.converters.json_column_writing import json_column
 from penstock.converters.json_depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json_envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
 from penstock.converters.json_objects import AlikeObjects, ObjectMessages, ReadObjects
@@ -36,7 +38,7 @@ from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null,
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
-from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, SideName, Sorted, Step, TextsAtOnce
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, Side, SideName, Sorted, Step, TextsAtOnce
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -157,6 +159,19 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def writing(self, side: SideName) -> Step:
         """See ``ColumnConverter``."""
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
+
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+        """See ``ColumnConverter``. Values of a schema are written here, in nearly all layouts."""
+        if side.schema is None:
+            return None
+        return json_column(
+            one_array(column),
+            side.schema,
+            side.physical,
+            schemas=self._schemas,
+            numeric=self._numeric,
+            defaults=self._defaults,
+        )
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. The hint is the envelope of the messages, or what is known of plain ones."""

@@ -22,32 +22,7 @@ The embedded broker is in ``penstock.broker``. Random comparisons with Java are 
 differential``.
 """
 
-from penstock.testing.kit import (
-    ConnectorSuite,
-    ConverterSuite,
-    FrameSuite,
-    PluginSuite,
-    SinkRun,
-    SinkSuite,
-    SourceRun,
-    SourceSuite,
-    TransformSuite,
-    numbered,
-    run_sink,
-    run_source,
-)
+from penstock.testing import kit
+from penstock.testing.kit import *  # noqa: F403 - one list says what is public
 
-__all__ = [
-    "ConnectorSuite",
-    "ConverterSuite",
-    "FrameSuite",
-    "PluginSuite",
-    "SinkRun",
-    "SinkSuite",
-    "SourceRun",
-    "SourceSuite",
-    "TransformSuite",
-    "numbered",
-    "run_sink",
-    "run_source",
-]
+__all__ = kit.__all__

@@ -20,7 +20,7 @@ from typing import Final, Generic, TypeVar
 from penstock.telemetry import waiting_for
 
 #: Polled or fetched records that wait for Spark, of all tasks, beside one poll or fetch of each.
-WAITING_BYTES: Final = 16 * 1024 * 1024
+WAITING_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -139,10 +139,10 @@ class SourcePipeline:
         self._frames = FrameRunner(jobs)
         self._must = spec.nothing_beside_spark
         self._without_spark = spec.without_spark
-        # Whether frames are written as columns beside Spark, at least on one side.
         stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
         self._stock = bool(self._own) and stock
-        self._written_beside = self._stock and not segments
+        # Whether nothing is done to frames but what converters do, which may be beside Spark.
+        self._written_beside = not self._has_transforms and not self._without_spark and (self._stock or not self._own)
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -192,7 +192,7 @@ class SourcePipeline:
             frame = replace(frame, data=data)
         if not data.num_rows:
             return lambda: Assembly(0).batch(Failures())
-        if self._written_beside and not self._without_spark and not is_huge(data):
+        if self._written_beside and not is_huge(data) and (self._stock or not self._must):
             return self._begin_frame_beside(frame, data, submit)
         if not isinstance(first, Columns) or not (straight or self._segments) or self._without_spark:
             return self._begin_records(frame_to_records(frame, data), submit)
@@ -208,14 +208,15 @@ class SourcePipeline:
         return lambda: self._finish_frame(frame, columns, result()[0], rows)
 
     def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> Callable[[], ProduceBatch]:
-        """Begins a frame of which converters write columns without Spark: the other side goes through its plan."""
+        """Begins a frame of which converters write columns without Spark: what is left goes through their plan."""
         columns, rows = columns_of_table(frame, data), data.num_rows
+        written = {} if self._must else self._written_columns(columns)
         shape = columns.shape
-        for side in self._own:
+        for side in self._own | written.keys():
             shape = shape.with_side(side, NOTHING)
         if why_rows(self._last.steps, shape) is not None:
             return self._begin_records(frame_to_records(frame, data), submit)
-        sides = {name: column for name, column in columns.sides.items() if name not in self._own}
+        sides = {name: columns.sides[name] for name in columns.sides if name not in self._own | written.keys()}
         unplanned, groups = parted_by_plan([Group(self._last.steps, shape, None, sides)])
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         result: Callable[[], list[Outcome]] = list
@@ -226,6 +227,8 @@ class SourcePipeline:
             return list(frame_to_records(frame, data.take(pa.array(some))))
 
         def write(assembly: Assembly, failures: Failures) -> None:
+            for side, made in written.items():
+                assembly.put(side, made)
             topic = None if "topic" in columns.others else frame.topic
             for side in _SIDES:
                 known = columns.shape.side(side)
@@ -242,6 +245,16 @@ class SourcePipeline:
             return made
 
         return finish
+
+    def _written_columns(self, columns: FrameColumns) -> dict[SideName, pa.Array]:
+        """The bytes of those sides of a frame that converters with a plan write beside it."""
+        found: dict[SideName, pa.Array] = {}
+        for side, converter in self._converters.items():
+            if isinstance(converter, ColumnConverter) and side in columns.sides:
+                made = converter.write_column(columns.shape.side(side), columns.sides[side])
+                if made is not None:
+                    found[side] = made
+        return found
 
     def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
         """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""

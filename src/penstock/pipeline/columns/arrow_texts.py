@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data import Schema, Type
-from penstock.data.text import PLAIN_FROM, PLAIN_TO, hash_map_order, java_double
+from penstock.data.text import hash_map_order
+from penstock.pipeline.columns.number_texts import float_texts
 from penstock.pipeline.columns.types import Form, Physical
 
 _WHOLE: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN})
@@ -46,17 +47,7 @@ def _scalar_text(column: pa.Array, schema: Schema) -> pa.StringArray | None:
         return column
     if schema.type in _WHOLE:
         return column.cast(pa.string())
-    return _double_text(column) if schema.type is Type.FLOAT64 else None
-
-
-def _double_text(column: pa.DoubleArray) -> pa.StringArray:
-    """Both print the shortest digits; Arrow leaves a fraction of zero out, and has exponents elsewhere."""
-    sizes = np.abs(column.fill_null(1.0).to_numpy(zero_copy_only=False))
-    if not ((sizes >= PLAIN_FROM) & (sizes < PLAIN_TO)).all():
-        return pa.array([None if value is None else java_double(value) for value in column.to_pylist()], pa.string())
-    texts = column.cast(pa.string())
-    whole = pc.equal(pc.find_substring(texts, "."), -1)
-    return pc.if_else(whole, _joined(texts, ".0"), texts) if pc.any(whole).as_py() else texts
+    return float_texts(column) if schema.type is Type.FLOAT64 else None
 
 
 def _array_text(column: pa.ListArray, schema: Schema, physical: Physical) -> pa.StringArray | None:

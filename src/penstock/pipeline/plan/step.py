@@ -415,6 +415,15 @@ class ColumnConverter(ABC):
     def writing(self, side: SideName) -> Step:
         """The step that turns the column of ``side`` into bytes."""
 
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+        """Writes values beside Spark, as the step of ``writing`` does; None = that step writes them. Raises nothing.
+
+        Args:
+            side: What is known of them.
+            column: They.
+        """
+        return None
+
     @abstractmethod
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """The step that turns bytes into a column, for the rows ``sort`` gave ``hint``."""

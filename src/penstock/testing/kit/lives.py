@@ -1,7 +1,7 @@
 """The parts that runs of sources and of sinks share: a connector from start to stop, the steps of a run, and kills.
 
-Main type: ``Steps``, which counts the steps of a run and kills it at one of them. Main functions:
-``checked_configs``, ``until_it_works``, ``freeze`` and ``collect``.
+Main types: ``Run``, the base of ``SourceRun`` and ``SinkRun``; ``Steps``, which counts the steps of a run and kills it
+at one of them. Main functions: ``checked_configs`` and ``until_it_works``.
 
 Owning thread: the test's.
 """
@@ -11,12 +11,16 @@ from __future__ import annotations
 import gc
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 from penstock.api import Connector
 from penstock.errors import KafkaRetriableException, RetriableException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 #: Errors after which a worker makes the same call again.
 ASKS_AGAIN: Final = (RetriableException, KafkaRetriableException)
@@ -54,6 +58,101 @@ class Steps:
         if self.killed is None and self._kill_at == len(self.names) - 1:
             self.killed = name
             raise KilledException(name)
+
+
+class Life(Protocol):
+    """One task, from its start to its end."""
+
+    task: Any
+
+
+L = TypeVar("L", bound=Life)
+C = TypeVar("C", bound=Connector)
+
+
+class Run(ABC, Generic[C, L]):
+    """A connector that a test runs; used in a ``with`` block.
+
+    Attributes:
+        retries: The texts of ``RetriableException`` that tasks have raised.
+        killed: Called after each kill, for what the end of a process would do and the garbage collector does not.
+    """
+
+    def __init__(
+        self,
+        connector: type[C],
+        settings: Mapping[str, str],
+        tasks_max: int,
+        kill_at: int | None,
+        timeout_s: float,
+        spark: Callable[[], SparkSession] | None,
+    ) -> None:
+        self.retries: list[str] = []
+        self.killed: Callable[[], object] = lambda: None
+        freeze()
+        self._class = connector
+        self._settings = settings
+        self._tasks_max = tasks_max
+        self._steps = Steps(kill_at)
+        self._timeout_s = timeout_s
+        self._spark = spark
+        self._connector: C | None = None
+        self._lives: list[L] | None = None
+
+    def __enter__(self) -> Self:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Stops the connector, or kills it where the test has failed."""
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    @property
+    def steps(self) -> list[str]:
+        """The steps that were made."""
+        return self._steps.names
+
+    @property
+    def tasks(self) -> list[Any]:
+        """The tasks that run now."""
+        return [one.task for one in self._lives or ()]
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Stops as a worker does."""
+
+    def restart(self) -> None:
+        """Stops, and starts with new instances."""
+        self.stop()
+        self._begin()
+
+    def kill(self) -> None:
+        """Ends like a killed process: no method of a task is called, and what was not committed is lost.
+
+        The connector, which moves no data, is stopped, for the sake of its threads.
+        """
+        lives, self._lives = self._lives, None
+        self._abandon(lives or ())
+        self._stop_connector()
+        del lives
+        collect()
+        self.killed()
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Starts what does not run."""
+
+    @abstractmethod
+    def _abandon(self, lives: Sequence[L]) -> None:
+        """Ends the contexts of tasks that are killed, and forgets what the tasks had in hand."""
+
+    def _stop_connector(self) -> None:
+        connector, self._connector = self._connector, None
+        if connector is not None:
+            connector.stop()
 
 
 def props_of(connector: type[Connector], settings: Mapping[str, str], tasks_max: int) -> dict[str, str]:

@@ -20,10 +20,8 @@ from penstock.testing.kit.lives import (
     ASKS_AGAIN,
     TRY_AGAIN_S,
     KilledException,
-    Steps,
+    Run,
     checked_configs,
-    collect,
-    freeze,
     props_of,
     until_it_works,
 )
@@ -89,7 +87,7 @@ class _Life:
         return isinstance(self.task, FrameSinkTask)
 
 
-class SinkRun:
+class SinkRun(Run[SinkConnector, _Life]):
     """A sink that a test runs; see ``run_sink``.
 
     Attributes:
@@ -114,42 +112,11 @@ class SinkRun:
         timeout_s: float = 30.0,
         spark: Callable[[], SparkSession] | None = None,
     ) -> None:
+        super().__init__(connector, settings, tasks_max, kill_at, timeout_s, spark)
         self.committed: dict[TopicPartition, int] = {}
-        self.retries: list[str] = []
-        self.killed: Callable[[], object] = lambda: None
-        freeze()
-        self._class = connector
-        self._settings = settings
-        self._tasks_max = tasks_max
-        self._steps = Steps(kill_at)
-        self._timeout_s = timeout_s
-        self._spark = spark
         self._reports = Reports(tolerant=tolerant)
         self._log: dict[TopicPartition, list[SinkRecord]] = {}
-        self._connector: SinkConnector | None = None
-        self._lives: list[_Life] | None = None
         self.write(records)
-
-    def __enter__(self) -> SinkRun:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        """Stops the sink, or kills it where the test has failed."""
-        if kind is None:
-            self.stop()
-        else:
-            self.kill()
-
-    @property
-    def steps(self) -> list[str]:
-        """The steps that were made."""
-        return self._steps.names
-
-    @property
-    def tasks(self) -> list[Any]:
-        """The tasks that run now."""
-        return [one.task for one in self._lives or ()]
 
     @property
     def reported(self) -> list[tuple[SinkRecord, str]]:
@@ -244,14 +211,7 @@ class SinkRun:
             life.context.close()
         if lives is not None:
             self._steps.made("stop")
-        connector, self._connector = self._connector, None
-        if connector is not None:
-            connector.stop()
-
-    def restart(self) -> None:
-        """Stops, and starts with new instances."""
-        self.stop()
-        self._begin()
+        self._stop_connector()
 
     def rebalance(self, tasks_max: int) -> None:
         """Shares the partitions among another number of tasks: those that move are committed and closed first."""
@@ -280,17 +240,9 @@ class SinkRun:
         self._steps.made("close")
         self._assign()
 
-    def kill(self) -> None:
-        """Ends like a killed process: no method of a task is called, and what was not committed comes again."""
-        lives, self._lives = self._lives, None
-        for life in lives or ():
+    def _abandon(self, lives: Sequence[_Life]) -> None:
+        for life in lives:
             life.context.close()
-        connector, self._connector = self._connector, None
-        if connector is not None:
-            connector.stop()
-        del lives, connector
-        collect()
-        self.killed()
 
     def _begin(self) -> None:
         if self._connector is None:

@@ -31,10 +31,8 @@ from penstock.testing.kit.lives import (
     ASKS_AGAIN,
     TRY_AGAIN_S,
     KilledException,
-    Steps,
+    Run,
     checked_configs,
-    collect,
-    freeze,
     props_of,
     until_it_works,
 )
@@ -91,7 +89,7 @@ class _Life:
                 commit(one.record)
 
 
-class SourceRun:
+class SourceRun(Run[SourceConnector, _Life]):
     """A source that a test runs; see ``run_source``.
 
     Attributes:
@@ -116,44 +114,13 @@ class SourceRun:
         timeout_s: float = 30.0,
         spark: Callable[[], SparkSession] | None = None,
     ) -> None:
+        super().__init__(connector, settings, tasks_max, kill_at, timeout_s, spark)
         self.records: list[SourceRecord] = []
         self.committed: list[SourceRecord] = []
-        self.retries: list[str] = []
-        self.killed: Callable[[], object] = lambda: None
-        freeze()
-        self._class = connector
-        self._settings = settings
-        self._tasks_max = tasks_max
-        self._steps = Steps(kill_at)
-        self._timeout_s = timeout_s
-        self._spark = spark
         self._store = MemoryOffsetStore()
         self._store.start()
-        self._connector: SourceConnector | None = None
         self._context: KitSourceConnectorContext | None = None
-        self._lives: list[_Life] | None = None
         self._pending: list[_Polled] = []
-
-    def __enter__(self) -> SourceRun:
-        """Returns itself."""
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        """Stops the source, or kills it where the test has failed."""
-        if kind is None:
-            self.stop()
-        else:
-            self.kill()
-
-    @property
-    def steps(self) -> list[str]:
-        """The steps that were made."""
-        return self._steps.names
-
-    @property
-    def tasks(self) -> list[SourceTask]:
-        """The tasks that run now."""
-        return [one.task for one in self._lives or ()]
 
     @property
     def values(self) -> list[object]:
@@ -258,16 +225,7 @@ class SourceRun:
     def stop(self) -> None:
         """Stops as a worker does: what was polled is committed, then the tasks and the connector are stopped."""
         self._stop_tasks()
-        connector, self._connector = self._connector, None
-        if connector is not None:
-            connector.stop()
-        if self._context is not None:
-            self._context.closed = True
-
-    def restart(self) -> None:
-        """Stops, and starts with new instances."""
-        self.stop()
-        self._begin()
+        self._stop_connector()
 
     def rebalance(self, tasks_max: int) -> None:
         """Asks the connector for other tasks, which go on where those before were stopped."""
@@ -281,23 +239,6 @@ class SourceRun:
         self._stop_tasks()
         if self._connector is not None:
             self._connector.stop()
-
-    def kill(self) -> None:
-        """Ends like a killed process: no ``stop`` of a task is called, and what was not committed is lost.
-
-        The connector, which moves no data, is stopped, for the sake of its threads.
-        """
-        lives, self._lives, self._pending = self._lives, None, []
-        for life in lives or ():
-            life.context.end()
-        connector, self._connector = self._connector, None
-        if connector is not None:
-            connector.stop()
-        if self._context is not None:
-            self._context.closed = True
-        del lives, connector
-        collect()
-        self.killed()
 
     def last_poll(self) -> float:
         """Stops a poll while it waits: tells each task to stop a moment after its ``poll`` was called.
@@ -316,6 +257,16 @@ class SourceRun:
             told.join()
             slowest = max(slowest, time.monotonic() - started - _LAST_POLL_S)
         return slowest
+
+    def _abandon(self, lives: Sequence[_Life]) -> None:
+        self._pending = []
+        for life in lives:
+            life.context.end()
+
+    def _stop_connector(self) -> None:
+        super()._stop_connector()
+        if self._context is not None:
+            self._context.closed = True
 
     def _begin(self) -> None:
         if self._connector is None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.api.arrow import one_array
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig, PkMode
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema, Type
 from penstock.errors import ConnectException, DataException
@@ -133,7 +134,7 @@ def changes_of(
         RowsRefused: Records lack a key, a value or a field that the settings need.
     """
     numbers = pa.array(np.arange(table.num_rows), pa.int64())
-    value = _flat(table.column("value"))
+    value = one_array(table.column("value"))
     gone = value.is_null()
     if not config.delete_enabled and pc.any(gone).as_py():
         raise RowsRefused(
@@ -156,7 +157,9 @@ def changes_of(
     kept = last.filter(pc.invert(gone.take(last)))
     deleted = _last_of_each_key(everything.select(names)) if config.delete_enabled else numbers.slice(0, 0)
     deleted = deleted.filter(gone.take(deleted))
-    return Changes(targets, everything.take(kept), kept, everything.select(names).take(deleted), deleted)
+    # Kept rows are in order: if there are as many as rows, they are all rows.
+    rows = everything if len(kept) == everything.num_rows else everything.take(kept)
+    return Changes(targets, rows, kept, everything.select(names).take(deleted), deleted)
 
 
 def _keys(
@@ -173,12 +176,12 @@ def _keys(
     if config.pk_mode is PkMode.KAFKA:
         kinds = (STRING_SCHEMA, INT32_SCHEMA, INT64_SCHEMA)
         return [
-            (Target(name, kind, True), _flat(origin.column(source)))
+            (Target(name, kind, True), one_array(origin.column(source)))
             for name, kind, source in zip(config.kafka_keys, kinds, ("topic", "partition", "offset"), strict=True)
         ]
     of_key = config.pk_mode is PkMode.RECORD_KEY
     schema, part = (key_schema, "key") if of_key else (value_schema, "value")
-    cells, count = _flat(table.column(part)), table.num_rows
+    cells, count = one_array(table.column(part)), table.num_rows
     if schema is None and cells.null_count == count:
         raise RowsRefused(
             f"The {part} of {what}, offset {_first(origin, cells.is_null())}, is null: every record needs a key",
@@ -235,16 +238,11 @@ def _child(cells: pa.Array, place: int) -> pa.Array:
     return pc.struct_field(cells, [place])
 
 
-def _flat(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return pa.concat_arrays(joined.chunks) if isinstance(joined, pa.ChunkedArray) else joined
-
-
 def _refuse_null_keys(table: pa.Table, names: Sequence[str], origin: pa.Table, what: str) -> None:
     for name in names:
         cells = table.column(name)
         if cells.null_count:
-            missing = _flat(cells).is_null()
+            missing = one_array(cells).is_null()
             raise RowsRefused(
                 f"The column {name!r} of the primary key is null in {what}, offset {_first(origin, missing)}: "
                 "every record needs a key",
@@ -266,4 +264,4 @@ def _last_of_each_key(keys: pa.Table) -> pa.Array:
         grouped = numbered.group_by(list(keys.column_names), use_threads=False).aggregate([(_ROW, "max")])
     except pa.ArrowNotImplementedError as error:
         raise ConnectException(f"A primary key cannot have columns of these types: {keys.schema.types}") from error
-    return _flat(grouped.column(f"{_ROW}_max")).sort()
+    return one_array(grouped.column(f"{_ROW}_max")).sort()

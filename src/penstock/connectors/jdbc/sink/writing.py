@@ -211,6 +211,8 @@ class AdbcWriter(Writer):
         super().__init__(config)
         self._connection: Any = None
         self._temporary: dict[tuple[tuple[str, str], ...], str] = {}
+        #: Those that have rows of this transaction.
+        self._filled: set[str] = set()
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `Writer`."""
@@ -222,6 +224,7 @@ class AdbcWriter(Writer):
                 found: Sequence[Sequence[Any]] = other.fetchall() if other.description else ()
                 return found
 
+        self._filled.clear()
         try:
             with connection.cursor() as cursor:
                 if before is not None:
@@ -271,11 +274,9 @@ class AdbcWriter(Writer):
             cursor.execute(
                 copied_deletes(name, temporary, [(column, cast) for column, cast in casts if column in keys])
             )
-            cursor.execute(f'TRUNCATE "{temporary}"')
         if changes.rows.num_rows:
             temporary = self._copy(cursor, changes.rows)
             cursor.execute(copied_rows(name, temporary, casts, keys, self._config.insert_mode))
-            cursor.execute(f'TRUNCATE "{temporary}"')
 
     def _copy(self, cursor: Any, rows: pa.Table) -> str:
         """Loads rows into a temporary table of their types, which commits empty."""
@@ -286,6 +287,10 @@ class AdbcWriter(Writer):
             cursor.execute(f'DROP TABLE IF EXISTS pg_temp."{temporary}"')
             cursor.execute(temporary_table(temporary, rows.schema))
             self._temporary[shape] = temporary
+        elif temporary in self._filled:
+            # A commit empties it for less: that makes no new file, and leaves no dead row in the catalog.
+            cursor.execute(f'TRUNCATE "{temporary}"')
+        self._filled.add(temporary)
         cursor.adbc_ingest(temporary, rows, mode="append", temporary=True)
         return temporary
 
