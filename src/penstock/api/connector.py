@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import TopicPartition
-from penstock.config import AbstractConfig, Config, ConfigDef, find_class
+from penstock.config import AbstractConfig, Config, ConfigDef, ConfigValue, find_class
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:
@@ -299,6 +299,12 @@ class Connector(ABC):
             A ``ConfigValue`` for each setting of ``config()``; those with error messages refuse the configuration.
         """
         checked = Config(self.config().validate(connector_configs, resolve_class=find_class))
+        refused = [] if self.config_class is None else self.config_class.refused(connector_configs)
+        if refused:
+            added = [ConfigValue(name, connector_configs[name]) for name, _ in refused]
+            for value, (name, text) in zip(added, refused, strict=True):
+                value.add_error_message(f"{name}: {text}")
+            return Config([*checked.config_values, *added])
         if self.config_class is not None and not checked.errors():
             definition = self.config_class.definition()
             values = {one.name: one for one in checked.config_values}

@@ -2,7 +2,7 @@
 
 Start from:
 
-- ``AbstractConfig``, ``setting`` (``abstract_config``): the settings of a class as typed fields.
+- ``AbstractConfig``, ``setting``, ``AbsentSetting`` (``abstract_config``): the settings of a class as typed fields.
 - ``ConfigDef`` (``definition``): what these fields define; or built by hand, of ``ConfigType``, ``Importance`` and
   ``Width`` (``kinds``) and of ``validators``.
 - ``parse_type`` (``parse``): the text of one setting as a value, by Java's rules.
@@ -18,7 +18,7 @@ Which settings Penstock itself has is in ``penstock.settings``; how a whole conn
 ``penstock.validation``. But for the patterns, the standard library is all it needs.
 """
 
-from penstock.config.abstract_config import AbstractConfig, setting
+from penstock.config.abstract_config import AbsentSetting, AbstractConfig, setting
 from penstock.config.definition import ConfigDef, ConfigKey, Recommender
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
 from penstock.config.parse import ClassResolver, convert_to_string, find_class, import_class, parse_type
@@ -50,6 +50,7 @@ from penstock.config.values import Config, ConfigValue, Password
 
 __all__ = [
     "NO_DEFAULT",
+    "AbsentSetting",
     "AbstractConfig",
     "AnyNonDuplicate",
     "CaseInsensitiveValidString",

@@ -1,8 +1,8 @@
 """A configuration as a class: what settings there are, and what they were parsed to, are said once.
 
-Main types: `AbstractConfig`, the base of such classes; `setting`, which describes one of their fields; `TypedConfig`,
-for what is parsed together with something else. The class gives the `ConfigDef`, and its instances are the parsed
-values, typed. Frozen values; any thread.
+Main types: `AbstractConfig`, the base of such classes; `setting`, which describes one of their fields; `AbsentSetting`,
+a setting of others that is not there; `TypedConfig`, for what is parsed together with something else. The class gives
+the `ConfigDef`, and its instances are the parsed values, typed. Frozen values; any thread.
 
 Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3.
 """
@@ -15,7 +15,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from penstock.config.definition import ConfigDef, Recommender
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
@@ -126,6 +126,21 @@ class TypedConfig:
         return typing.cast(Any, cls)(**parsed, **others)  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True)
+class AbsentSetting:
+    """A setting that configurations of a like connector have, and that is not there: it would change what happens.
+
+    Attributes:
+        instead: What to do in place of it, as people are told.
+        harmless: The values that ask for what happens anyway, in any letter case; they are ignored.
+
+    Source: Penstock's own.
+    """
+
+    instead: str
+    harmless: tuple[str, ...] = ("",)
+
+
 class AbstractConfig(TypedConfig):
     """A configuration whose fields are its settings. Each subclass becomes a frozen dataclass by itself.
 
@@ -143,6 +158,9 @@ class AbstractConfig(TypedConfig):
     ['path', 'batch.rows']
     """
 
+    #: Settings of like connectors that are not there, by their names: a configuration with one of them is refused.
+    absent: ClassVar[Mapping[str, AbsentSetting]] = {}
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         _check_all_are_settings(cls)
@@ -157,9 +175,21 @@ class AbstractConfig(TypedConfig):
                 class refuses them.
 
         Raises:
-            ConfigException: The first fault found, in the order of definition.
+            ConfigException: The first fault found, in the order of definition; or a setting is in ``absent``.
         """
+        for name, text in cls.refused(properties):
+            raise ConfigException(f"{name}: {text}")
         return cls.of(cls.definition().parse(properties, resolve_class=resolve_class))
+
+    @classmethod
+    def refused(cls, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """The settings of a configuration that are in ``absent``, each with a text for people."""
+        return [
+            (name, f"is not there: {one.instead}")
+            for name, one in cls.absent.items()
+            if properties.get(name) is not None
+            and str(properties[name]).strip().lower() not in [text.lower() for text in one.harmless]
+        ]
 
 
 def _check_all_are_settings(cls: type) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.api import SinkConnector, Task, TopicPartition
-from penstock.config import Config, ConfigValue
-from penstock.connectors.files.settings import FileSinkConfig, refused
+from penstock.connectors.files.settings import FileSinkConfig
 from penstock.connectors.files.stores import open_store
 from penstock.errors import ConnectException
 
@@ -25,22 +24,9 @@ class FileSink(SinkConnector):
 
         return FileSinkTask
 
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, which of them fit together, and whether the store is there."""
-        checked = super().validate(connector_configs)
-        values = {value.name: value for value in checked.config_values}
-        missing = refused(connector_configs)
-        if missing:
-            added = [ConfigValue(name, connector_configs[name]) for name, _ in missing]
-            for value, (name, text) in zip(added, missing, strict=True):
-                value.add_error_message(f"{name}: {text}")
-            return Config([*checked.config_values, *added])
-        if any(value.error_messages for value in values.values()):
-            return checked
-        config = FileSinkConfig.of(FileSinkConfig.definition().parse(connector_configs))
-        for name, text in config.faults() or [("url", text) for text in _faults_of_store(config)]:
-            values[name].add_error_message(f"{name}: {text}")
-        return checked
+    def faults(self, settings: FileSinkConfig) -> Iterable[tuple[str, str]]:
+        """Checks which settings fit together, and whether the store is there."""
+        return settings.faults() or [("url", text) for text in _faults_of_store(settings)]
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the store cannot be used."""

@@ -11,6 +11,7 @@ from typing import Final, Self
 from zoneinfo import ZoneInfo
 
 from penstock.config import (
+    AbsentSetting,
     AbstractConfig,
     CaseInsensitiveValidString,
     ClassResolver,
@@ -65,20 +66,23 @@ PARTITIONERS: Final = {
     "timeandfieldpartitioner": "field+time",
 }
 #: Settings of the Java connectors that would change what is written, with the values that do not, and what to do.
-REFUSED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "store.kafka.keys": (("false",), "keys are columns here: metadata.columns=key"),
-    "store.kafka.headers": (("false",), "headers are columns here: metadata.columns=headers"),
-    "hive.integration": (("false",), "tables of Hive are not made; register the directory where it is queried"),
-    "hdfs.authentication.kerberos": (("false",), "log in with kinit: the Hadoop client takes the ticket of its cache"),
-    "s3.sse.customer.key": (("",), "keys of customers are not there; use s3.ssea.name=aws:kms"),
-    "s3.object.tagging": (("false",), "objects get no tags; their names hold topic, partition and first offset"),
-    "s3.credentials.provider.class": (
-        ("", "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"),
-        "classes of Java do not run here; the default chain of boto3 finds environment, profiles and roles",
+_OFF: Final = ("false",)
+ABSENT: Final[Mapping[str, AbsentSetting]] = {
+    "store.kafka.keys": AbsentSetting("keys are columns here: metadata.columns=key", _OFF),
+    "store.kafka.headers": AbsentSetting("headers are columns here: metadata.columns=headers", _OFF),
+    "hive.integration": AbsentSetting("tables of Hive are not made; register the directory where it is queried", _OFF),
+    "hdfs.authentication.kerberos": AbsentSetting(
+        "log in with kinit: the Hadoop client takes the ticket of its cache", _OFF
     ),
-    "gcs.credentials.path": (("",), "name the file in the environment: GOOGLE_APPLICATION_CREDENTIALS"),
-    "gcs.credentials.json": (("",), "write it into a file, and name that in GOOGLE_APPLICATION_CREDENTIALS"),
-    "azblob.connection.string": (("",), "set azblob.account.name and azblob.account.key"),
+    "s3.sse.customer.key": AbsentSetting("keys of customers are not there; use s3.ssea.name=aws:kms"),
+    "s3.object.tagging": AbsentSetting("objects get no tags; their names hold topic, partition and first offset", _OFF),
+    "s3.credentials.provider.class": AbsentSetting(
+        "classes of Java do not run here; the default chain of boto3 finds environment, profiles and roles",
+        ("", "com.amazonaws.auth.DefaultAWSCredentialsProviderChain"),
+    ),
+    "gcs.credentials.path": AbsentSetting("name the file in the environment: GOOGLE_APPLICATION_CREDENTIALS"),
+    "gcs.credentials.json": AbsentSetting("write it into a file, and name that in GOOGLE_APPLICATION_CREDENTIALS"),
+    "azblob.connection.string": AbsentSetting("set azblob.account.name and azblob.account.key"),
 }
 
 
@@ -310,6 +314,8 @@ class FileSinkConfig(AbstractConfig):
     schema_generator_class: str = setting(default="", importance=Importance.LOW, doc="Not used.")
     schema_cache_size: int = setting(default=1000, importance=Importance.LOW, doc="Not used.")
 
+    absent = ABSENT
+
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
         """See ``AbstractConfig``; also checks which settings fit together.
@@ -318,7 +324,7 @@ class FileSinkConfig(AbstractConfig):
             ConfigException: A setting is missing, wrong, or not there, or two do not fit together.
         """
         config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in (*refused(properties), *config.faults()):
+        for name, text in config.faults():
             raise ConfigException(f"{name}: {text}")
         return config
 
@@ -447,12 +453,3 @@ class FileSinkConfig(AbstractConfig):
             if one.value.lower() == wanted:
                 return one
         raise ConfigException(f"{self.timestamp_extractor} is not there: write Record, RecordField or Wallclock")
-
-
-def refused(properties: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Settings of the Java connectors that are not there, each with what to do instead."""
-    return [
-        (name, f"is not there: {text}")
-        for name, (harmless, text) in REFUSED.items()
-        if properties.get(name) is not None and str(properties[name]) not in harmless
-    ]

@@ -6,14 +6,16 @@ Source: the settings of Confluent's HTTP connectors, where those have the same.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from importlib.util import find_spec
 from typing import Final, Self
 from urllib.parse import urlsplit
 
 from penstock.config import (
+    AbsentSetting,
     AbstractConfig,
+    CaseInsensitiveValidString,
     ClassResolver,
     ConfigType,
     Importance,
@@ -37,8 +39,29 @@ class AuthType(Enum):
     OAUTH2 = "oauth2"
 
 
+def _any_case(kind: type[Enum]) -> CaseInsensitiveValidString:
+    return CaseInsensitiveValidString(*(member.value for member in kind))
+
+
+_TLS: Final = AbsentSetting("authorities that httpx trusts are those of the environment: SSL_CERT_FILE or SSL_CERT_DIR")
+_PROXY: Final = AbsentSetting("a proxy is taken from the environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY")
+_REPORTER: Final = AbsentSetting(
+    "what is refused goes to the dead letter queue: errors.tolerance=all, errors.deadletterqueue.topic.name"
+)
+
+
 class HttpConfig(AbstractConfig):
     """The settings of both."""
+
+    absent = {
+        "http.proxy.host": _PROXY,
+        "https.ssl.truststore.location": _TLS,
+        "https.ssl.keystore.location": AbsentSetting("there are no certificates of clients: log in with auth.type"),
+        "oauth2.token.property": AbsentSetting("the token is the access_token of the answer", ("", "access_token")),
+        "oauth2.client.auth.mode": AbsentSetting("client and secret go in the body of the request", ("", "url")),
+        "oauth2.client.headers": AbsentSetting("requests for a token have no headers of their own"),
+        "oauth2.client.scope.list": AbsentSetting("write the scope in oauth2.client.scope"),
+    }
 
     http_api_url: str = setting(importance=Importance.HIGH, doc="The address, http or https, with places to fill in.")
     headers: Password = setting(
@@ -47,6 +70,7 @@ class HttpConfig(AbstractConfig):
     header_separator: str = setting(default="|", importance=Importance.LOW, doc="What separates headers.")
     auth_type: AuthType = setting(
         default=AuthType.NONE,
+        validator=_any_case(AuthType),
         doc="How to log in. basic: connection.user and connection.password. bearer: bearer.token. oauth2: client "
         "credentials (oauth2.*).",
     )
@@ -144,6 +168,21 @@ class Paging(Enum):
 class HttpSourceConfig(HttpConfig):
     """The settings of the source."""
 
+    absent = {
+        **HttpConfig.absent,
+        "http.request.method": AbsentSetting("items are asked for with GET", ("", "get")),
+        "http.request.body": AbsentSetting("a GET has no body: write parameters into http.api.url"),
+        "http.request.parameters": AbsentSetting("write them into http.api.url, behind a question mark"),
+        "http.offset.mode": AbsentSetting("set offset.pointer, or page.mode=number or cursor"),
+        "http.offset.json.pointer": AbsentSetting("set offset.pointer: the offset in an item"),
+        "http.initial.offset": AbsentSetting("set offset.initial"),
+        "http.next.page.json.pointer": AbsentSetting("set page.mode=cursor or link, and page.pointer"),
+        "http.response.data.json.pointer": AbsentSetting("set response.pointer"),
+        "http.response.parser": AbsentSetting("answers are JSON; response.pointer says where the items are"),
+        "topic.name.pattern": AbsentSetting("set topic"),
+        "entity.names": AbsentSetting("make a connector for each: it has an address and a topic of its own"),
+    }
+
     topic: str = setting(importance=Importance.HIGH, doc="The topic of the records.")
     request_interval_ms: int = setting(
         type=ConfigType.LONG,
@@ -208,16 +247,35 @@ class NullValues(Enum):
 class HttpSinkConfig(HttpConfig):
     """The settings of the sink."""
 
-    request_method: Method = setting(default=Method.POST, importance=Importance.HIGH, doc="The method of requests.")
+    absent = {
+        **HttpConfig.absent,
+        "batch.key.pattern": AbsentSetting("a batch has one address: what http.api.url makes of topic and key"),
+        "regex.patterns": AbsentSetting("change the value with transforms in front of the sink"),
+        "behavior.on.error": AbsentSetting(
+            "errors.tolerance says what becomes of a record that is refused", ("", "fail")
+        ),
+        "request.body.format": AbsentSetting("values are sent as JSON, and text as it is", ("", "json", "string")),
+        "retry.backoff.policy": AbsentSetting("each pause is twice the one before", ("", "exponential_with_jitter")),
+        "reporter.result.topic.name": _REPORTER,
+        "reporter.error.topic.name": _REPORTER,
+    }
+
+    request_method: Method = setting(
+        default=Method.POST, validator=_any_case(Method), importance=Importance.HIGH, doc="The method of requests."
+    )
     content_type: str = setting(default="application/json", doc="The header Content-Type.")
     batch_max_size: int = setting(
         default=1, validator=Range.at_least(1), doc="The most values of a request. A batch has one address."
+    )
+    batch_json_as_array: bool = setting(
+        default=False, doc="Requests are arrays of JSON: batch.prefix=[, batch.suffix=] and a comma between values."
     )
     batch_prefix: str = setting(default="", doc="What a request with a batch begins with: [ for an array.")
     batch_suffix: str = setting(default="", doc="What it ends with: ] for an array.")
     batch_separator: str = setting(default=",", doc="What is between two values.")
     behavior_on_null_values: NullValues = setting(
         default=NullValues.IGNORE,
+        validator=_any_case(NullValues),
         doc="A record without a value. ignore: it is skipped. delete: a DELETE is sent to its address. fail: it is "
         "reported as a record that cannot be sent.",
     )
@@ -247,6 +305,12 @@ class HttpSinkConfig(HttpConfig):
         except ConfigException as error:
             found.append(("retry.on.status.codes", str(error)))
         return found
+
+    def joined(self, bodies: Iterable[str]) -> str:
+        """The body of a request with these values."""
+        if self.batch_json_as_array:
+            return f"[{','.join(bodies)}]"
+        return f"{self.batch_prefix}{self.batch_separator.join(bodies)}{self.batch_suffix}"
 
     def retries(self, status: int) -> bool:
         """True if a request is sent again after a status.

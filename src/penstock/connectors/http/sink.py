@@ -100,10 +100,9 @@ class HttpSinkTask(SinkTask):
         if first.value is None:
             answer = self._client.send("DELETE", url)
         else:
-            body = config.batch_separator.join(body_of(one.value) for one in batch)
             kind = {"content-type": config.content_type}
-            whole = f"{config.batch_prefix}{body}{config.batch_suffix}".encode()
-            answer = self._client.send(config.request_method.value, url, body=whole, headers=kind)
+            body = config.joined(body_of(one.value) for one in batch).encode()
+            answer = self._client.send(config.request_method.value, url, body=body, headers=kind)
         if config.retries(answer.status):
             raise RetriableException(str(_refused(answer)), retry_after_s=answer.retry_after_s)
         return answer

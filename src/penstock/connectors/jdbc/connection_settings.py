@@ -5,9 +5,22 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSourceConnector and JdbcSi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, Self
 from zoneinfo import ZoneInfo
 
-from penstock.config import AbstractConfig, Importance, LambdaValidator, Password, Range, ValidList, setting
+from penstock.config import (
+    AbstractConfig,
+    CaseInsensitiveValidString,
+    ClassResolver,
+    Importance,
+    LambdaValidator,
+    Password,
+    Range,
+    ValidList,
+    setting,
+)
 from penstock.connectors.jdbc.addresses import URL_CONFIG, Address, missing_libraries, parse_address
 from penstock.errors import ConfigException
 
@@ -26,6 +39,21 @@ def _check_zone(name: str, value: object) -> None:
         raise ConfigException(
             name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
         ) from error
+
+
+#: The dialects of the Java connectors, by their names without ``DatabaseDialect``; None: any database.
+_DIALECTS: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "": None,
+    "generic": None,
+    "postgresql": ("postgresql",),
+    "mysql": ("mysql", "mariadb"),
+    "sqlite": ("sqlite",),
+}
+
+
+def any_case(kind: type[Enum]) -> CaseInsensitiveValidString:
+    """The values of an Enum in any letter case, as the Java connectors take them."""
+    return CaseInsensitiveValidString(*(member.value for member in kind))
 
 
 class ConnectionConfig(AbstractConfig):
@@ -67,6 +95,47 @@ class ConnectionConfig(AbstractConfig):
         importance=Importance.LOW,
         doc="The kinds of tables to look for: TABLE, VIEW, or both.",
     )
+    dialect_name: str = setting(
+        default="",
+        importance=Importance.LOW,
+        doc="The Java connector's name of the database, such as PostgreSqlDatabaseDialect. connection.url says which "
+        "database it is; another name is refused.",
+    )
+    quote_sql_identifiers: str = setting(
+        default="always",
+        validator=CaseInsensitiveValidString("always", "never"),
+        importance=Importance.LOW,
+        doc="always: names of tables and columns are taken as they are. never: as the database takes names without "
+        "quotes, in lower case on PostgreSQL.",
+    )
+
+    @classmethod
+    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
+        """See ``AbstractConfig``; also checks which settings fit together.
+
+        Raises:
+            ConfigException: A setting is missing or wrong, or two do not fit together.
+        """
+        config = super().parse(properties, resolve_class=resolve_class)
+        for name, text in config.faults():
+            raise ConfigException(f"{name}: {text}")
+        return config
+
+    def faults(self) -> list[tuple[str, str]]:
+        """Names of settings that do not fit others, each with a text for people."""
+        there = self.address().dialect.name
+        name = self.dialect_name.lower().removesuffix("databasedialect")
+        if name not in _DIALECTS:
+            return [("dialect.name", f"{self.dialect_name} is not there: connection.url says which database it is")]
+        meant = _DIALECTS[name]
+        if meant is not None and there not in meant:
+            return [("dialect.name", f"is {self.dialect_name}, and connection.url is an address of {there}")]
+        return []
+
+    def name_of(self, name: str) -> str:
+        """The name that the database takes this one for; see ``quote.sql.identifiers``."""
+        folds = self.quote_sql_identifiers.lower() == "never" and self.address().dialect.name == "postgresql"
+        return name.lower() if folds else name
 
     def address(self) -> Address:
         """The address with its login."""

@@ -263,6 +263,8 @@ def test_values_of_connect_are_json() -> None:
         ({"batch.max.size": "0"}, "batch.max.size", "at least 1"),
         ({"request.method": "GET"}, "request.method", "GET"),
         ({"behavior.on.null.values": "drop"}, "behavior.on.null.values", "drop"),
+        ({"batch.key.pattern": "${topic}"}, "batch.key.pattern", "is not there: a batch has one address"),
+        ({"behavior.on.error": "ignore"}, "behavior.on.error", "errors.tolerance"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, str], name: str, text: str) -> None:
@@ -271,6 +273,21 @@ def test_wrong_settings_are_named(settings: dict[str, str], name: str, text: str
     errors = {one.name: " ".join(one.error_messages) for one in found.config_values if one.error_messages}
     assert list(errors) == [name]
     assert text in errors[name]
+
+
+def test_settings_of_the_java_connector_are_taken_as_they_are_written_there() -> None:
+    settings = {
+        "http.api.url": "http://h/",
+        "auth.type": "NONE",
+        "request.method": "put",
+        "behavior.on.null.values": "DELETE",
+        "behavior.on.error": "FAIL",
+        "request.body.format": "json",
+        "batch.json.as.array": "true",
+    }
+
+    assert not HttpSink().validate(settings).errors()
+    assert HttpSinkConfig.parse(settings).joined(["1", '"a"']) == '[1,"a"]'
 
 
 def test_the_class_is_found_by_its_short_name() -> None:

@@ -213,6 +213,8 @@ def test_the_wait_ends_when_the_task_stops(web: Web) -> None:
         ({"key.pointer": "id"}, "key.pointer", "begins with /"),
         ({"page.mode": "pages"}, "page.mode", "pages"),
         ({"topic": None}, "topic", "Missing required"),
+        ({"http.offset.mode": "SIMPLE_INCREMENTING"}, "http.offset.mode", "is not there: set offset.pointer"),
+        ({"http.proxy.host": "proxy"}, "http.proxy.host", "from the environment"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, str | None], name: str, text: str) -> None:

@@ -54,6 +54,53 @@ def changes(
     return changes_of(JdbcSinkConfig.parse(settings), table, origin, key_schema, value_schema, "the records of t")
 
 
+def test_settings_of_the_java_connector_are_taken_as_they_are_written_there() -> None:
+    there = {
+        "connection.url": "jdbc:postgresql://localhost/shop",
+        "dialect.name": "PostgreSqlDatabaseDialect",
+        "insert.mode": "UPSERT",
+        "pk.mode": "RECORD_VALUE",
+        "pk.fields": "ID",
+        "quote.sql.identifiers": "never",
+        "table.name.format": "Shop_${topic}",
+        "date.timezone": "DB_TIMEZONE",
+        "timestamp.precision.mode": "microseconds",
+        "mssql.use.merge.holdlock": "true",
+        "trim.sensitive.log": "false",
+    }
+    config = JdbcSinkConfig.parse(there)
+    assert config.insert_mode is InsertMode.UPSERT
+    assert config.table_of("Orders") == "shop_orders", "PostgreSQL takes a name without quotes in lower case"
+    with pytest.raises(ConfigException, match="a transform makes timestamps"):
+        JdbcSinkConfig.parse({**there, "timestamp.fields.list": "a"})
+
+
+def test_names_without_quotes_are_columns_in_lower_case() -> None:
+    value = pa.StructArray.from_arrays([pa.array([1]), pa.array(["a"])], names=["Id", "Full Name"])
+    schema = SchemaBuilder.struct().field("Id", INT64_SCHEMA).field("Full Name", STRING_SCHEMA).build()
+    settings = {"connection.url": "jdbc:postgresql://h/d", "pk.mode": "record_value", "pk.fields": "Id"}
+    origin = pa.table({"topic": ["t"], "partition": [0], "offset": [0]})
+    table = pa.table({"key": pa.nulls(1), "value": value})
+    config = JdbcSinkConfig.parse({**settings, "quote.sql.identifiers": "never"})
+    assert changes_of(config, table, origin, None, schema, "x").rows.to_pylist() == [{"id": 1, "full name": "a"}]
+
+
+@pytest.mark.parametrize(("setting", "cell"), [("true", "none"), ("false", None)])
+def test_a_null_is_the_default_of_its_schema_unless_it_is_to_be_null(setting: str, cell: str | None) -> None:
+    optional = SchemaBuilder.string().optional().default_value("none").build()
+    schema = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", optional).build()
+    made = changes(
+        {**UPSERT, "replace.null.with.default": setting, "delete.enabled": "true"}, [(1, None), (2, "b")], KEY, schema
+    )
+    assert made.rows.to_pylist() == [{"id": 2, "name": "b"}], "a record without a value deletes"
+    names = pa.StructArray.from_arrays([pa.array([1, 2]), pa.array([None, "b"])], names=["id", "name"])
+    table = pa.table({"key": pa.nulls(2), "value": names})
+    origin = pa.table({"topic": ["t"] * 2, "partition": [0] * 2, "offset": [0, 1]})
+    config = JdbcSinkConfig.parse({**URL, "replace.null.with.default": setting})
+    written = changes_of(config, table, origin, None, schema, "x").rows.column("name").to_pylist()
+    assert written == [cell, "b"]
+
+
 def test_each_record_is_a_row_of_an_insert() -> None:
     made = changes(URL, [(1, "a"), (1, "b")])
     assert made.rows.to_pylist() == [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]

@@ -240,11 +240,49 @@ SETTINGS = {"connection.url": "jdbc:sqlite:a.db", "mode": "incrementing", "topic
         ({"db.timezone": "Mars/Olympus"}, "db.timezone"),
         ({"key.mode": "both"}, "key.mode"),
         ({"mode": "sometimes"}, "mode"),
+        ({"catalog.pattern": "shop%"}, "catalog.pattern"),
+        (
+            {"dialect.name": "PostgreSqlDatabaseDialect"},
+            "dialect.name: is PostgreSqlDatabaseDialect, and connection.url",
+        ),
+        ({"dialect.name": "VerticaDatabaseDialect"}, "dialect.name: VerticaDatabaseDialect is not there"),
+        ({"quote.sql.identifiers": "sometimes"}, "quote.sql.identifiers"),
+        ({"timestamp.column.mapping": "[a:b]"}, "timestamp.column.mapping: is not there: a connector has the same"),
+        ({"query.masked": "SELECT 1"}, "query.masked: is not there"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(more: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigException, match=said):
         JdbcSourceConfig.parse({**SETTINGS, **more})
+
+
+def test_settings_of_the_java_connector_are_taken_as_they_are_written_there() -> None:
+    there = {
+        "connection.url": "jdbc:postgresql://localhost/shop",
+        "connection.attempts": "3",
+        "connection.backoff.ms": "10000",
+        "catalog.pattern": "sh_p",
+        "schema.pattern": "public",
+        "dialect.name": "PostgreSqlDatabaseDialect",
+        "mode": "INCREMENTING",
+        "numeric.mapping": "BEST_FIT_EAGER_DOUBLE",
+        "numeric.precision.mapping": "false",
+        "timestamp.granularity": "MICROS_LONG",
+        "transaction.isolation.mode": "read_committed",
+        "quote.sql.identifiers": "NEVER",
+        "table.whitelist": "Orders",
+        "table.types": "TABLE,VIEW",
+        "query.retry.attempts": "5",
+        "query.masked": "",
+        "table.monitoring.startup.polling.limit.ms": "10000",
+        "incrementing.column.name": "ID",
+    }
+    config = JdbcSourceConfig.parse({**SETTINGS, **there})
+    assert config.mode is Mode.INCREMENTING
+    assert config.numbers is NumericMapping.BEST_FIT_EAGER_DOUBLE
+    assert config.timestamp_granularity is TimestampGranularity.MICROS_LONG
+    assert config.isolation == "READ COMMITTED"
+    assert config.include == ("orders",), "PostgreSQL takes a name without quotes in lower case"
 
 
 def test_lists_name_tables_with_or_without_their_schema() -> None:

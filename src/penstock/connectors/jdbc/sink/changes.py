@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from penstock.api.arrow import one_array
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig, PkMode
-from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Schema, Type
+from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, Field, Schema, Type
 from penstock.errors import ConnectException, DataException
 
 _ROW: Final = "penstock row"
@@ -199,7 +199,7 @@ def _keys(
         if not of_key or len(config.pk_fields) != 1:
             text = "pk.fields has to name one column" if of_key else "pk.mode=record_value needs a struct"
             raise RowsRefused(f"The {part} of {what} is {schema}: {text}", None, count)
-        return [(Target(config.pk_fields[0], schema, True), cells)]
+        return [(Target(config.name_of(config.pk_fields[0]), schema, True), cells)]
     names = config.pk_fields or default_keys or [field.name for field in schema.fields]
     found = []
     for name in names:
@@ -207,7 +207,7 @@ def _keys(
         if field is None:
             has = ", ".join(one.name for one in schema.fields)
             raise RowsRefused(f"pk.fields: the {part} of {what} has no field {name!r}; it has {has}", None, count)
-        found.append((Target(name, field.schema, True), _child(cells, field.index)))
+        found.append((Target(config.name_of(name), field.schema, True), _child(config, cells, field)))
     return found
 
 
@@ -227,15 +227,21 @@ def _fields(
         )
     wanted = set(config.fields)
     return [
-        (Target(field.name, field.schema, False), _child(value, field.index))
+        (Target(config.name_of(field.name), field.schema, False), _child(config, value, field))
         for field in schema.fields
-        if field.name not in keys and (not wanted or field.name in wanted)
+        if config.name_of(field.name) not in keys and (not wanted or field.name in wanted)
     ]
 
 
-def _child(cells: pa.Array, place: int) -> pa.Array:
-    """A field, null where its struct is."""
-    return pc.struct_field(cells, [place])
+def _child(config: JdbcSinkConfig, cells: pa.Array, field: Field) -> pa.Array:
+    """A field, null where its struct is; a null of its own is the default, if the settings say so."""
+    found, default = pc.struct_field(cells, [field.index]), field.schema.default
+    if default is None or not config.replace_null_with_default or found.null_count == cells.null_count:
+        return found
+    if pa.types.is_nested(found.type):
+        return found
+    filled = pc.fill_null(found, pa.scalar(default, found.type))
+    return pc.if_else(cells.is_valid(), filled, pa.scalar(None, found.type)) if cells.null_count else filled
 
 
 def _refuse_null_keys(table: pa.Table, names: Sequence[str], origin: pa.Table, what: str) -> None:

@@ -5,13 +5,11 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSinkConnector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import Enum
-from typing import Final, Self
+from typing import Final
 
-from penstock.config import ClassResolver, Importance, Range, setting
-from penstock.connectors.jdbc.connection_settings import ConnectionConfig
-from penstock.errors import ConfigException
+from penstock.config import AbsentSetting, CaseInsensitiveValidString, Importance, Range, setting
+from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 
 #: The columns of ``pk.mode=kafka``, unless ``pk.fields`` names others.
 KAFKA_KEYS: Final = ("__connect_topic", "__connect_partition", "__connect_offset")
@@ -42,12 +40,14 @@ class JdbcSinkConfig(ConnectionConfig):
 
     insert_mode: InsertMode = setting(
         default=InsertMode.INSERT,
+        validator=any_case(InsertMode),
         importance=Importance.HIGH,
         doc="insert: each record is a new row. upsert: a row with the same primary key is replaced, so that records "
         "that come twice do no harm. update: only rows that are there are changed.",
     )
     pk_mode: PkMode = setting(
         default=PkMode.NONE,
+        validator=any_case(PkMode),
         importance=Importance.HIGH,
         doc="The primary key. none: no key. kafka: topic, partition and offset of the message. record_key: the key, or "
         "fields of it. record_value: fields of the value.",
@@ -99,26 +99,28 @@ class JdbcSinkConfig(ConnectionConfig):
     retry_backoff_ms: int = setting(
         default=3000, validator=Range.at_least(0), doc="How long to wait before such a write is tried again."
     )
-    dialect_name: str = setting(
-        default="", importance=Importance.LOW, doc="Not used: connection.url says which database it is."
-    )
-    quote_sql_identifiers: str = setting(
-        default="always",
+    replace_null_with_default: bool = setting(
+        default=True,
         importance=Importance.LOW,
-        doc="Not used: names are quoted where they have to be.",
+        doc="Write the default that the schema of a field has in place of a null.",
+    )
+    date_timezone: str = setting(
+        default="DB_TIMEZONE",
+        validator=CaseInsensitiveValidString("DB_TIMEZONE", "UTC"),
+        importance=Importance.LOW,
+        doc="Not used: a date is a day, in no time zone.",
+    )
+    mssql_use_merge_holdlock: bool = setting(default=True, importance=Importance.LOW, doc="Not used.")
+    trim_sensitive_log: bool = setting(
+        default=False, importance=Importance.LOW, doc="Not used: the log has no values of records."
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
+    absent = {
+        "timestamp.fields.list": AbsentSetting("a transform makes timestamps of numbers: TimestampConverter"),
+        "timestamp.precision.mode": AbsentSetting(
+            "timestamps have milliseconds, as those of Connect", ("", "microseconds")
+        ),
+    }
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -132,7 +134,7 @@ class JdbcSinkConfig(ConnectionConfig):
 
     def faults(self) -> list[tuple[str, str]]:
         """Names of settings that do not fit others, each with a text for people."""
-        found = []
+        found = super().faults()
         if self.delete_enabled and self.pk_mode is not PkMode.RECORD_KEY:
             found.append(("delete.enabled", "a row is deleted by the key of its record: set pk.mode=record_key"))
         if self.insert_mode is not InsertMode.INSERT and self.pk_mode is PkMode.NONE:
@@ -152,4 +154,4 @@ class JdbcSinkConfig(ConnectionConfig):
     def table_of(self, topic: str) -> str:
         """The table of a topic."""
         tables = dict(entry.split(":", 1) for entry in self.topic_to_table_map)
-        return tables.get(topic) or self.table_name_format.replace("${topic}", topic)
+        return self.name_of(tables.get(topic) or self.table_name_format.replace("${topic}", topic))

@@ -7,20 +7,21 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSourceConnector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Self
+import re
+from collections.abc import Iterable
+from typing import Any, Final
 
-from penstock.config import ClassResolver, ConfigType, Importance, NonEmptyString, Range, setting
-from penstock.connectors.jdbc.connection_settings import ConnectionConfig
+from penstock.config import AbsentSetting, ConfigType, Importance, NonEmptyString, Range, setting
+from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.connectors.jdbc.source.position import Mode
-from penstock.errors import ConfigException
 
 
 class JdbcSourceConfig(ConnectionConfig):
     """The settings of the JDBC source."""
 
     mode: Mode = setting(
+        validator=any_case(Mode),
         importance=Importance.HIGH,
         doc="How new rows are found. bulk: the whole table each time. incrementing: by a column that only grows. "
         "timestamp: by columns that say when a row was changed. timestamp+incrementing: by both, which finds changed "
@@ -49,6 +50,7 @@ class JdbcSourceConfig(ConnectionConfig):
     )
     timestamp_granularity: TimestampGranularity = setting(
         default=TimestampGranularity.CONNECT_LOGICAL,
+        validator=any_case(TimestampGranularity),
         importance=Importance.LOW,
         doc="The form of timestamps: connect_logical has milliseconds, the others have micro- or nanoseconds since "
         "1970 as a number or as text, or are dates with a time as text (ISO 8601, UTC).",
@@ -68,7 +70,9 @@ class JdbcSourceConfig(ConnectionConfig):
         default="", importance=Importance.LOW, doc="SQL that is put at the end of each statement, such as a hint."
     )
     catalog_pattern: str | None = setting(
-        default=None, importance=Importance.LOW, doc="Not used: a connection sees one catalog, its database."
+        default=None,
+        importance=Importance.LOW,
+        doc="An SQL pattern (% and _) that the name of the database has to match.",
     )
     schema_pattern: str | None = setting(
         default=None,
@@ -124,6 +128,7 @@ class JdbcSourceConfig(ConnectionConfig):
     )
     numeric_mapping: NumericMapping = setting(
         default=NumericMapping.BEST_FIT,
+        validator=any_case(NumericMapping),
         importance=Importance.LOW,
         doc="Schemas of NUMERIC columns. best_fit: integers where there are no decimal places and at most 18 digits, "
         "FLOAT64 for at most 15 digits and for columns without a precision, else Decimal. precision_only: integers, "
@@ -144,24 +149,22 @@ class JdbcSourceConfig(ConnectionConfig):
         doc="The isolation of the transactions that read: DEFAULT, READ_UNCOMMITTED, READ_COMMITTED, REPEATABLE_READ "
         "or SERIALIZABLE. The default is REPEATABLE_READ for PostgreSQL, and else the database's own.",
     )
-    dialect_name: str = setting(
-        default="", importance=Importance.LOW, doc="Not used: connection.url says which database it is."
+    query_retry_attempts: int = setting(
+        default=-1, importance=Importance.LOW, doc="Not used: a query that fails is tried again, and others go on."
     )
-    quote_sql_identifiers: str = setting(
-        default="always", importance=Importance.LOW, doc="Not used: names are quoted where they have to be."
+    table_monitoring_startup_polling_limit_ms: int = setting(
+        type=ConfigType.LONG, default=10_000, importance=Importance.LOW, doc="Not used: tables are found while it runs."
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
+    absent = {
+        "timestamp.column.mapping": AbsentSetting(
+            "a connector has the same columns for all its tables: make a connector for tables with other ones"
+        ),
+        "incrementing.column.mapping": AbsentSetting(
+            "a connector has the same column for all its tables: make a connector for tables with another one"
+        ),
+        "query.masked": AbsentSetting("write the statement in query; a config provider keeps it out of what is shown"),
+    }
 
     @property
     def numbers(self) -> NumericMapping:
@@ -177,16 +180,21 @@ class JdbcSourceConfig(ConnectionConfig):
     @property
     def include(self) -> tuple[str, ...]:
         """The tables to read, by either name of the setting."""
-        return self.table_include_list or self.table_whitelist
+        return tuple(map(self.name_of, self.table_include_list or self.table_whitelist))
 
     @property
     def exclude(self) -> tuple[str, ...]:
         """The tables not to read, by either name of the setting."""
-        return self.table_exclude_list or self.table_blacklist
+        return tuple(map(self.name_of, self.table_exclude_list or self.table_blacklist))
 
     def faults(self) -> list[tuple[str, str]]:
         """Names of settings that do not fit others, each with a text for people."""
-        found = []
+        found = super().faults()
+        if self.catalog_pattern is not None and not _is_like(self.address().database or "", self.catalog_pattern):
+            text = (
+                f"{self.catalog_pattern!r} does not match {self.address().database}, the one catalog of the connection"
+            )
+            found.append(("catalog.pattern", text))
         if self.mode.has_timestamp and not self.timestamp_column_name:
             found.append(("timestamp.column.name", f"mode={self.mode.value} needs the name of a timestamp column"))
         if self.query and (self.include or self.exclude):
@@ -201,6 +209,12 @@ class JdbcSourceConfig(ConnectionConfig):
             text = f"is DEFAULT, {', '.join(one.replace(' ', '_') for one in _ISOLATIONS)}, not"
             found.append(("transaction.isolation.mode", f"{text} {self.transaction_isolation_mode!r}"))
         return found
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """True if a text matches an SQL pattern."""
+    parts = {"%": ".*", "_": "."}
+    return re.fullmatch("".join(parts.get(one) or re.escape(one) for one in pattern), text, re.DOTALL) is not None
 
 
 _ISOLATIONS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")

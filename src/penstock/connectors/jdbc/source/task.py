@@ -105,7 +105,7 @@ class Tables:
             table, what = found, f"the table {name}"
         incrementing = self._incrementing(table, what) if config.mode.has_incrementing else None
         names = config.timestamp_column_name if config.mode.has_timestamp else ()
-        timestamps = [_column(table, one, what, "timestamp.column.name") for one in names]
+        timestamps = [_column(table, config.name_of(one), what, "timestamp.column.name") for one in names]
         if config.validate_non_null:
             # What the database generates is never null, whatever SQLite says of its own key.
             generated = incrementing is not None and incrementing.name == table.generated
@@ -150,7 +150,7 @@ class Tables:
         return bool(orders) and self.address.dialect.name == "postgresql"
 
     def _incrementing(self, table: Table, what: str) -> Column:
-        name = self._config.incrementing_column_name
+        name = self._config.name_of(self._config.incrementing_column_name)
         if not name and table.generated is None:
             raise ConnectException(
                 f"No column of {what} has values that the database generates: name the column that grows with each new "
