@@ -12,8 +12,10 @@ import decimal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Text
@@ -74,6 +76,7 @@ class Column:
         schema: Its schema in the record, optional where the column may be null.
         arrow: The type of its cells in a frame.
         as_text: True if the database prints it, because drivers have no type for it.
+        items_as_text: The same of the items of an array.
         convert: From the cells as they were read to those of the frame.
         zoned: True if the database says which moments its timestamps are.
     """
@@ -84,9 +87,12 @@ class Column:
     as_text: bool = False
     convert: Callable[[pa.Array], pa.Array] | None = None
     zoned: bool = False
+    items_as_text: bool = False
 
     def expression(self, source: ColumnElement[Any]) -> ColumnElement[Any]:
         """The column in a SELECT, of the same column of the table."""
+        if self.items_as_text:
+            return sql_cast(source, sql.ARRAY(Text)).label(self.name)
         return sql_cast(source, Text).label(self.name) if self.as_text else source
 
     def cells(self, read: pa.Array) -> pa.Array:
@@ -340,10 +346,20 @@ def _without_zeros(read: pa.Array) -> pa.Array:
 
 def _array(name: str, kind: sql.ARRAY[Any], mapping: TypeMapping) -> Column:
     item = _base(name, kind.item_type, mapping)
-    if kind.dimensions not in (None, 1) or item.convert is not None or item.as_text:
-        # Several dimensions, or items that the database has to print.
+    printed = item.as_text and not isinstance(kind, postgresql.ARRAY)
+    if kind.dimensions not in (None, 1) or printed or item.schema.type is Type.ARRAY:
+        # Several dimensions, or a database that prints no items.
         return Column(name, STRING_SCHEMA, pa.string(), as_text=True)
-    return Column(name, SchemaBuilder.array(optional(item.schema)).build(), pa.list_(item.arrow))
+    schema = SchemaBuilder.array(optional(item.schema)).build()
+    convert = None if item.convert is None and not item.as_text else partial(_of_items, item)
+    return Column(name, schema, pa.list_(item.arrow), convert=convert, items_as_text=item.as_text)
+
+
+def _of_items(item: Column, read: pa.ListArray) -> pa.ListArray:
+    """The same lists, of the cells that their items are."""
+    ends = np.concatenate([[0], np.cumsum(pc.list_value_length(read).fill_null(0).to_numpy(zero_copy_only=False))])
+    mask = read.is_null() if read.null_count else None
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), item.cells(read.flatten()), mask=mask)
 
 
 def _from_python(values: list[object]) -> pa.Array:

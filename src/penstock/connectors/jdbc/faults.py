@@ -63,7 +63,17 @@ _NAMES_OF_ROWS: Final = (
     "OutOfRangeException",
     "InvalidInputException",
 )
-_LOST: Final = ("closed the connection", "no connection to the server", "could not receive data", "could not send data")
+#: Texts of errors that pass, of drivers that have nothing else: SQLite's, and lost connections.
+_PASSING_TEXTS: Final = (
+    "locked",
+    "busy",
+    "disk is full",
+    "disk I/O error",
+    "closed the connection",
+    "no connection to the server",
+    "could not receive data",
+    "could not send data",
+)
 #: What PyMySQL does not send.
 _NOT_A_NUMBER: Final = "can not be used with MySQL"
 
@@ -103,7 +113,7 @@ def _kind(error: BaseException, text: str) -> Fault:
     name = type(error).__name__
     if name in _DUCKDB_PASSING:
         return Fault.PASSING
-    if "locked" in text or "busy" in text or any(lost in text for lost in _LOST):
+    if any(one in text for one in _PASSING_TEXTS):
         return Fault.PASSING
     return _row_or_statement(name in _NAMES_OF_ROWS)
 

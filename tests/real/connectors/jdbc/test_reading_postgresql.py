@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 
 import psycopg
 import pyarrow as pa
@@ -15,6 +18,7 @@ from penstock.connectors.jdbc import JdbcSource
 from penstock.connectors.jdbc.source.reading import AdbcReader
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.errors import ConnectException, RetriableException
+from penstock.testing.kit.frames import records_of_frame
 
 pytestmark = pytest.mark.slow
 
@@ -193,6 +197,34 @@ def test_columns_that_were_added_are_read_and_others_are_what_the_database_has(
     assert str(frame.value_schema) == f"Schema{{{name}:STRUCT}}"
     postgresql.execute(f"ALTER TABLE {name} ADD COLUMN late boolean; INSERT INTO {name} (id, late) VALUES (2, true)")
     assert reading.read("late") == [True]
+
+
+def test_arrays_have_items_of_the_types_that_columns_have(postgresql: PostgreSql, name: str) -> None:
+    columns = {
+        "days": ("date[]", "{2024-02-29,NULL}", [date(2024, 2, 29), None]),
+        "moments": ("timestamptz[]", "{2024-01-01 01:00+01}", [datetime(2024, 1, 1, tzinfo=UTC)]),
+        "local": ("timestamp[]", "{2024-01-01 01:00}", [datetime(2024, 1, 1, tzinfo=UTC)]),
+        "hours": ("time[]", "{12:00}", [time(12)]),
+        "amounts": ("numeric(9,2)[]", "{1.50,NaN}", [1.5, math.nan]),
+        "digits": ("numeric(30,2)[]", "{1.50}", [Decimal("1.50")]),
+        "codes": ("uuid[]", "{00000000-0000-0000-0000-000000000001}", ["00000000-0000-0000-0000-000000000001"]),
+        "numbers": ("int[]", "{}", []),
+    }
+    declared = ", ".join(f"{column} {kind}" for column, (kind, _, _) in columns.items())
+    cells = ", ".join(f"'{text}'" for _, text, _ in columns.values())
+    postgresql.execute(f"CREATE TABLE {name} (id serial PRIMARY KEY, {declared})")
+    postgresql.execute(f"INSERT INTO {name} VALUES (1, {cells}), (2, {', '.join(['NULL'] * len(columns))})")
+    reading = Reading(postgresql, [name], {"mode": "incrementing", "db.timezone": "Europe/Berlin"})
+    reading.start()
+    (frame,) = list(reading.frames())
+    assert isinstance(frame.data, pa.Table)
+    first, second = frame.data.column("value").to_pylist()
+    for column, (_, _, expected) in columns.items():
+        # NaN is not itself, and time zones of UTC have several names.
+        assert first[column] == expected or str(first[column]) == str(expected), column
+        assert second[column] is None
+    # The frame fits its schemas.
+    assert len(records_of_frame(frame, None)) == 2
 
 
 @pytest.mark.parametrize(

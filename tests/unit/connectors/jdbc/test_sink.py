@@ -341,6 +341,7 @@ class FromDriver(Exception):
         (Exception(1062, "Duplicate entry"), Fault.ROW),
         (Exception(1146, "No such table"), Fault.STATEMENT),
         (Exception("database is locked"), Fault.PASSING),
+        (Exception("database or disk is full"), Fault.PASSING),
     ],
 )
 def test_errors_of_drivers_are_sorted(error: Exception, kind: Fault) -> None:
