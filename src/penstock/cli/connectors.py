@@ -150,7 +150,8 @@ def _say_progress(what: str, one: Mapping[str, Any]) -> None:
         done, total = told["done"], told["total"]
         of = "" if total is None else f" of {total:,}"
         part = f" ({100 * done / total:.0f}%)" if total else ""
-        say(f"{what}: {done:,}{of} {told['unit']}{part}")
+        more = f", {told['text']}" if told.get("text") else ""
+        say(f"{what}: {done:,}{of} {told['unit']}{part}{more}")
 
 
 def _task_summary(tasks: Sequence[Mapping[str, Any]]) -> Text:

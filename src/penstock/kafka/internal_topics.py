@@ -48,11 +48,14 @@ class Kind(Enum):
     CONFIG = "config.storage"
     OFFSET = "offset.storage"
     STATUS = "status.storage"
+    BULK = "bulk.storage"
 
 
 #: How many partitions each has by default; the records of the config topic need one order.
-_PARTITIONS: Final = {Kind.CONFIG: 1, Kind.OFFSET: 25, Kind.STATUS: 5}
+_PARTITIONS: Final = {Kind.CONFIG: 1, Kind.OFFSET: 25, Kind.STATUS: 5, Kind.BULK: 5}
 _REPLICAS: Final = 3
+#: The topic of bulk work is made by any worker, a standalone one on a single broker among them.
+_BULK_REPLICAS: Final = -1
 #: Settings of the worker that are none of the topic's; the last one is a standalone worker's.
 _OWN: Final = ("topic", "partitions", "replication.factor", "file.filename")
 
@@ -102,7 +105,9 @@ class InternalTopic:
                 continue
             configs[inside] = text
         partitions = 1 if kind is Kind.CONFIG else _number(worker, f"{kind.value}.partitions", _PARTITIONS[kind])
-        replicas = _number(worker, f"{kind.value}.replication.factor", _REPLICAS)
+        replicas = _number(
+            worker, f"{kind.value}.replication.factor", _BULK_REPLICAS if kind is Kind.BULK else _REPLICAS
+        )
         return cls(kind, name, named_by, partitions, replicas, {**configs, "cleanup.policy": "compact"})
 
     @classmethod
@@ -293,6 +298,11 @@ class MadeLog:
         except BaseException:
             self.stop()
             raise
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._topic.name
 
     def stop(self) -> None:
         """See ``TopicLog``."""

@@ -17,6 +17,7 @@ class Progress:
         done: How much is done.
         total: How much there is; None if that is not known. May grow.
         unit: Of what: ``rows``, ``bytes``, ``files``.
+        text: More to say of it, for people; empty for nothing.
 
     Raises:
         ValueError: One of the numbers is none, or negative.
@@ -25,6 +26,7 @@ class Progress:
     done: float
     total: float | None = None
     unit: str = "records"
+    text: str = ""
 
     def __post_init__(self) -> None:
         for name, value in (("done", self.done), ("total", self.total)):
@@ -37,4 +39,5 @@ class Progress:
 
     def to_json(self) -> dict[str, object]:
         """The shape used by REST."""
-        return {"done": self.done, "total": self.total, "unit": self.unit}
+        told: dict[str, object] = {"done": self.done, "total": self.total, "unit": self.unit}
+        return {**told, "text": self.text} if self.text else told

@@ -48,6 +48,7 @@ _NATURAL: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 2147483647}
 _ANY_OBJECT: Final[Json] = {"type": "object"}
 _PROGRESS: Final[Json] = _object(
     {"done": {"type": "number"}, "total": {"type": ["number", "null"]}, "unit": _TEXT},
+    {"text": _TEXT},
 )
 _NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
 _UNITS: Final = {"connectors": _list_of(_TEXT), "tasks": _list_of(_ref("TaskId"))}

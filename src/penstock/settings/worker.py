@@ -301,6 +301,13 @@ class WorkerSettings(TypedConfig):
         "replaced, as after a restart of its master; each further one that gets none is given twice the time, up to "
         "ten times this.",
     )
+    bulk_storage_topic: str = low(
+        "bulk.storage.topic",
+        default="penstock-bulk",
+        doc="The topic in which bulk runs of source connectors say how far they are; compacted, and made when the "
+        "first run begins. bulk.storage.partitions (5), bulk.storage.replication.factor (-1, the broker's default) "
+        "and any other bulk.storage.* say how.",
+    )
     static_members: bool = low(
         "penstock.kafka.static.members",
         default=True,

@@ -46,6 +46,7 @@ from penstock.api import (
     SourceTaskContext,
     TransactionContext,
 )
+from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
 from penstock.model.progress import Progress
 from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
@@ -53,6 +54,7 @@ from penstock.pipeline.batch.frame import in_arrow
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import BusyTimes, log_context
 from penstock.worker.boundaries import End, Polled, TransactionRequests
+from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.lookahead import Lookahead
 from penstock.worker.moves import Move, Moves
 from penstock.worker.offset_commit import Committer
@@ -83,6 +85,7 @@ class SourceServices:
         committer: makes count what is delivered; ended when the task is cancelled.
         offset_reader: for the task's context; closed when the task is cancelled.
         requests: what the task says of its transactions; None where it has no say.
+        bulk: does what executors write themselves; None where there are none.
     """
 
     pipeline: BatchPipeline
@@ -91,6 +94,7 @@ class SourceServices:
     committer: Committer
     offset_reader: OffsetReader
     requests: TransactionRequests | None = None
+    bulk: BulkEngine | None = None
 
 
 logger = logging.getLogger(__name__)
@@ -165,10 +169,17 @@ class Poller:
     def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
         self.counts = PollCounts()
         self.moves = Moves()
+        #: A run that was polled, and is not done.
+        self.bulk: BulkFrame | None = None
         self._owner = str(spec.id)
         self._task = spec.task
         self._session = session
         self._requests = requests
+
+    @property
+    def has_bulk(self) -> bool:
+        """True if a run was polled, and is not done."""
+        return self.bulk is not None
 
     def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, End]], list[Move]]:
         """Polls once and returns the records, cut where the task wants a transaction to end, and their positions.
@@ -205,6 +216,9 @@ class Poller:
         """Checks the types of what was polled; None if there is nothing."""
         if polled is None:
             return None
+        if isinstance(polled, BulkFrame) and isinstance(self._task, FrameSourceTask):
+            self.bulk = polled
+            return None
         if isinstance(polled, SourceFrame):
             frame = in_arrow(polled)
             self.counts.records += frame.num_rows or 0
@@ -212,7 +226,11 @@ class Poller:
                 self._session.used()
             return frame
         if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
-            wanted = "a SourceFrame" if isinstance(self._task, FrameSourceTask) else "a sequence of SourceRecords"
+            wanted = (
+                "a SourceFrame, a BulkFrame"
+                if isinstance(self._task, FrameSourceTask)
+                else "a sequence of SourceRecords"
+            )
             raise ConnectException(
                 f"poll() of {type(self._task).__name__} (task {self._owner}) must return {wanted} or None, "
                 f"got {type(polled).__name__}"
@@ -304,6 +322,11 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             progress=self._progress,
         )
 
+    @property
+    def bulk(self) -> BulkEngine | None:
+        """The task's bulk work."""
+        return self._source.bulk
+
     # ---------------------------------------------------------------- task thread
     def _prepare(self) -> None:
         self.committer.begin(self._stopping)
@@ -329,6 +352,10 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         if resting:
             self._rest()
             return
+        if (run := self._poller.bulk) is not None:
+            self._feed(_POLL_RETURNED)
+            self._do_bulk(run)
+            return
         started = self._round_began
         try:
             pieces, moves = self._poll()
@@ -338,6 +365,9 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._await_retry("poll", error)
             return
         self.retries.succeeded()
+        if self._poller.has_bulk and not moves:
+            # The next round does it: the task may be paused, or to end, by then.
+            return
         took_s = time.monotonic() - started
         # A place where a transaction is to end, or a position that has moved, may be all that came.
         is_empty = all(polled == () for polled, _ in pieces)
@@ -356,6 +386,32 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._empty_polls = 0
             self._batcher.wait_to_poll()
 
+    def _do_bulk(self, frame: BulkFrame) -> None:
+        """Has executors write a run; its offset goes the way of any other, behind all that was polled before.
+
+        A run that was cancelled stays, and is gone on with when the task is resumed.
+        """
+        engine = self._source.bulk
+        if engine is None:
+            raise ConnectException(f"Task {self.id} has returned a BulkFrame, and there is no Spark session here")
+        done = engine.run(
+            frame,
+            self._source.offset_reader,
+            lambda: self._life.paused or self._life.is_ending,
+            self._set_progress,
+        )
+        if done is None:
+            return
+        self._poller.bulk = None
+        self.counts.records += done.totals.rows
+        self.delivery.counts.records_written += done.totals.sent
+        self._poller.moves.add(frame.source_partition, frame.source_offset)
+        if self._source.requests is not None:
+            self._source.requests.commit_transaction()
+        pieces = [] if self._source.requests is None else self._source.requests.pieces(None)
+        for polled, end in pieces or [((), End.POLL)]:
+            self._batcher.put(polled, end, self._poller.moves.take())
+
     def _poll(self) -> tuple[list[tuple[Polled, End]], list[Move]]:
         try:
             return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
@@ -372,6 +428,9 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             failed = failure is not None and not isinstance(failure, SparkStoppedException)
             left_s = max(drain.remaining(), _GIVE_UP_S)
             self._quietly("the last commit", lambda: self.committer.finish(left_s, failed=failed))
+            if self._source.bulk is not None:
+                bulk = self._source.bulk
+                self._quietly("forgetting bulk runs", lambda: bulk.forget_ended(self._source.offset_reader))
 
     def _finish_stages(self, drain: Deadline) -> None:
         """Wait for both stages and for Kafka; give up what is not delivered in time."""
@@ -405,6 +464,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self._batcher.close()
         self._quietly("closing the producer", lambda: self._source.producer.close(0))
         self._quietly("closing the offset reader", self._source.offset_reader.close)
+        if self._source.bulk is not None:
+            self._quietly("closing bulk work", self._source.bulk.close)
         self._quietly("closing converters and transforms", self._services.close)
 
     # ---------------------------------------------------------------- conversion thread

@@ -49,6 +49,8 @@ from penstock.settings.worker import WorkerSettings
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
+from penstock.worker.bulk.engine import BulkEngine
+from penstock.worker.bulk.making import Chained, make_bulk
 from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errant_records import RecordEncoder, message_as_text
@@ -205,16 +207,19 @@ class TaskBuilder:
         store, committer = commits.committer(request, sender, CommitHooks(task))
         made.callback(store.stop)
         jobs = self._jobs.of_a_task()
+        pipeline = build_source_pipeline(self._runtime, self._spec(request, parts), jobs, self._moved(request))
+        topics = self._topic_creation(request, settings, made)
+        counts = ErrorCounts()
+        errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
         source = SourceServices(
-            pipeline=build_source_pipeline(self._runtime, self._spec(request, parts), jobs, self._moved(request)),
+            pipeline=pipeline,
             producer=sender if note is None else TrackingProducer(sender, note),
-            topics=self._topic_creation(request, settings, made),
+            topics=topics,
             committer=committer,
             offset_reader=OffsetReader(store, request.id.connector),
             requests=commits.requests(request.id, task),
+            bulk=self._bulk(request, settings, Chained(pipeline, jobs, topics, errors)),
         )
-        counts = ErrorCounts()
-        errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
         services = self._services(report, session, errors, metrics, made, _ending(request.id, jobs, process))
         runner = SourceTaskRunner(
             self._task_spec(request, task, Backoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")),
@@ -225,6 +230,19 @@ class TaskBuilder:
             process.on_death = runner.fail
         publish_source(self._metrics, runner)
         return runner
+
+    def _bulk(self, request: TaskRequest, settings: SourceSettings, chained: Chained) -> BulkEngine | None:
+        """The bulk work of a task; None for tasks that cannot have any."""
+        return make_bulk(
+            request.id,
+            self._settings,
+            settings,
+            self._plugins,
+            self._runtime,
+            chained,
+            probe=self._probe,
+            exactly_once=self._offsets.exactly_once,
+        )
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
         rules = settings.topic_creation

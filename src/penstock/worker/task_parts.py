@@ -20,6 +20,7 @@ from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec
 from penstock.settings.worker import ConverterSettings, WorkerSettings
+from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.plugin_metrics import InstanceMetrics
@@ -115,6 +116,25 @@ def make_converters(
         _converter("value.converter", *value, made, metrics, is_key=False),
         _header_converter("header.converter", *header, made, metrics),
     )
+
+
+def make_recipes(worker: WorkerSettings, settings: ConnectorSettings, plugins: Plugins, connector: str) -> Parts:
+    """The recipes of a task's converters and transforms, for other processes.
+
+    Raises:
+        ConnectException: a class cannot be found.
+    """
+    key = _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins)
+    value = _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins)
+    header = _chosen(
+        "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
+    )
+    chain = []
+    for spec in settings.transforms:
+        chosen = None if spec.predicate is None else settings.predicates[spec.predicate]
+        predicate = None if chosen is None else Recipe(chosen.type, dict(chosen.config))
+        chain.append(TransformRecipe(spec.alias, Recipe(spec.type, dict(spec.config)), predicate, spec.negate))
+    return Parts(connector, Recipe(*key), Recipe(*value), Recipe(*header), tuple(chain))
 
 
 def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:

@@ -46,12 +46,18 @@ class TopicMaker(Protocol):
 
 def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
     """Returns the function that gives the topic to create for a name, by the rules of a connector."""
+    return _Plan(rules)
 
-    def plan(topic: str) -> NewTopic:
-        group = rules.group_for(topic)
+
+@dataclass(frozen=True)
+class _Plan:
+    """The rules of a connector as a function, which may be sent to other processes."""
+
+    rules: TopicCreation
+
+    def __call__(self, topic: str) -> NewTopic:
+        group = self.rules.group_for(topic)
         return NewTopic(topic, group.partitions, group.replication_factor, group.configs, group.name)
-
-    return plan
 
 
 class TopicCreator:

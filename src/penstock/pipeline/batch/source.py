@@ -179,6 +179,34 @@ class SourcePipeline:
 
         return end
 
+    @property
+    def whole_plan(self) -> tuple[Staged, ...] | None:
+        """The steps of all transforms and converters, if one plan has them all and asks of no topic."""
+        if self._segments or self._own or self._without_spark:
+            return None
+        return None if any(one.step.asks_of_topic for one in self._last.steps) else self._last.steps
+
+    @property
+    def changes_topic(self) -> bool:
+        """True if records may go to other topics than that of their batch."""
+        segments: list[Segment] = [*self._segments, self._last]
+        return any(
+            not isinstance(one, Columns) or any(staged.step.changes_topic for staged in one.steps) for one in segments
+        )
+
+    @property
+    def in_one_process(self) -> str | None:
+        """The reason why the records have to pass through this process; None if any process may have them."""
+        for one in self._segments:
+            if isinstance(one, Framed):
+                return f"the transform '{one.alias}' ({one.name}) works on frames of the worker's session"
+            if isinstance(one, Classic):
+                return (
+                    f"the transform '{one.alias}' ({one.name}) may keep something between records: its class does not "
+                    "say stateless = True"
+                )
+        return None
+
     # ------------------------------------------------------------------ frames
     def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
         data = frame.data
@@ -295,18 +323,9 @@ class SourcePipeline:
         write: Callable[[Assembly, Failures], None] = lambda *_: None,
     ) -> ProduceBatch:
         failures = Failures()
-        assembly = Assembly(rows)
-        failures.found([outcome])
-        for name, column in columns.others.items():
-            assembly.put(name, column)
-        for name, value in missing_constants(frame, columns).items():
-            assembly.put_constant(name, value)
-        assembly.take([outcome])
-        if "headers" in outcome.columns:
-            write_headers(assembly, self._headers, failures)
-        write(assembly, failures)
+        made = frame_batch(frame, columns, outcome, rows, self._headers, failures, write)
         self._moved(failures.roads(rows))
-        return assembly.batch(failures)
+        return made
 
     def _begin_read_frame(
         self, first: Columns, frame: SourceFrame, columns: FrameColumns, rows: int, submit: Submit
@@ -573,8 +592,49 @@ def _records_of(
     return rows_of(outcome, rows, lambda places, keys, values: records_of(frame, others, keys, values))
 
 
-def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
-    # Says which column has a type that cannot be taken, before the job runs.
+def frame_batch(
+    frame: SourceFrame,
+    columns: FrameColumns,
+    outcome: Outcome,
+    rows: int,
+    headers: HeaderWriter,
+    failures: Failures,
+    write: Callable[[Assembly, Failures], None] = lambda *_: None,
+) -> ProduceBatch:
+    """The batch of a frame of which a plan has made bytes.
+
+    Args:
+        frame: Says what holds for all rows.
+        columns: How it is laid out.
+        outcome: What the plan made.
+        rows: How many there are.
+        headers: Writes headers.
+        failures: Gets those that failed.
+        write: Puts in what no plan has made.
+    """
+    assembly = Assembly(rows)
+    failures.found([outcome])
+    for name, column in columns.others.items():
+        assembly.put(name, column)
+    for name, value in missing_constants(frame, columns).items():
+        assembly.put_constant(name, value)
+    assembly.take([outcome])
+    if "headers" in outcome.columns:
+        write_headers(assembly, headers, failures)
+    write(assembly, failures)
+    return assembly.batch(failures)
+
+
+def rows_of_dataframe(frame: SourceFrame, data: DataFrame) -> DataFrame:
+    """The rows of a query as they are taken to be records; lazy, the same columns and order.
+
+    Raises:
+        ConnectException: A column has a type that cannot be taken.
+    """
     columns_of_dataframe(frame, data)
     variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
-    return data.withColumns({name: collectable(data[name]) for name in variants}).toArrow()
+    return data.withColumns({name: collectable(data[name]) for name in variants})
+
+
+def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
+    return rows_of_dataframe(frame, data).toArrow()

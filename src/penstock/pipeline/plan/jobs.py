@@ -350,6 +350,23 @@ class SparkJobs:
         plan = self._plan_of((group,), (None,), apart=False)
         return plan.outcomes(_collected(columns.frame, plan, own=False), None)[0]
 
+    def planned(
+        self, columns: FrameColumns, steps: tuple[Staged, ...]
+    ) -> tuple[DataFrame, Shape, Mapping[int, FaultPlace]]:
+        """The rows of a task's own plan after the steps; lazy. Columns: see ``final_columns``; order as before.
+
+        Args:
+            columns: The layout of the DataFrame.
+            steps: The steps; none of them asks of topics.
+
+        Returns:
+            Besides the rows, the shape of what comes out, and where their faults arise.
+        """
+        assert columns.frame is not None, "the rows are a DataFrame"
+        group = Group(steps, columns.shape, None, {}, columns.carried)
+        plan = self._plan_of((group,), (None,), apart=False)
+        return _project(columns.frame, plan)[-1], plan.ends[0].leaf.shape, plan.places
+
     def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
         """Runs a job over a DataFrame that a task returned, or makes.
 

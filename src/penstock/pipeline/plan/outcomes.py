@@ -9,7 +9,7 @@ Thread: pure functions; columns are made while a session is up.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -125,16 +125,9 @@ def outcomes_of(
         places: Where its faults arise.
         apart: Whether ends of different shapes have columns of their own.
     """
-    others = {name: output.column(name) for name in OTHERS if name in output.column_names}
-    error = output.column("error") if "error" in output.column_names else None
-    if error is not None and error.null_count == len(error):
-        error = None
-    dropped = output.column("dropped") if "dropped" in output.column_names else None
-    if dropped is not None and not pc.any(dropped).as_py():
-        dropped = None
     if not apart:
-        sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
-        return [Outcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
+        return [replace(outcome_of_bytes(output, ends[0].leaf.shape, places), rows=rows)]
+    others, error, dropped = _beside(output)
     if len(ends) == 1:
         sides = _sides_of(output, 0)
         return [Outcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
@@ -152,6 +145,31 @@ def outcomes_of(
         own_dropped = None if dropped is None else dropped.take(pick)
         found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, places))
     return found
+
+
+def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultPlace]) -> Outcome:
+    """Returns the outcome of a whole batch whose steps end with bytes.
+
+    Args:
+        output: Its rows, with the columns of ``final_columns``.
+        shape: What came out.
+        places: Where its faults arise.
+    """
+    others, error, dropped = _beside(output)
+    sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
+    return Outcome(None, shape, sides | others, error, dropped, places)
+
+
+def _beside(output: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray | None, pa.ChunkedArray | None]:
+    """The columns beside keys and values; errors and dropped rows only where there are some."""
+    others = {name: output.column(name) for name in OTHERS if name in output.column_names}
+    error = output.column("error") if "error" in output.column_names else None
+    if error is not None and error.null_count == len(error):
+        error = None
+    dropped = output.column("dropped") if "dropped" in output.column_names else None
+    if dropped is not None and not pc.any(dropped).as_py():
+        dropped = None
+    return others, error, dropped
 
 
 def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -1,0 +1,12 @@
+"""Bulk work: big bounded reads that Spark's executors convert and write to Kafka themselves.
+
+A source task returns a ``BulkFrame`` (``penstock.api.bulk``). ``BulkEngine`` (``engine``) does it:
+
+- ``planned`` (``planning``): the query behind the chain's plan, in Spark partitions that stay the same.
+- ``shipped`` and ``probe_executors`` (``shipping``): the way of the work to executors.
+- ``PartitionWork`` (``executor``): runs there; rows become messages, and go to Kafka in transactions.
+- ``RunKey``, ``Marker``, ``Markers`` (``runs``): what is known of a run, and all decisions; no I/O.
+- ``make_bulk`` (``making``): the engine of a task, out of settings.
+
+The offset of a run that is done goes the way of all source offsets; that is the matter of ``SourceTaskRunner``.
+"""

@@ -1,0 +1,439 @@
+"""Runs the bulk work of one source task: plans it, starts its Spark job, counts, and says when all is in Kafka.
+
+Main types: ``BulkEngine``, one for a task; ``BulkServices``, what it works with; ``Finished``, what came of a run. The
+rows themselves are the matter of ``executor``; decisions are in ``runs``.
+
+A run that a session, a job or the worker has lost goes on behind its markers. One that is cancelled (pause, stop) goes
+on when the task does.
+
+Threads: ``run`` and ``forget_ended`` belong to the task's thread. ``bulk-<id>``, owned here, has the job.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import ConnectException, KafkaException, SparkSessionLostException, SparkUnavailableException
+from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.fencing import fence_producers
+from penstock.kafka.internal_topics import MadeLog
+from penstock.model import ConnectorTaskId
+from penstock.model.progress import Progress
+from penstock.pipeline.spark.cluster import is_clustered
+from penstock.pipeline.spark.python_work import PythonWork
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.stores.offsets import value_bytes
+from penstock.telemetry import waiting_for
+from penstock.worker.bulk.executor import Delivery, Failure, PartitionWork
+from penstock.worker.bulk.planning import Chain, planned, run_session, source_frame
+from penstock.worker.bulk.runs import (
+    Beginning,
+    Markers,
+    RunKey,
+    RunPlan,
+    Totals,
+    Tries,
+    beginning,
+    same_partitions,
+    told,
+)
+from penstock.worker.bulk.shipping import own_path, packed, probe_executors, shipped
+from penstock.worker.task_spec import no_probe
+from penstock.worker.threads import in_own_thread
+from penstock.worker.tolerance import ErrorHandler
+from penstock.worker.topic_creation import TopicCreator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.api import OffsetStorageReader
+    from penstock.api.bulk import BulkFrame
+
+log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 0.5
+#: How often markers are asked for while a job runs.
+_COUNT_EVERY_S: Final = 2.0
+_READ_S: Final = 60.0
+_END_S: Final = 30.0
+_FENCE_S: Final = 10.0
+#: Errors that a run names on the worker's log.
+_NAMED: Final = 5
+
+
+@dataclass(frozen=True)
+class BulkServices:
+    """What a task's bulk work is done with.
+
+    Attributes:
+        group: The name under which this worker, or its group, writes.
+        runtime: The Spark session.
+        conf: The worker's ``spark.*`` properties.
+        chain: What rows go through.
+        delivery: Where they go.
+        topics: Makes topics, for this task.
+        errors: What happens to failed records.
+        include_messages: Whether records are shown in the log.
+        probe: Told named points, for kill tests; it is sent to executors.
+    """
+
+    group: str
+    runtime: SparkRuntime
+    conf: Mapping[str, str]
+    chain: Chain
+    delivery: Delivery
+    topics: TopicCreator
+    errors: ErrorHandler
+    include_messages: bool = False
+    probe: Callable[[str], None] = no_probe
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that is in Kafka.
+
+    Attributes:
+        totals: What it has done.
+        partitions: How many Spark partitions it has.
+    """
+
+    totals: Totals
+    partitions: int
+
+
+class BulkEngine:
+    """The bulk work of one task.
+
+    Args:
+        task: The task.
+        services: What it works with.
+    """
+
+    def __init__(self, task: ConnectorTaskId, services: BulkServices) -> None:
+        self._task = task
+        self._services = services
+        self._log: MadeLog | None = None
+        self._markers = Markers()
+        self._ended: dict[RunKey, RunPlan] = {}
+        self._probed: int | None = None
+        self._lock = threading.Lock()
+        self._totals: tuple[Totals, int] = Totals(), 0
+
+    @property
+    def totals(self) -> tuple[Totals, int]:
+        """What the present run, or the last one, has done, and how many Spark partitions it has. Thread: any."""
+        return self._totals
+
+    # ------------------------------------------------------------------ the task's thread
+    def run(
+        self,
+        frame: BulkFrame,
+        offsets: OffsetStorageReader,
+        ended: Callable[[], bool],
+        tell: Callable[[Progress | None], None],
+    ) -> Finished | None:
+        """Does one run, or what is left of it; blocks until it is done.
+
+        Args:
+            frame: The run.
+            offsets: The committed offsets.
+            ended: Whether the task is to pause or to end; asked twice a second.
+            tell: Told how far it is.
+
+        Returns:
+            What came of it; None if it was cancelled, and goes on when it is called again.
+
+        Raises:
+            ConnectException: It cannot be done; says what to do.
+        """
+        run = RunKey(self._services.group, self._task.connector, frame.run)
+        if run in self._ended:
+            raise ConnectException(
+                f"The run '{frame.run}' has ended, and was returned again: each piece of work has a name of its own. "
+                "Derive it, and what is read, from the committed offset"
+            )
+        self._check_settings(frame)
+        begun = time.monotonic()
+        markers = self._opened()
+        if frame.topic is not None and not self._services.chain.pipeline.changes_topic:
+            self._services.topics.ensure([frame.topic])
+        now = self._plan_now(frame, offsets)
+        cores = self._begin(run, now, markers)
+        tries = Tries(most=1 if is_clustered(self._services.conf) else Tries().most)
+        before = Totals.of(self._markers.of(run))
+        try:
+            while True:
+                work = PythonWork()
+                job = self._job(frame, run, replace(now, cores=cores), work)
+                plan, error = self._await(job, run, work, before, begun, ended, tell)
+                if plan is None and error is None:
+                    return None
+                markers.read_to_end(_READ_S)
+                done = Totals.of(self._markers.of(run))
+                if error is None:
+                    assert plan is not None
+                    return self._finished(run, plan, done, before, begun)
+                self._judge(error, run, tries, done)
+        finally:
+            tell(None)
+
+    def forget_ended(self, offsets: OffsetStorageReader) -> None:
+        """Forgets the markers of runs whose offsets are committed: they would only be in the way.
+
+        Args:
+            offsets: The committed offsets.
+        """
+        ended, self._ended = self._ended, {}
+        if not ended or self._log is None:
+            return
+        for run, plan in ended.items():
+            if _committed(offsets, plan.source_partition) == plan.end:
+                self._log.write(self._markers.entries_of(run), _READ_S)
+
+    def close(self) -> None:
+        """Lets go what it used."""
+        made, self._log = self._log, None
+        if made is not None:
+            made.stop()
+
+    # ------------------------------------------------------------------ beginning
+    def _check_settings(self, frame: BulkFrame) -> None:
+        speculates = self._services.conf.get("spark.speculation", "false").strip().lower() == "true"
+        if not self._transactions(frame) and speculates:
+            raise ConnectException(
+                f"The run '{frame.run}' is written without transactions, and spark.speculation is on: the copy of a "
+                "slow attempt would write its rows again. Set spark.speculation=false in the worker's file, or let "
+                "the connector use transactions"
+            )
+
+    def _transactions(self, frame: BulkFrame) -> bool:
+        return frame.transactions and self._services.delivery.transactions
+
+    def _opened(self) -> MadeLog:
+        if self._log is None:
+            delivery = self._services.delivery
+            made = MadeLog(delivery.markers, delivery.log, delivery.admin)
+            with waiting_for("broker"):
+                made.start(self._markers.take, _READ_S)
+            self._log = made
+        with waiting_for("broker"):
+            self._log.read_to_end(_READ_S)
+        return self._log
+
+    def _plan_now(self, frame: BulkFrame, offsets: OffsetStorageReader) -> RunPlan:
+        partition, end = _canonical(dict(frame.source_partition)), _canonical(dict(frame.source_offset))
+        cores = max(1, self._services.runtime.parallelism)
+        return RunPlan(0, cores, partition, _committed(offsets, partition), end, self._topic_id(frame.topic))
+
+    def _topic_id(self, topic: str | None) -> str:
+        if topic is None:
+            return ""
+        admin = TopicAdmin(dict(self._services.delivery.admin), name=str(self._task))
+        try:
+            found = admin.describe_topics([topic]).get(topic)
+        except KafkaException as error:
+            log.debug("The topic %s cannot be described: %s", topic, error)
+            return ""
+        finally:
+            admin.close()
+        return "" if found is None else found.topic_id
+
+    def _begin(self, run: RunKey, now: RunPlan, markers: MadeLog) -> int:
+        """Forgets markers of something else; returns by how many cores the run is cut."""
+        stored = self._markers.plan(run)
+        if beginning(run, stored, now) is Beginning.GO_ON:
+            assert stored is not None
+            totals = Totals.of(self._markers.of(run))
+            log.info(
+                "The run '%s' of task %s goes on: %d of %d Spark partitions, %d rows are in Kafka",
+                run.run,
+                self._task,
+                totals.partitions,
+                stored.partitions,
+                totals.rows,
+            )
+            return stored.cores
+        if gone := self._markers.entries_of(run):
+            markers.write(gone, _READ_S)
+        return now.cores
+
+    # ------------------------------------------------------------------ the job
+    def _job(self, frame: BulkFrame, run: RunKey, now: RunPlan, work: PythonWork) -> Callable[[], RunPlan]:
+        services = self._services
+
+        def on_session(session: SparkSession) -> RunPlan:
+            own = run_session(session, now.cores)
+            query = planned(own, frame, services.chain)
+            plan = replace(now, partitions=query.partitions)
+            self._note_plan(run, plan)
+            todo = PartitionWork(
+                run,
+                source_frame(frame),
+                query.road,
+                replace(services.delivery, transactions=self._transactions(frame)),
+                services.errors.policy,
+                services.probe,
+                services.include_messages,
+            )
+            payload = packed(todo, f"The bulk work of task {self._task}")
+            with work.under_way(own):
+                self._probe(own, payload)
+                query.rows.mapInArrow(shipped(payload, own_path()), "nothing int").collect()
+            return plan
+
+        return lambda: services.runtime.run(on_session)
+
+    def _note_plan(self, run: RunKey, plan: RunPlan) -> None:
+        """Says what the run is begun with, before the first row is written. Thread: the job's."""
+        stored = self._markers.plan(run)
+        assert self._log is not None
+        if stored is not None:
+            same_partitions(run, stored, plan.partitions)
+        else:
+            self._log.write([(run.marker(None), plan.to_bytes())], _READ_S)
+        self._totals = Totals.of(self._markers.of(run)), plan.partitions
+
+    def _probe(self, session: SparkSession, payload: bytes) -> None:
+        """Asks the executors of a session once. Thread: the job's."""
+        generation = self._services.runtime.generation
+        if self._probed != generation:
+            probe_executors(session, payload, own_path(), max(1, self._services.runtime.parallelism))
+            self._probed = generation
+
+    def _await(
+        self,
+        job: Callable[[], RunPlan],
+        run: RunKey,
+        work: PythonWork,
+        before: Totals,
+        begun: float,
+        ended: Callable[[], bool],
+        tell: Callable[[Progress | None], None],
+    ) -> tuple[RunPlan | None, Exception | None]:
+        """Waits for a job; returns the plan that was done, or the error; neither if it was cancelled."""
+        future, thread = in_own_thread(f"bulk-{self._task}", job)
+        count_at = 0.0
+        while True:
+            text = f"bulk run '{run.run}'"
+            with waiting_for("spark", text):
+                try:
+                    return future.result(_LOOK_S), None
+                except TimeoutError:
+                    if future.done():
+                        raise
+                except Exception as error:
+                    return None, error
+            if ended():
+                self._cancel(run, work, future)
+                thread.join(_END_S)
+                return None, None
+            if time.monotonic() >= count_at:
+                count_at = time.monotonic() + _COUNT_EVERY_S
+                _, partitions = self._totals
+                if partitions:
+                    now = Totals.of(self._markers.of(run))
+                    self._totals = now, partitions
+                    tell(told(run.run, partitions, before, now, time.monotonic() - begun))
+
+    def _cancel(self, run: RunKey, work: PythonWork, future: Future[Any]) -> None:
+        """Ends a job and what it had under way."""
+        log.info("The run '%s' of task %s is cancelled; it goes on behind its markers", run.run, self._task)
+        work.end()
+        try:
+            future.result(_END_S)
+        except Exception as error:
+            log.debug("The job of the run '%s' has ended: %s", run.run, error)
+        stored = self._markers.plan(run)
+        if stored is None or not self._services.delivery.transactions:
+            return
+        # Python workers were ended in the middle of a transaction, behind which nobody who reads committed messages
+        # gets any. Spark begins partitions in order.
+        markers = self._markers.of(run)
+        left = [one for one in range(stored.partitions) if one not in markers or not markers[one].done]
+        ids = [run.transactional_id(one) for one in left[: max(1, self._services.runtime.parallelism)]]
+        fenced = fence_producers(self._services.delivery.producer, ids, _FENCE_S, name=str(self._task))
+        if failed := [str(one) for one in fenced.values() if isinstance(one, KafkaException)]:
+            log.warning("What the run '%s' had open in Kafka ends with its time only: %s", run.run, failed[0])
+
+    # ------------------------------------------------------------------ the end
+    def _judge(self, error: Exception, run: RunKey, tries: Tries, done: Totals) -> None:
+        """Lets another job begin, or raises what the task fails with."""
+        if isinstance(error, SparkUnavailableException | SparkSessionLostException):
+            raise error
+        failure = Failure.of(error)
+        if failure is None and isinstance(error, ConnectException):
+            raise error
+        message = _brief(error) if failure is None else failure.message
+        again = (failure is None or not failure.final) and tries.again(done.rows)
+        if again:
+            log.warning(
+                "The job of the run '%s' of task %s has failed and is begun again behind its markers: %s",
+                run.run,
+                self._task,
+                message,
+            )
+            return
+        where = "" if failure is None else f", Spark partition {failure.partition}"
+        raise ConnectException(
+            f"The run '{run.run}' of task {self._task} has failed{where}: {message}. {done.rows:,} rows of it are "
+            "dealt with; restart the task to go on behind them"
+        ) from error
+
+    def _finished(self, run: RunKey, plan: RunPlan, done: Totals, before: Totals, begun: float) -> Finished:
+        markers = self._markers.of(run)
+        missing = [one for one in range(plan.partitions) if one not in markers or not markers[one].done]
+        if missing:
+            raise ConnectException(
+                f"Spark has done the run '{run.run}' of task {self._task}, but the topic "
+                f"{self._services.delivery.markers.name} has no marker of its Spark partition {missing[0]}: somebody "
+                "else writes this run, or the topic has lost records. Nothing is committed; restart the task"
+            )
+        self._totals = done, plan.partitions
+        counts = self._services.errors.counts
+        if failed := done.failed - before.failed:
+            counts.total_record_failures += failed
+            counts.total_record_errors += failed
+            counts.total_records_skipped += failed
+        examples = [text for marker in markers.values() for text in marker.examples]
+        if examples and self._services.errors.policy.log_enable:
+            for text in examples[:_NAMED]:
+                log.error("%s", text)
+                counts.total_errors_logged += 1
+        seconds = max(1e-3, time.monotonic() - begun)
+        log.info(
+            "The run '%s' of task %s is in Kafka: %d records, %.1f MB, %d left out, %d Spark partitions; %d rows in "
+            "%.1f s",
+            run.run,
+            self._task,
+            done.sent,
+            done.nbytes / 1e6,
+            done.failed,
+            plan.partitions,
+            done.rows - before.rows,
+            seconds,
+        )
+        self._ended[run] = replace(plan)
+        return Finished(done, plan.partitions)
+
+
+def _committed(offsets: OffsetStorageReader, partition: str) -> str:
+    """The committed offset of a source partition, as JSON."""
+    found = offsets.offset(json.loads(partition))
+    return _canonical(None if found is None else dict(found))
+
+
+def _canonical(offset: Mapping[str, object] | None) -> str:
+    """An offset, or a source partition, as JSON that does not hang on the order of its names."""
+    return json.dumps(json.loads(value_bytes(offset) or b"null"), sort_keys=True)
+
+
+def _brief(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

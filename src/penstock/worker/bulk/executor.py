@@ -1,0 +1,614 @@
+"""The part of bulk work that runs on Spark's executors: rows become messages, and go to Kafka in transactions.
+
+Main type: ``PartitionWork``, the function of ``mapInArrow``: it gets the rows of one Spark partition. The bytes are
+those that the worker would write: what makes them of a batch, deals with failed records and sends them are the same
+classes. ``Road`` says which way the rows take: ``PlannedRoad`` behind a compiled plan, ``RowRoad`` record by record.
+
+What a partition has written is said by its marker, which is in the same transaction as the rows. It is read after the
+transactional id was taken, which ends whoever wrote the partition before: an attempt that died, one of a worker that
+has lost the task, or a speculative copy. So whoever has the id knows what counts, and each row counts once.
+
+Thread: the main thread of a Python worker of Spark. A process works on one partition after the other.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api import RecordMetadata, SourceFrame
+from penstock.errors import (
+    ConnectException,
+    KafkaException,
+    KafkaRetriableException,
+    RetriableException,
+    TransactionalIdAuthorizationException,
+)
+from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.column_producer import ColumnProducer
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.deliveries import FailedDelivery
+from penstock.kafka.internal_topics import InternalTopic, MadeLog
+from penstock.kafka.log_settings import LogSettings
+from penstock.kafka.transactional_producer import TransactionalProducer
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, Submit
+from penstock.pipeline.batch.frame import FrameColumns
+from penstock.pipeline.batch.headers import HeaderWriter
+from penstock.pipeline.batch.segments import Failures
+from penstock.pipeline.batch.source import SourcePipeline, frame_batch
+from penstock.pipeline.plan.chain import FaultPlace
+from penstock.pipeline.plan.outcomes import outcome_of_bytes
+from penstock.pipeline.plan.step import Shape
+from penstock.worker.bulk.runs import (
+    EXAMPLES,
+    PART_ROWS,
+    Marker,
+    Markers,
+    NotRepeatableException,
+    PartLimits,
+    RunKey,
+    Skipping,
+    part_ends,
+)
+from penstock.worker.error_report import ErrorCounts, FailedRecord, failure_text
+from penstock.worker.source_convert import BatchPipeline, SourceConverter
+from penstock.worker.source_stages import Taken
+from penstock.worker.submitted import FramePart
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.topic_creation import NewTopic, TopicCreator
+
+if TYPE_CHECKING:
+    from penstock.pipeline.plan.jobs import SparkJobs
+    from penstock.worker.bulk.shipping import Parts
+
+#: The column of a number for each row, by which it is known again.
+HASH: Final = "penstock_hash"
+#: How long the coordinator of an id may take, and the markers, and a commit.
+_PATIENCE_S: Final = 60.0
+_SLICE_S: Final = 5.0
+#: Around what an attempt says of its end, in the text of the exception that Spark hands over.
+_BEGIN: Final = "penstock-bulk:"
+_END: Final = ":penstock-bulk"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of an attempt at a partition.
+
+    Attributes:
+        partition: The Spark partition.
+        final: Whether another attempt ends the same way.
+        message: What happened.
+    """
+
+    partition: int
+    final: bool
+    message: str
+
+    def to_text(self) -> str:
+        """The text of the exception that carries it."""
+        return f"{_BEGIN}{json.dumps([self.partition, self.final, self.message])}{_END}"
+
+    @staticmethod
+    def of(error: BaseException) -> Failure | None:
+        """The failure that an exception of Spark's carries; None if it carries none."""
+        text = str(error)
+        start = text.find(_BEGIN)
+        end = text.find(_END, start)
+        if start < 0 or end < 0:
+            return None
+        try:
+            partition, final, message = json.loads(text[start + len(_BEGIN) : end])
+        except ValueError:
+            return None
+        return Failure(partition, final, message)
+
+
+class AttemptFailedException(Exception):
+    """An attempt at a Spark partition has failed; the text says how, see ``Failure``."""
+
+
+# ------------------------------------------------------------------------------------------------------------- roads
+@dataclass(frozen=True)
+class PlannedRoad:
+    """Rows that a compiled plan has made bytes of.
+
+    Attributes:
+        shape: Of what came out.
+        places: Where faults arise.
+        carried: Names of the columns that the query had beside keys and values.
+        parts: Makes the header converter.
+    """
+
+    shape: Shape
+    places: Mapping[int, FaultPlace]
+    carried: frozenset[str]
+    parts: Parts
+
+    def pipeline(self) -> BatchPipeline:
+        """What makes batches of such rows."""
+        return _Planned(self, HeaderWriter(self.parts.header_converter()))
+
+
+class _Planned:
+    """A ``BatchPipeline`` of rows that have their bytes."""
+
+    def __init__(self, road: PlannedRoad, headers: HeaderWriter) -> None:
+        self._road = road
+        self._headers = headers
+        self._columns = FrameColumns(road.shape, {}, {}, None, None, road.carried)
+
+    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+        """See ``BatchPipeline``."""
+        assert isinstance(batch, SourceFrame), "bulk work has no records"
+        outcome = outcome_of_bytes(batch.data, self._road.shape, self._road.places)
+        return frame_batch(batch, self._columns, outcome, batch.num_rows or 0, self._headers, Failures())
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        """See ``BatchPipeline``."""
+        return lambda: self.run(batch)
+
+
+@dataclass(frozen=True)
+class RowRoad:
+    """Rows as the query gives them, which go record by record through transforms and converters.
+
+    Attributes:
+        parts: Makes them.
+    """
+
+    parts: Parts
+
+    def pipeline(self) -> BatchPipeline:
+        """What makes batches of such rows."""
+        key, value = self.parts.converters()
+        spec = PipelineSpec(
+            key, value, self.parts.header_converter(), self.parts.transforms(), self.parts.connector, without_spark=True
+        )
+        nothing: Any = None  # without_spark: no job is ever run
+        jobs: SparkJobs = nothing
+        return SourcePipeline(spec, jobs)
+
+
+Road = PlannedRoad | RowRoad
+
+
+# ------------------------------------------------------------------------------------------------------------ the work
+@dataclass(frozen=True)
+class Delivery:
+    """Where messages go, and how.
+
+    Attributes:
+        producer: Settings of the producer; a transactional id is added.
+        transactions: Whether it has one.
+        stops_at_failure: Whether no failed record is tolerated.
+        markers: The topic of the markers.
+        log: Settings of its clients.
+        admin: Of the admin clients; librdkafka's names.
+        topics: The topics to be made, by their names; None where the broker makes them.
+        part_rows: The most rows of one transaction.
+    """
+
+    producer: ColumnSettings
+    transactions: bool
+    stops_at_failure: bool
+    markers: InternalTopic
+    log: LogSettings
+    admin: Mapping[str, object]
+    topics: Callable[[str], NewTopic] | None
+    part_rows: int = PART_ROWS
+
+
+@dataclass(frozen=True)
+class PartitionWork:
+    """The function of ``mapInArrow``: writes the rows of one Spark partition; gives none.
+
+    Attributes:
+        key: The run.
+        frame: What holds for all rows; without data.
+        road: The way of the rows.
+        delivery: Where they go.
+        policy: What happens to failed records.
+        probe: Told named points, for kill tests.
+    """
+
+    key: RunKey
+    frame: SourceFrame
+    road: Road
+    delivery: Delivery
+    policy: ErrorPolicy
+    probe: Callable[[str], None]
+    include_messages: bool = False
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Writes one partition.
+
+        Raises:
+            AttemptFailedException: With a ``Failure`` as its text.
+        """
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "Spark runs it"
+        partition = context.partitionId()
+        try:
+            self.write(partition, batches)
+        except Exception as error:
+            raise AttemptFailedException(Failure(partition, _is_final(error), _text(error)).to_text()) from error
+        return iter(())
+
+    def write(
+        self, partition: int, batches: Iterator[pa.RecordBatch], cluster: Callable[[Delivery], Cluster] | None = None
+    ) -> None:
+        """Writes one partition: what its marker does not have yet.
+
+        Args:
+            partition: The Spark partition.
+            batches: All its rows.
+            cluster: Opens Kafka; None: the real one.
+        """
+        with _Attempt(self, partition, (cluster or _cluster)(self.delivery)) as attempt:
+            if not attempt.marker.done:
+                attempt.run(batches)
+
+
+class MarkerLog(Protocol):
+    """The part of ``MadeLog`` that is needed here."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    def read_to_end(self, timeout_s: float) -> None:
+        """Waits until all is handed over that is there now."""
+
+    def write(self, entries: Sequence[tuple[bytes, bytes | None]], timeout_s: float) -> None:
+        """Writes records; on return they are stored."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Kafka, as an attempt uses it.
+
+    Attributes:
+        log: Of the markers.
+        markers: What is in it.
+        producer: Makes the producer of an attempt, by its name: a ``TransactionalProducer`` if its settings have an
+            id, else a ``ColumnProducer``.
+    """
+
+    log: MarkerLog
+    markers: Markers
+    producer: Callable[[ColumnSettings, str, bool], Any]
+
+
+def _cluster(delivery: Delivery) -> Cluster:
+    def producer(settings: ColumnSettings, name: str, stops_at_failure: bool) -> ColumnProducer:
+        make = TransactionalProducer if settings.transactional_id else ColumnProducer
+        return make(settings, name=name, stops_at_failure=stops_at_failure)
+
+    return Cluster(*_markers_of(delivery), producer)
+
+
+#: The log of the markers, for one partition after the other.
+_opened: list[tuple[tuple[InternalTopic, str], MadeLog, Markers]] = []
+
+
+def _markers_of(delivery: Delivery) -> tuple[MadeLog, Markers]:
+    wanted = (delivery.markers, repr(sorted(delivery.log.reader.items())))
+    for what, made, markers in _opened:
+        if what == wanted:
+            return made, markers
+    while _opened:
+        _opened.pop()[1].stop()
+    made, markers = MadeLog(delivery.markers, delivery.log, delivery.admin), Markers()
+    made.start(markers.take, _PATIENCE_S)
+    _opened.append((wanted, made, markers))
+    return made, markers
+
+
+@dataclass
+class _Counts:
+    sent: int = 0
+    nbytes: int = 0
+    failed: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+class _Attempt:
+    """One attempt at a partition.
+
+    Args:
+        work: What is to be done.
+        partition: The Spark partition.
+        cluster: Kafka.
+
+    Attributes:
+        marker: How far the partition is.
+    """
+
+    def __init__(self, work: PartitionWork, partition: int, cluster: Cluster) -> None:
+        self._work, self._partition, self._log = work, partition, cluster.log
+        self._name = f"{work.key.connector} (run {work.key.run}, Spark partition {partition})"
+        self._id = work.key.transactional_id(partition)
+        self._limits = replace(
+            PartLimits.within(work.delivery.producer.transaction_timeout), rows=work.delivery.part_rows
+        )
+        self._lock = threading.Lock()
+        self._counts = _Counts()
+        self._refused: FailedDelivery | None = None
+        self._admin: TopicAdmin | None = None
+        settings = work.delivery.producer
+        if work.delivery.transactions:
+            settings = replace(settings, transactional_id=self._id)
+        self._producer = cluster.producer(settings, self._name, work.delivery.stops_at_failure)
+        self._in_transaction = work.delivery.transactions
+        try:
+            if self._in_transaction:
+                self._take_id(self._producer)
+            # Behind the id: what an older attempt had committed is there now, and nothing more comes from it.
+            cluster.log.read_to_end(_PATIENCE_S)
+        except BaseException:
+            self._producer.close(0)
+            raise
+        self.marker = cluster.markers.of(work.key).get(partition, Marker())
+        self._creator = TopicCreator(self._name, work.delivery.topics, _LaterAdmin(self))
+        self._errors = ErrorHandler(
+            work.policy,
+            [_Examples(self)],
+            counts=ErrorCounts(),
+            clock=lambda: int(time.time() * 1000),
+            random=random.random,
+            owner=self._name,
+        )
+        self._converter = SourceConverter(self._name, work.road.pipeline(), self._errors)
+
+    def __enter__(self) -> _Attempt:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None and self._in_transaction:
+            # Who reads committed messages only does not have to wait for the end of its time.
+            with suppress(KafkaException):
+                self._producer.abort_transaction(_SLICE_S)
+        self._producer.close(0)
+        if self._admin is not None:
+            self._admin.close()
+
+    # ------------------------------------------------------------------ rows
+    def run(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Writes what is not written yet."""
+        skipping = Skipping(self._work.key, self._partition, self.marker)
+        rows = self.marker.rows
+        digest = self.marker.digest
+        pending = 0
+        opened = waited_from = time.monotonic()
+        for batch in batches:
+            waited_s = time.monotonic() - waited_from
+            hashes = batch.column(batch.schema.get_field_index(HASH)).to_numpy(zero_copy_only=False)
+            known = skipping.take(hashes)
+            fresh = batch.num_rows - known
+            if fresh:
+                open_s = time.monotonic() - opened
+                if part_ends(self._limits, rows=pending, following=fresh, open_s=open_s, waited_s=waited_s):
+                    self._commit(rows, digest, done=False)
+                    pending = 0
+                if not pending:
+                    opened = time.monotonic()
+                self._send(batch.slice(known), rows)
+                rows, pending, digest = rows + fresh, pending + fresh, skipping.digest
+                open_s = time.monotonic() - opened
+                if part_ends(self._limits, rows=pending, following=0, open_s=open_s, waited_s=waited_s):
+                    self._commit(rows, digest, done=False)
+                    pending = 0
+            waited_from = time.monotonic()
+        skipping.end()
+        self._commit(rows, digest, done=True)
+
+    def _send(self, batch: pa.RecordBatch, first: int) -> None:
+        work = self._work
+        table = pa.Table.from_batches([batch]).drop_columns([HASH])
+        whole = work.frame
+        frame = FramePart(
+            data=table,
+            topic=whole.topic,
+            value_schema=whole.value_schema,
+            source_partition=whole.source_partition,
+            source_offset=whole.source_offset,
+            key_schema=whole.key_schema,
+            timestamp=whole.timestamp,
+            partition=whole.partition,
+            value_fields=whole.value_fields,
+            whole=whole,
+            first=first,
+        )
+        outgoing = self._converter.begin(Taken(frame), _at_once)()
+        sent = outgoing.to_send()
+        if sent.num_rows and outgoing.failure is None:
+            topic = outgoing.batch.topic
+            self._creator.ensure([topic] if topic is not None else pc.unique(sent.column("topic")).to_pylist())
+            self._producer.send(outgoing.batch, _Receipts(self), rows=outgoing.rows)
+            self._counts.sent += sent.num_rows
+            self._counts.nbytes += sum(
+                pc.sum(pc.binary_length(sent.column(name))).as_py() or 0 for name in ("key", "value")
+            )
+        if outgoing.failure is not None:
+            raise outgoing.failure
+        self._check()
+
+    def _commit(self, rows: int, digest: int, *, done: bool) -> None:
+        """Makes the rows count, and says so."""
+        topic = self._log.topic
+        if not self._in_transaction:
+            if not self._producer.wait_delivered(self._work.delivery.producer.delivery_timeout):
+                self._check()
+                raise KafkaRetriableException(f"The records of {self._name} were not stored in time")
+        else:
+            # All answers, so that what was refused is counted in the marker.
+            self._producer.wait_delivered(_PATIENCE_S)
+        self._check()
+        before, counts = self.marker, self._counts
+        with self._lock:
+            marker = Marker(
+                rows,
+                before.sent + counts.sent - counts.failed,
+                before.nbytes + counts.nbytes,
+                before.failed + counts.failed + self._errors.counts.total_records_skipped,
+                digest,
+                done,
+                (*before.examples, *counts.examples)[:EXAMPLES],
+            )
+        entry = (self._work.key.marker(self._partition), marker.to_bytes())
+        self._work.probe(f"before-commit-{self._partition}")
+        if self._in_transaction:
+            self._producer.send_offsets_entries(topic, [entry])
+            self._producer.commit(_PATIENCE_S)
+        else:
+            self._log.write([entry], _PATIENCE_S)
+        self._work.probe(f"after-commit-{self._partition}")
+        self.marker, self._counts = marker, _Counts()
+        self._errors.counts.total_records_skipped = 0
+
+    # ------------------------------------------------------------------ Kafka
+    def _take_id(self, producer: TransactionalProducer) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                producer.init_transactions(_SLICE_S)
+            except TransactionalIdAuthorizationException as error:
+                raise TransactionalIdAuthorizationException(
+                    f"The connector's user may not use the transactional id {self._id}: {error}. Allow it the "
+                    "operations Write and Describe on transactional ids with the prefix "
+                    f"{self._work.key.group}-{self._work.key.connector}-, or let the connector return its bulk frames "
+                    "with transactions=False, where rows may come twice after a failure"
+                ) from error
+            except KafkaRetriableException:
+                if time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+    def _check(self) -> None:
+        """Raises what Kafka has refused, if that ends the partition."""
+        with self._lock:
+            refused = self._refused
+        if refused is None:
+            return
+        if refused.unknown_topic:
+            raise ConnectException(
+                f"{self._name} cannot write to topic {refused.topic}: it does not exist and the broker does not create "
+                "it. Create the topic, set topic.creation.default.partitions and "
+                "topic.creation.default.replication.factor for the connector, or allow auto.create.topics.enable"
+            ) from refused.error
+        kind = KafkaRetriableException if isinstance(refused.error, RetriableException) else ConnectException
+        raise kind(
+            f"Kafka refused a record of {self._name} for topic {refused.topic}: {refused.error}"
+        ) from refused.error
+
+    def delivered(self, failures: Sequence[FailedDelivery]) -> None:
+        """Kafka has answered. Thread: the producer's."""
+        with self._lock:
+            for one in failures:
+                if one.unknown_topic or one.fatal or not self._work.policy.tolerance_all:
+                    self._refused = self._refused or one
+                    continue
+                self._counts.failed += 1
+                if len(self._counts.examples) < EXAMPLES:
+                    self._counts.examples.append(f"Kafka refused a record for topic {one.topic}: {one.error}")
+
+    def failed(self, record: FailedRecord) -> None:
+        """A record has failed before it was sent."""
+        if len(self._counts.examples) < EXAMPLES:
+            text = failure_text(self._name, record, self._work.include_messages)
+            self._counts.examples.append(f"{text} {record.error.exception_class}: {record.error.message}")
+
+    def admin(self) -> TopicAdmin:
+        """The admin client, made when it is needed."""
+        if self._admin is None:
+            self._admin = TopicAdmin(dict(self._work.delivery.admin), name=self._name)
+        return self._admin
+
+
+class _LaterAdmin:
+    """An admin client that is made when a topic is asked for."""
+
+    def __init__(self, attempt: _Attempt) -> None:
+        self._attempt = attempt
+
+    def topic_exists(self, topic: str) -> bool:
+        """See ``TopicMaker``."""
+        return self._attempt.admin().topic_exists(topic)
+
+    def create_topic(self, topic: NewTopic) -> None:
+        """See ``TopicMaker``."""
+        self._attempt.admin().create_topic(topic)
+
+
+class _Receipts:
+    """Passes on what Kafka refused."""
+
+    def __init__(self, attempt: _Attempt) -> None:
+        self._attempt = attempt
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        if failures:
+            self._attempt.delivered(failures)
+
+
+class _Examples:
+    """Remembers some failed records for the marker."""
+
+    def __init__(self, attempt: _Attempt) -> None:
+        self._attempt = attempt
+
+    def report(self, failed: FailedRecord) -> None:
+        """See ``ErrorReporter``."""
+        self._attempt.failed(failed)
+
+    def await_reports(self, partitions: object, timeout_s: float) -> bool:
+        """See ``ErrorReporter``."""
+        return True
+
+    def close(self) -> None:
+        """See ``ErrorReporter``."""
+
+
+def _at_once(job: Callable[[], Any], /) -> Callable[[], Any]:
+    result = job()
+    return lambda: result
+
+
+def _is_final(error: Exception) -> bool:
+    """True if another attempt would end the same way."""
+    if isinstance(error, NotRepeatableException | TransactionalIdAuthorizationException):
+        return True
+    if isinstance(error, KafkaException | RetriableException):
+        return False
+    return isinstance(error, ConnectException)
+
+
+def _text(error: BaseException) -> str:
+    """An error and what it was caused by, in a line."""
+    found: list[str] = []
+    one: BaseException | None = error
+    while one is not None and len(found) < 4:
+        text = f"{type(one).__name__}: {one}" if not found or str(one) not in found[-1] else ""
+        if text:
+            found.append(text)
+        one = one.__cause__
+    return " | caused by ".join(found)

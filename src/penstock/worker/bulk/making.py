@@ -1,0 +1,124 @@
+"""Makes the bulk work of a source task out of settings: producers, the topic of markers, recipes.
+
+Main function: ``make_bulk``. Nothing is opened before the first run.
+
+Thread: the one that builds the task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.kafka.client_settings import admin_client_id, admin_settings, producer_settings, source_producer_id
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.internal_topics import InternalTopic, Kind
+from penstock.kafka.log_settings import connector_offset_log, on_producers_cluster
+from penstock.model import ConnectorTaskId
+from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.plugins import Plugins
+from penstock.settings import SourceSettings
+from penstock.settings.worker import WorkerSettings
+from penstock.worker.bulk.engine import BulkEngine, BulkServices
+from penstock.worker.bulk.executor import Delivery
+from penstock.worker.bulk.planning import Chain
+from penstock.worker.task_parts import make_recipes
+from penstock.worker.tolerance import ErrorHandler
+from penstock.worker.topic_creation import TopicCreator, plan_of
+
+log = logging.getLogger(__name__)
+
+#: Stands for the transactional id of each Spark partition.
+_ID: Final = "penstock-bulk"
+
+
+@dataclass(frozen=True)
+class Chained:
+    """The parts of a task that its bulk work shares."""
+
+    pipeline: SourcePipeline
+    jobs: SparkJobs
+    topics: TopicCreator
+    errors: ErrorHandler
+
+
+def writers_name(worker: Mapping[str, str], host: str) -> str:
+    """The name under which a worker, or its group, writes bulk work.
+
+    A standalone worker has no group: it is told apart by its machine and its offset file, which say how far its
+    connectors are.
+
+    >>> writers_name({"group.id": "loads"}, "one")
+    'loads'
+    >>> writers_name({"offset.storage.file.filename": "/var/offsets"}, "one")
+    'standalone-07a4eb5c'
+    """
+    if group := worker.get("group.id", "").strip():
+        return group
+    place = os.path.abspath(worker.get("offset.storage.file.filename", ""))
+    return f"standalone-{hashlib.sha256(f'{host}:{place}'.encode()).hexdigest()[:8]}"
+
+
+def make_bulk(
+    task: ConnectorTaskId,
+    worker: WorkerSettings,
+    settings: SourceSettings,
+    plugins: Plugins,
+    runtime: SparkRuntime,
+    chained: Chained,
+    *,
+    probe: Callable[[str], None],
+    exactly_once: bool,
+) -> BulkEngine:
+    """The bulk work of a task.
+
+    Args:
+        task: The task.
+        worker: The worker's settings.
+        settings: The connector's.
+        plugins: Where classes come from.
+        runtime: The Spark session.
+        chained: What it shares with the rest of the task.
+        probe: Told named points, for kill tests.
+        exactly_once: Whether the worker's tasks write in transactions, and so does bulk work whatever producers say.
+
+    Raises:
+        ConfigException: A setting cannot be used.
+    """
+    config = on_producers_cluster(settings.raw)
+    client_id = source_producer_id(*task)
+    plain = producer_settings(worker.raw, settings.raw, client_id=client_id)
+    transactions = exactly_once or ColumnSettings.of(plain).idempotent
+    if transactions:
+        plain = producer_settings(worker.raw, settings.raw, client_id=client_id, transactional_id=_ID)
+    rules = settings.topic_creation
+    delivery = Delivery(
+        ColumnSettings.of(plain),
+        transactions,
+        not settings.errors_tolerance_all,
+        InternalTopic.of(Kind.BULK, {**worker.raw, "bulk.storage.topic": worker.bulk_storage_topic}),
+        connector_offset_log(worker.raw, config, *task, transactional=True),
+        admin_settings(worker.raw, config, client_id=admin_client_id(*task)).checked().librdkafka,
+        None if rules is None else plan_of(rules),
+    )
+    return BulkEngine(
+        task,
+        BulkServices(
+            writers_name(worker.raw, socket.gethostname()),
+            runtime,
+            worker.spark_settings(),
+            Chain(chained.pipeline, chained.jobs, make_recipes(worker, settings, plugins, task.connector)),
+            delivery,
+            chained.topics,
+            chained.errors,
+            settings.errors_log_include_messages,
+            probe,
+        ),
+    )

@@ -1,0 +1,217 @@
+"""Plans a run of bulk work on a session: the query behind the chain's plan, in Spark partitions that stay the same.
+
+Main types: ``Chain`` (what the rows go through), ``Planned`` (a query, ready for ``mapInArrow``). Main functions:
+``run_session`` (a session for one run), ``planned``; ``check_repeatable`` refuses queries that give other rows each
+time.
+
+Thread: that of a run's job; nothing here runs a job of Spark.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from penstock.api import SourceFrame
+from penstock.errors import ConnectException
+from penstock.pipeline.batch.frame import columns_of_dataframe
+from penstock.pipeline.batch.roads import why_rows
+from penstock.pipeline.batch.source import SourcePipeline, rows_of_dataframe
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.worker.bulk.executor import HASH, PlannedRoad, Road, RowRoad
+from penstock.worker.bulk.shipping import Parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+    from penstock.api.bulk import BulkFrame
+
+log = logging.getLogger(__name__)
+
+#: Rows that an executor's Python has at once, beside those under way to Kafka.
+ROWS_AT_ONCE: Final = 10_000
+_BYTES_AT_ONCE: Final = 16 << 20
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What the rows go through.
+
+    Attributes:
+        pipeline: The task's, for the steps of its plan.
+        jobs: Compiles them.
+        parts: What executors make the rest of.
+    """
+
+    pipeline: SourcePipeline
+    jobs: SparkJobs
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A query behind the chain.
+
+    Attributes:
+        rows: What executors get; lazy. Ends with the column ``HASH``.
+        road: What they make of it.
+        partitions: How many Spark partitions it has.
+    """
+
+    rows: DataFrame
+    road: Road
+    partitions: int
+
+
+def source_frame(frame: BulkFrame, data: Any = None) -> SourceFrame:
+    """What a bulk frame says of its rows."""
+    return SourceFrame(
+        data,
+        frame.topic,
+        frame.value_schema,
+        dict(frame.source_partition),
+        dict(frame.source_offset),
+        key_schema=frame.key_schema,
+        timestamp=frame.timestamp,
+        partition=frame.partition,
+        value_fields=None if frame.value_fields is None else tuple(frame.value_fields),
+    )
+
+
+def run_session(session: SparkSession, cores: int) -> SparkSession:
+    """A session with the settings and views of another one, whose queries are cut the same way on every cluster.
+
+    Args:
+        session: A classic one.
+        cores: By how many cores Spark cuts what has no partitions of its own.
+
+    Raises:
+        ConnectException: It is one of Spark Connect.
+    """
+    context = getattr(session, "_sc", None)
+    if context is None:
+        raise ConnectException(
+            "Bulk work needs a session that the worker drives itself (spark.master); with Spark Connect "
+            "(spark.remote) nobody can ask for the partitions of a query. Return a SourceFrame there"
+        )
+    inner: Any = session
+    own = type(session)(context, inner._jsparkSession.cloneSession())
+    for name, value in (
+        ("spark.sql.adaptive.enabled", "false"),
+        ("spark.sql.leafNodeDefaultParallelism", str(cores)),
+        ("spark.sql.execution.arrow.maxRecordsPerBatch", str(ROWS_AT_ONCE)),
+        ("spark.sql.execution.arrow.maxBytesPerBatch", str(_BYTES_AT_ONCE)),
+    ):
+        own.conf.set(name, value)
+    return own
+
+
+def planned(session: SparkSession, frame: BulkFrame, chain: Chain) -> Planned:
+    """Plans the rows of a frame.
+
+    Raises:
+        ConnectException: They do not fit their schemas, the chain cannot leave the worker, or the query gives other
+            rows each time.
+    """
+    why = chain.pipeline.in_one_process
+    if why is not None:
+        raise ConnectException(
+            f"Bulk work is done by Spark's executors, and {why}. Declare it stateless if it is, leave it out, or "
+            "return a SourceFrame, which the worker writes itself"
+        )
+    data = _made(session, frame)
+    check_repeatable(data, lambda: _made(session, frame), frame.run)
+    about = source_frame(frame)
+    rows, road = _planned(data, about, chain) or _rows(data, about, chain)
+    jdf: Any = rows._jdf
+    plan = jdf.queryExecution().executedPlan().toString()
+    if "Exchange" in plan and "Sort [" not in plan:
+        # A shuffle gives the rows of a partition in the order in which they arrive, another one each time.
+        rows = rows.sortWithinPartitions(HASH)
+        jdf = rows._jdf
+    return Planned(rows, road, int(jdf.queryExecution().toRdd().getNumPartitions()))
+
+
+def _made(session: SparkSession, frame: BulkFrame) -> DataFrame:
+    made: Any = frame.data(session)
+    if not hasattr(type(made), "mapInArrow"):
+        raise ConnectException(
+            f"The data of a BulkFrame has returned a {type(made).__name__}; it has to return a Spark DataFrame"
+        )
+    found: DataFrame = made
+    return found
+
+
+def _planned(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, Road] | None:
+    """The rows behind the plan of the whole chain; None if there is none for them."""
+    steps = chain.pipeline.whole_plan
+    if steps is None:
+        return None
+    columns = columns_of_dataframe(frame, data)
+    if why_rows(steps, columns.shape) is not None:
+        return None
+    rows, shape, places = chain.jobs.planned(columns, steps)
+    sides = [F.col(name) for name in ("key", "value") if name in rows.columns]
+    number = F.xxhash64(*sides) if sides else F.lit(0).cast("bigint")
+    return rows.withColumn(HASH, number), PlannedRoad(shape, places, columns.carried, chain.parts)
+
+
+def _rows(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, Road]:
+    """The rows as they are."""
+    rows = rows_of_dataframe(frame, data)
+    if HASH in rows.columns:
+        raise ConnectException(f'A column of a BulkFrame cannot be called "{HASH}"')
+    known = [F.col(f"`{one.name.replace('`', '``')}`") for one in data.schema if _can_be_hashed(one.dataType)]
+    number = F.xxhash64(*known) if known else F.lit(0).cast("bigint")
+    return rows.withColumn(HASH, number), RowRoad(chain.parts)
+
+
+def _can_be_hashed(kind: DataType) -> bool:
+    text = kind.simpleString()
+    return "map<" not in text and "variant" not in text
+
+
+#: What gives another value each time that a plan is made.
+_NOT_REPEATABLE: Final = (
+    "it gives other rows each time that it is planned (rand(), uuid(), current_timestamp() or the like)"
+)
+
+
+def check_repeatable(data: DataFrame, again: Any, run: str) -> None:
+    """Refuses a query that gives other rows when it is made again, as far as that can be seen.
+
+    Args:
+        data: The query.
+        again: Makes it again.
+        run: The run, for messages.
+
+    Raises:
+        ConnectException: It does.
+    """
+    first: Any = data._jdf
+    plan = first.queryExecution().optimizedPlan()
+    text = plan.canonicalized().toString()
+    if "Limit" in text and "Sort [" not in text:
+        log.warning(
+            "The query of the run '%s' takes some rows of all without an order: which ones may be another matter when "
+            "a part of it is done again. Order the rows before the limit",
+            run,
+        )
+    now = first.queryExecution().analyzed().containsPattern(_current_like(data))
+    if plan.deterministic() and not now:
+        return
+    other: Any = again()._jdf
+    if now or other.queryExecution().optimizedPlan().canonicalized().toString() != text:
+        raise ConnectException(
+            f"The query of the run '{run}' is not repeatable: {_NOT_REPEATABLE}. What is lost of a run is read again, "
+            "so give a seed, read the time once in Python and use it as a literal, or write the rows to a table first"
+        )
+
+
+def _current_like(data: DataFrame) -> Any:
+    jvm: Any = data.sparkSession._jvm
+    return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()

@@ -1,0 +1,436 @@
+"""Runs of bulk work: their names, markers and decisions, without I/O.
+
+Main types: ``RunKey`` (which run), ``Marker`` (how far one of its Spark partitions is), ``RunPlan`` (what the run was
+begun with), ``Markers`` (all of a topic, as a fold of its records). Main functions: ``beginning`` (does a run go on
+behind its markers, or begin anew), ``part_ends`` (when a transaction is full), ``told`` (progress). ``Skipping`` leaves
+out the rows that a partition has written before, and finds that a query gives other rows than it gave then.
+
+The topic is Penstock's own. Kafka Connect in Java knows nothing of it, and neither config, offset nor status topic has
+anything of bulk work in it but source offsets. Invariant 5.
+
+Thread: values; ``Markers``: any.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import logging
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import ConnectException
+from penstock.kafka.log_reader import LogRecord
+from penstock.model.progress import Progress
+
+log = logging.getLogger(__name__)
+
+#: Rows of a Spark partition that are one transaction.
+PART_ROWS: Final = 200_000
+#: The time that a transaction may be open for, as a part of `transaction.timeout.ms`, and at most in seconds.
+_PART_OF_TIMEOUT: Final = 0.5
+_PART_S: Final = 30.0
+#: How often a job is begun again that gets no further.
+TRIES: Final = 4
+#: Descriptions of failed records that a marker has room for.
+EXAMPLES: Final = 5
+
+
+class NotRepeatableException(ConnectException):
+    """A query has given other rows than when the run was begun."""
+
+
+# ------------------------------------------------------------------------------------------------------------- names
+@dataclass(frozen=True)
+class RunKey:
+    """The name of a run.
+
+    Attributes:
+        group: Of the workers.
+        connector: The connector.
+        run: The author's name of it.
+    """
+
+    group: str
+    connector: str
+    run: str
+
+    def transactional_id(self, partition: int) -> str:
+        """The transactional id of whoever writes a Spark partition.
+
+        >>> RunKey("connect-cluster", "orders", "first").transactional_id(7)
+        'connect-cluster-orders-first-7'
+        """
+        return f"{self.group}-{self.connector}-{self.run}-{partition}"
+
+    def marker(self, partition: int | None) -> bytes:
+        """The key of a partition's marker; None: of the run's plan.
+
+        >>> RunKey("connect-cluster", "orders", "first").marker(7)
+        b'["connect-cluster","orders","first",7]'
+        """
+        return _json([self.group, self.connector, self.run, partition])
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@dataclass(frozen=True)
+class Marker:
+    """How far a Spark partition is.
+
+    Attributes:
+        rows: Rows of the query that are dealt with, from the first one on.
+        sent: Records that are in Kafka for them.
+        nbytes: Bytes of their keys and values.
+        failed: Rows that were left out because they failed.
+        digest: Of the rows, to see that the query gives the same ones again.
+        done: Whether these are all rows of the partition.
+        examples: What went wrong, of some rows.
+    """
+
+    rows: int = 0
+    sent: int = 0
+    nbytes: int = 0
+    failed: int = 0
+    digest: int = 0
+    done: bool = False
+    examples: tuple[str, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """As it is in the topic."""
+        return _json(asdict(self))
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run was begun with.
+
+    Attributes:
+        partitions: How many Spark partitions its query has.
+        cores: By how many cores Spark cut what has no partitions of its own.
+        source_partition: The frame's, as JSON.
+        start: The offset that was committed when it began, as JSON; "null" for none.
+        end: The frame's source offset, as JSON.
+        topic_id: Which topic of that name it writes to; empty where that is not known.
+    """
+
+    partitions: int
+    cores: int
+    source_partition: str
+    start: str
+    end: str
+    topic_id: str = ""
+
+    def to_bytes(self) -> bytes:
+        """As it is in the topic."""
+        return _json(asdict(self))
+
+
+class Markers:
+    """The markers and plans of all runs in a topic. Thread: any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._markers: dict[RunKey, dict[int, Marker]] = {}
+        self._plans: dict[RunKey, RunPlan] = {}
+
+    def take(self, records: Sequence[LogRecord]) -> None:
+        """Takes records of the topic, in order; those that say nothing are passed over with a warning."""
+        for record in records:
+            try:
+                self._take(record.key, record.value)
+            except (ValueError, TypeError, KeyError) as error:
+                log.warning("A record of the bulk topic is no marker and is passed over: %r (%s)", record.key, error)
+
+    def _take(self, key: bytes | None, value: bytes | None) -> None:
+        group, connector, name, partition = json.loads(key or b"")
+        run = RunKey(group, connector, name)
+        given: dict[str, Any] | None = None if value is None else json.loads(value)
+        with self._lock:
+            if partition is None:
+                if given is None:
+                    self._plans.pop(run, None)
+                else:
+                    self._plans[run] = RunPlan(**given)
+            elif given is None:
+                self._markers.get(run, {}).pop(partition, None)
+            else:
+                marker = Marker(**{**given, "examples": tuple(given.get("examples", ()))})
+                self._markers.setdefault(run, {})[int(partition)] = marker
+
+    def of(self, run: RunKey) -> dict[int, Marker]:
+        """The markers of a run, by Spark partition."""
+        with self._lock:
+            return dict(self._markers.get(run, {}))
+
+    def plan(self, run: RunKey) -> RunPlan | None:
+        """What a run was begun with; None: it was not."""
+        with self._lock:
+            return self._plans.get(run)
+
+    def entries_of(self, run: RunKey) -> list[tuple[bytes, bytes | None]]:
+        """The tombstones that forget a run; its plan goes last, so that what is left after a crash is still known."""
+        with self._lock:
+            gone = [run.marker(partition) for partition in self._markers.get(run, {})]
+            if run in self._plans:
+                gone.append(run.marker(None))
+        return [(key, None) for key in gone]
+
+    def plans_of(self, group: str, connector: str) -> dict[RunKey, RunPlan]:
+        """The plans of a connector."""
+        with self._lock:
+            return {run: plan for run, plan in self._plans.items() if (run.group, run.connector) == (group, connector)}
+
+
+# --------------------------------------------------------------------------------------------------------- beginning
+class Beginning(enum.Enum):
+    """The ways in which a run begins."""
+
+    ANEW = "anew"
+    """Nothing of it counts; markers that there are belong to something else."""
+    GO_ON = "go on"
+    """Behind its markers."""
+
+
+def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
+    """Decides whether markers that a run finds are its own.
+
+    Args:
+        run: Its name.
+        stored: What a run of this name was begun with; None: there was none.
+        now: What this one would be begun with. Its partitions are not looked at, see ``same_partitions``.
+
+    Raises:
+        ConnectException: The name stands for two pieces of work.
+    """
+    if stored is None:
+        return Beginning.ANEW
+    if stored.source_partition != now.source_partition:
+        raise ConnectException(
+            f"The run '{run.run}' was begun for the source partition {stored.source_partition}, and is now returned "
+            f"for {now.source_partition}: no two runs of a connector have one name. Put the partition into the name"
+        )
+    if stored.topic_id and now.topic_id and stored.topic_id != now.topic_id:
+        # What it has written is gone with the topic.
+        return Beginning.ANEW
+    if stored.start != now.start:
+        # It has ended and was committed, or somebody has moved the offset since.
+        return Beginning.ANEW
+    if stored.end != now.end:
+        raise ConnectException(
+            f"The run '{run.run}' was begun with the source offset {stored.end}, and is now returned with {now.end}: "
+            "the name of a run stands for one piece of work. Name the run after what it reads, so that another range "
+            "has another name; rows that the run has written stay where they are"
+        )
+    return Beginning.GO_ON
+
+
+def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
+    """Refuses a run whose query has other Spark partitions than it was begun with.
+
+    Raises:
+        NotRepeatableException: It has.
+    """
+    if stored.partitions != partitions:
+        raise NotRepeatableException(
+            f"The run '{run.run}' was begun with {stored.partitions} Spark partitions, and its query has {partitions} "
+            "now, so nobody knows which rows are written. Its source has changed, or settings that cut it have "
+            "(spark.sql.files.*, spark.sql.shuffle.partitions). Put that back, or name the run otherwise to have all "
+            "of it written again"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------- transactions
+@dataclass(frozen=True)
+class PartLimits:
+    """The size of one transaction.
+
+    Attributes:
+        rows: The most rows of the query.
+        seconds: The longest time that it should be open for.
+    """
+
+    rows: int = PART_ROWS
+    seconds: float = _PART_S
+
+    @classmethod
+    def within(cls, transaction_timeout_s: float) -> PartLimits:
+        """The limits under a `transaction.timeout.ms`.
+
+        >>> PartLimits.within(60.0).seconds, PartLimits.within(10.0).seconds
+        (30.0, 5.0)
+        """
+        return cls(seconds=min(_PART_S, transaction_timeout_s * _PART_OF_TIMEOUT))
+
+
+def part_ends(limits: PartLimits, *, rows: int, following: int, open_s: float, waited_s: float) -> bool:
+    """Decides whether a transaction is committed before more rows go into it.
+
+    Args:
+        limits: Its limits.
+        rows: The rows that are in it.
+        following: The rows that come next.
+        open_s: How long it has been open.
+        waited_s: How long the last rows were waited for; the next ones may take as long.
+
+    >>> part_ends(PartLimits(), rows=195_000, following=10_000, open_s=3.0, waited_s=0.1)
+    True
+    >>> part_ends(PartLimits(), rows=0, following=500_000, open_s=0.0, waited_s=40.0)
+    False
+    >>> part_ends(PartLimits(), rows=10_000, following=0, open_s=20.0, waited_s=18.0)
+    True
+    """
+    return rows > 0 and (rows + following > limits.rows or open_s + waited_s > limits.seconds)
+
+
+class Skipping:
+    """The rows of a Spark partition that are dealt with already.
+
+    Args:
+        run: The run, for messages.
+        partition: The Spark partition.
+        marker: How far it is.
+    """
+
+    def __init__(self, run: RunKey, partition: int, marker: Marker) -> None:
+        self._run = run
+        self._partition = partition
+        self._marker = marker
+        self._seen = 0
+        self.digest = 0
+
+    def take(self, hashes: np.ndarray) -> int:
+        """Looks at rows that the query gives.
+
+        Args:
+            hashes: A number for each of them, int64, that is the same for the same row.
+
+        Returns:
+            How many of them, from the first one on, are dealt with.
+
+        Raises:
+            NotRepeatableException: They are others than they were.
+        """
+        known = min(len(hashes), self._marker.rows - self._seen)
+        if known > 0:
+            self.digest = digest(self.digest, hashes[:known])
+            self._seen += known
+            if self._seen == self._marker.rows and self.digest != self._marker.digest:
+                raise self._changed("has other rows now, or gives them in another order")
+        self.digest = digest(self.digest, hashes[known:])
+        return known
+
+    def end(self) -> None:
+        """The query has no more rows.
+
+        Raises:
+            NotRepeatableException: It has fewer than are dealt with.
+        """
+        if self._seen < self._marker.rows:
+            raise self._changed(f"gives {self._seen:,} rows now")
+
+    def _changed(self, how: str) -> NotRepeatableException:
+        return NotRepeatableException(
+            f"Of Spark partition {self._partition} of the run '{self._run.run}' {self._marker.rows:,} rows are in "
+            f"Kafka, but the query {how}: it is not repeatable, or its source has changed under the run. Read a fixed "
+            "state of the source (a snapshot, a version, a range of keys), order rows within partitions, and name the "
+            "run otherwise to have all of it written again"
+        )
+
+
+def digest(before: int, hashes: np.ndarray) -> int:
+    """Goes on with the digest of rows.
+
+    >>> import numpy as np
+    >>> rows = np.array([4, 7, 9])
+    >>> digest(0, rows) == digest(digest(0, rows[:1]), rows[1:])
+    True
+    """
+    return zlib.crc32(np.ascontiguousarray(hashes, dtype="<i8").tobytes(), before) if len(hashes) else before
+
+
+# ------------------------------------------------------------------------------------------------------------- tries
+@dataclass
+class Tries:
+    """Counts the jobs in a row that got no further.
+
+    Attributes:
+        most: After so many the task fails.
+    """
+
+    most: int = TRIES
+    count: int = field(default=0, init=False)
+    _rows: int = field(default=-1, init=False)
+
+    def again(self, rows: int) -> bool:
+        """Notes that a job has failed; True if another one is tried.
+
+        Args:
+            rows: How many rows are dealt with by now.
+        """
+        self.count = 1 if rows > self._rows >= 0 else self.count + 1
+        self._rows = rows
+        return self.count < self.most
+
+
+# ---------------------------------------------------------------------------------------------------------- progress
+@dataclass(frozen=True)
+class Totals:
+    """What a run has done.
+
+    Attributes:
+        partitions: Spark partitions that are done.
+        rows, sent, nbytes, failed: See ``Marker``.
+    """
+
+    partitions: int = 0
+    rows: int = 0
+    sent: int = 0
+    nbytes: int = 0
+    failed: int = 0
+
+    @classmethod
+    def of(cls, markers: Mapping[int, Marker]) -> Totals:
+        """The sums over all partitions."""
+        all_of = markers.values()
+        return cls(
+            sum(one.done for one in all_of),
+            sum(one.rows for one in all_of),
+            sum(one.sent for one in all_of),
+            sum(one.nbytes for one in all_of),
+            sum(one.failed for one in all_of),
+        )
+
+
+def told(run: str, plan: int, began: Totals, now: Totals, seconds: float) -> Progress:
+    """How far a run is.
+
+    Args:
+        run: Its name.
+        plan: How many Spark partitions it has.
+        began: What was done before this job.
+        now: What is done now.
+        seconds: How long the job has been running.
+
+    >>> told("first", 8, Totals(2, 100), Totals(4, 300_100, 300_000, 69_000_000), 3.0).text
+    "run 'first': 300,000 records, 69.0 MB, 100,000/s, some 6 s left"
+    >>> told("first", 8, Totals(), Totals(), 0.0).text
+    "run 'first': 0 records, 0.0 MB"
+    """
+    text = f"run '{run}': {now.sent:,} records, {now.nbytes / 1e6:.1f} MB"
+    rate = (now.rows - began.rows) / seconds if seconds > 0 else 0.0
+    if rate > 0:
+        text += f", {rate:,.0f}/s"
+    done = now.partitions - began.partitions
+    if done > 0 and seconds > 0:
+        text += f", some {(plan - now.partitions) * seconds / done:.0f} s left"
+    if now.failed:
+        text += f", {now.failed:,} left out"
+    return Progress(now.partitions, plan, "partitions", text)

@@ -1,0 +1,211 @@
+"""The way of bulk work to Spark's executors: how it is packed, and how it is seen that they can do it.
+
+Main types: ``Parts``, the recipe of converters and transforms, whose instances are made where they work. Main
+functions: ``shipped`` (work as a function that needs nothing of Penstock until it is called), ``probe_executors``
+(whether executors have this Penstock and the classes, before the first row is read).
+
+Thread: any on the worker; a Python worker's main thread there.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import penstock
+from penstock.errors import ConnectException
+from penstock.pipeline.batch.batches import TransformStage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from penstock.api import Converter, HeaderConverter
+
+#: The name under which `spark.archives` unpacks what ``penstock spark pack`` has made.
+ARCHIVE: Final = "penstock-executors"
+#: Executors answer to so many questions for each core.
+_ASKED_EACH: Final = 2
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The recipe of an instance: its class, and what ``configure`` is given."""
+
+    cls: type
+    config: Mapping[str, object]
+
+    def make(self, *more: object) -> Any:
+        """A new instance, configured."""
+        made = self.cls()
+        made.configure(dict(self.config), *more)
+        return made
+
+
+@dataclass(frozen=True)
+class TransformRecipe:
+    """One entry of ``transforms``; see ``TransformStage``."""
+
+    alias: str
+    transformation: Recipe
+    predicate: Recipe | None
+    negate: bool
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The recipes of what a task is made of.
+
+    Attributes:
+        connector: The connector's name.
+        key, value, header: The converters.
+        chain: The transforms.
+    """
+
+    connector: str
+    key: Recipe
+    value: Recipe
+    header: Recipe
+    chain: tuple[TransformRecipe, ...] = ()
+
+    def converters(self) -> tuple[Converter, Converter]:
+        """The converters of keys and values."""
+        return self.key.make(True), self.value.make(False)
+
+    def header_converter(self) -> HeaderConverter:
+        """The header converter."""
+        made: HeaderConverter = self.header.make()
+        return made
+
+    def transforms(self) -> list[TransformStage]:
+        """The transforms."""
+        return [
+            TransformStage(
+                one.alias,
+                one.transformation.make(),
+                None if one.predicate is None else one.predicate.make(),
+                one.negate,
+                one.transformation.config,
+                None if one.predicate is None else one.predicate.config,
+            )
+            for one in self.chain
+        ]
+
+
+def packed(work: object, what: str) -> bytes:
+    """Work as bytes.
+
+    Raises:
+        ConnectException: It cannot be sent.
+    """
+    try:
+        return pickle.dumps(work, 5)
+    except Exception as error:
+        raise ConnectException(
+            f"{what} cannot be sent to Spark's executors: {type(error).__name__}: {error}. Classes of transforms and "
+            "converters have to be importable by their names; leave the one out, or return a SourceFrame, which the "
+            "worker writes itself"
+        ) from error
+
+
+def shipped(payload: bytes, path: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Packed work as a function of ``mapInArrow``.
+
+    It is sent by value and imports what it needs where it runs, so that an executor without Penstock can say so.
+
+    Args:
+        payload: The work.
+        path: Where the worker's classes are imported from.
+    """
+    archive = ARCHIVE
+
+    def work(batches: Any) -> Any:
+        import os
+        import pickle
+        import sys
+
+        sys.path[:0] = [one for one in (os.path.abspath(archive),) if os.path.isdir(one) and one not in sys.path]
+        sys.path += [place for place in path if place not in sys.path]
+        yield from pickle.loads(payload)(batches)
+
+    return work
+
+
+def own_path() -> list[str]:
+    """Where the worker's classes are imported from."""
+    return [os.path.abspath(place) for place in sys.path]
+
+
+def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], cores: int) -> None:
+    """Asks executors whether they have this Penstock, and can make what is sent.
+
+    Args:
+        session: Runs one small job.
+        payload: The work.
+        path: See ``shipped``.
+        cores: How many Python workers are asked, at least.
+
+    Raises:
+        ConnectException: One of them cannot do the work; says what to do.
+    """
+    archive, version, python = ARCHIVE, penstock.__version__, list(sys.version_info[:2])
+
+    def ask(batches: Any) -> Any:
+        import os
+        import pickle
+        import sys
+
+        import pyarrow as pa
+
+        sys.path[:0] = [one for one in (os.path.abspath(archive),) if os.path.isdir(one) and one not in sys.path]
+        sys.path += [place for place in path if place not in sys.path]
+        answer = ""
+        try:
+            import penstock as found
+        except ImportError:
+            answer = "have no Penstock"
+        else:
+            if found.__version__ != version:
+                answer = f"have Penstock {found.__version__}"
+        if not answer:
+            try:
+                pickle.loads(payload)
+            except Exception as error:
+                answer = f"cannot make what is sent to them ({type(error).__name__}: {error})"
+        if list(sys.version_info[:2]) != python:
+            answer = f"have Python {sys.version_info[0]}.{sys.version_info[1]}"
+        for batch in batches:
+            yield pa.RecordBatch.from_arrays([pa.array([answer] * batch.num_rows)], ["answer"])
+
+    asked = max(1, cores * _ASKED_EACH)
+    try:
+        rows = session.range(0, asked, 1, asked).mapInArrow(ask, "answer string").distinct().collect()
+    except Exception as error:
+        raise ConnectException(
+            "Spark's executors cannot run Python for bulk work: "
+            f"{str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__}. They need Python "
+            f"{python[0]}.{python[1]} with PyArrow (spark.pyspark.python, spark.archives)"
+        ) from error
+    answers = sorted(row[0] for row in rows if row[0])
+    if answers:
+        raise ConnectException(refusal(answers, version, python))
+
+
+def refusal(answers: Sequence[str], version: str, python: Sequence[int]) -> str:
+    """What is said of executors that cannot do bulk work.
+
+    >>> print(refusal(["have Penstock 0.1"], "0.2", [3, 13]))
+    Executors of Spark have Penstock 0.1, and bulk work needs Penstock 0.2 on Python 3.13 there, with all classes of \
+the connector's transforms and converters. Make an archive with 'penstock spark pack penstock-executors.tar.gz' and \
+set spark.archives=/path/of/penstock-executors.tar.gz#penstock-executors in the worker's file, or install it there
+    """
+    return (
+        f"Executors of Spark {', '.join(answers)}, and bulk work needs Penstock {version} on Python "
+        f"{python[0]}.{python[1]} there, with all classes of the connector's transforms and converters. Make an "
+        f"archive with 'penstock spark pack {ARCHIVE}.tar.gz' and set "
+        f"spark.archives=/path/of/{ARCHIVE}.tar.gz#{ARCHIVE} in the worker's file, or install it there"
+    )
