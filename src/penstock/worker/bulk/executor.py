@@ -347,9 +347,8 @@ class _Attempt:
         self._counts = _Counts()
         self._refused: FailedDelivery | None = None
         self._admin: TopicAdmin | None = None
-        settings = work.delivery.producer
-        if work.delivery.transactions:
-            settings = replace(settings, transactional_id=self._id)
+        own_id = self._id if work.delivery.transactions else None
+        settings = replace(work.delivery.producer, transactional_id=own_id)
         self._producer = cluster.producer(settings, self._name, work.delivery.stops_at_failure)
         self._in_transaction = work.delivery.transactions
         try:
