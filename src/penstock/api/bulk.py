@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from penstock.api.frame import SourceFrame
 from penstock.data import Schema
 from penstock.errors import DataException
 
@@ -84,3 +85,17 @@ class BulkFrame:
                 f"The data of a BulkFrame is a {type(self.data).__name__}; it is a function that makes a Spark "
                 "DataFrame of a session, so that it can be made again when the session is lost"
             )
+
+    def as_source_frame(self) -> SourceFrame:
+        """The same rows as a frame that the worker writes itself; lazy."""
+        return SourceFrame(
+            self.data,
+            self.topic,
+            self.value_schema,
+            dict(self.source_partition),
+            dict(self.source_offset),
+            key_schema=self.key_schema,
+            timestamp=self.timestamp,
+            partition=self.partition,
+            value_fields=None if self.value_fields is None else tuple(self.value_fields),
+        )

@@ -18,6 +18,7 @@ from penstock.cli.output import complain, show_json, table
 from penstock.cli.postgresql import postgresql
 from penstock.cli.quickstart import quickstart
 from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE
+from penstock.cli.spark import spark
 from penstock.errors import ConfigException
 
 
@@ -89,6 +90,7 @@ main.add_command(cluster)
 main.add_command(broker)
 main.add_command(postgresql)
 main.add_command(quickstart)
+main.add_command(spark)
 
 if __name__ == "__main__":
     main()

@@ -31,7 +31,7 @@ SETTINGS: Final = (
     .define("partitions", ConfigType.INT, default=2, doc="Spark partitions of a run.")
     .define("form", ConfigType.STRING, default="bulk", validator=ValidString("bulk", "stream"), doc="Who writes them.")
     .define("transactions", ConfigType.BOOLEAN, default=True, doc="Whether executors use them.")
-    .define("query", ConfigType.STRING, default="", doc="More columns, in SQL; random() for a query of another kind.")
+    .define("query", ConfigType.STRING, default="", doc="The notes of orders, in SQL.")
 )
 
 

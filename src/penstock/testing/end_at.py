@@ -9,6 +9,10 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+#: In front of a point where the executor is to end.
+EXECUTOR: Final = "executor:"
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,8 @@ class EndAt:
     """Kills the process that comes to a point, once.
 
     Attributes:
-        orders: A file that names the point; removed before the end.
+        orders: A file that names the point; removed before the end. With ``executor:`` in front the executor of Spark
+            ends that has started the process.
     """
 
     orders: str
@@ -28,6 +33,13 @@ class EndAt:
             wanted = path.read_text()
         except FileNotFoundError:
             return
-        if wanted == point:
+        if wanted.removeprefix(EXECUTOR) == point:
             path.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(_executor() if wanted.startswith(EXECUTOR) else os.getpid(), signal.SIGKILL)
+
+
+def _executor() -> int:
+    """The JVM that has started PySpark's daemon, whose child a Python worker is."""
+    daemon = os.getppid()
+    status = Path(f"/proc/{daemon}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("PPid:")))

@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from penstock.api import OffsetStorageReader, PluginMetrics, SourceConnectorContext, SourceFrame, SourceTaskContext
+from penstock.api.bulk import BulkFrame
 from penstock.errors import RetriableException, SparkUnavailableException
 from penstock.worker.plugin_metrics import InstanceMetrics
 
@@ -178,6 +179,8 @@ def _read(request: Mapping[str, Any], answers: IO[bytes]) -> None:
 
 
 def _send_polled(answers: IO[bytes], polled: Any, limit: int, session: Callable[[], SparkSession]) -> tuple[int, int]:
+    if isinstance(polled, BulkFrame):
+        polled = polled.as_source_frame()
     if not isinstance(polled, SourceFrame):
         records = list(polled)[:limit]
         return len(records), _send(answers, ("records", records))

@@ -24,6 +24,8 @@ SINK: Final = "kafka_connect_sink_task_"
 STAGE_BUSY: Final = "penstock_stage_busy_seconds_total"
 #: How far a task says that it is.
 PROGRESS: Final = "penstock_task_progress_"
+#: Of a task's present bulk run, or its last one.
+BULK: Final = "penstock_bulk_"
 ERRORS: Final = "kafka_connect_task_error_"
 
 
@@ -49,6 +51,7 @@ def publish_source(metrics: Metrics, runner: SourceTaskRunner) -> None:
         _publish(metrics, runner.id, SOURCE, sized)
     _publish_busy(metrics, runner.id, runner.busy)
     _publish_progress(metrics, runner)
+    _publish_bulk(metrics, runner)
     _publish_errors(metrics, runner.id, runner.error_counts)
 
 
@@ -95,6 +98,28 @@ def withdraw(metrics: Metrics, task: ConnectorTaskId) -> None:
 def _publish_progress(metrics: Metrics, runner: SourceTaskRunner | SinkTaskRunner) -> None:
     for part in ("done", "total"):
         metrics.family(PROGRESS + part, partial(_progress, runner, part), **_tags(runner.id))
+
+
+def _publish_bulk(metrics: Metrics, runner: SourceTaskRunner) -> None:
+    """Numbers of the present bulk run, or the last one; nothing before the first."""
+    for name in ("rows", "records", "bytes", "failed", "partitions_done", "partitions"):
+        metrics.family(f"{BULK}{name}", partial(_bulk, runner, name), **_tags(runner.id))
+
+
+def _bulk(runner: SourceTaskRunner, name: str) -> Iterable[tuple[Mapping[str, str], float]]:
+    if runner.bulk is None:
+        return
+    done, partitions = runner.bulk.totals
+    if partitions:
+        found = {
+            "rows": done.rows,
+            "records": done.sent,
+            "bytes": done.nbytes,
+            "failed": done.failed,
+            "partitions_done": done.partitions,
+            "partitions": partitions,
+        }
+        yield {}, float(found[name])
 
 
 def _progress(runner: SourceTaskRunner | SinkTaskRunner, part: str) -> Iterable[tuple[Mapping[str, str], float]]:

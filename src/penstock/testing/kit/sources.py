@@ -23,6 +23,7 @@ from penstock.api import (
     SourceRecord,
     SourceTask,
 )
+from penstock.api.bulk import BulkFrame
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
 from penstock.testing.kit.contexts import KitSourceConnectorContext, KitSourceContext
@@ -362,6 +363,9 @@ def _polled(life: _Life, spark: Callable[[], SparkSession] | None) -> list[_Poll
     given: object = life.task.poll()
     if given is None:
         return []
+    if isinstance(given, BulkFrame):
+        # What executors would write, once in all.
+        given = given.as_source_frame()
     if isinstance(given, SourceFrame):
         return list(_rows(life, given, spark))
     if isinstance(life.task, FrameSourceTask) or not isinstance(given, Sequence):

@@ -32,7 +32,7 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.stores.offsets import value_bytes
 from penstock.telemetry import waiting_for
 from penstock.worker.bulk.executor import Delivery, Failure, PartitionWork
-from penstock.worker.bulk.planning import Chain, planned, run_session, source_frame
+from penstock.worker.bulk.planning import Chain, planned, run_session
 from penstock.worker.bulk.runs import (
     Beginning,
     Markers,
@@ -275,7 +275,7 @@ class BulkEngine:
             self._note_plan(run, plan)
             todo = PartitionWork(
                 run,
-                source_frame(frame),
+                replace(frame.as_source_frame(), data=None),
                 query.road,
                 replace(services.delivery, transactions=self._transactions(frame)),
                 services.errors.policy,

@@ -67,21 +67,6 @@ class Planned:
     partitions: int
 
 
-def source_frame(frame: BulkFrame, data: Any = None) -> SourceFrame:
-    """What a bulk frame says of its rows."""
-    return SourceFrame(
-        data,
-        frame.topic,
-        frame.value_schema,
-        dict(frame.source_partition),
-        dict(frame.source_offset),
-        key_schema=frame.key_schema,
-        timestamp=frame.timestamp,
-        partition=frame.partition,
-        value_fields=None if frame.value_fields is None else tuple(frame.value_fields),
-    )
-
-
 def run_session(session: SparkSession, cores: int) -> SparkSession:
     """A session with the settings and views of another one, whose queries are cut the same way on every cluster.
 
@@ -125,7 +110,7 @@ def planned(session: SparkSession, frame: BulkFrame, chain: Chain) -> Planned:
         )
     data = _made(session, frame)
     check_repeatable(data, lambda: _made(session, frame), frame.run)
-    about = source_frame(frame)
+    about = frame.as_source_frame()
     rows, road = _planned(data, about, chain) or _rows(data, about, chain)
     jdf: Any = rows._jdf
     plan = jdf.queryExecution().executedPlan().toString()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.worker.bulk.executor import (
     HASH,
-    AttemptFailedException,
     Cluster,
     Delivery,
     Failure,
@@ -181,7 +179,7 @@ def test_a_partition_is_written_in_order_in_transactions_that_are_full() -> None
     sizes = sum(len(b"k%d%d" % (n, n)) for n in range(95))
     assert marker == Marker(95, 95, sizes, 0, digest(0, np.arange(95)), done=True)
     # It is done: no row is asked for.
-    work().write(3, iter([None]), memory.cluster)  # type: ignore[list-item]
+    work().write(3, iter([None]), memory.cluster)
     assert memory.messages == values(95)
 
 

@@ -1,0 +1,252 @@
+"""Bulk runs on a standalone cluster of Spark: what executors write, whatever is killed, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+
+from penstock.broker import EmbeddedBroker
+from penstock.testing.spark_cluster import SparkCluster
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
+
+COUNT = 4_000
+JSON = "org.apache.kafka.connect.json.JsonConverter"
+MARKED = {"transforms": "marked", "transforms.marked.type": "penstock.testing.bulk_tasks:Marked"}
+#: Spark sleeps in each row.
+SLOWLY = "if(reflect('java.lang.Thread', 'sleep', 4L) IS NULL, NULL, 'slow')"
+Message = tuple[object, bytes | None, bytes | None, tuple[object, ...], tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """A worker on two executors of one core each."""
+    with SparkCluster(tmp_path_factory.mktemp("bulk") / "spark", cores=2) as cluster:
+        settings = {**cluster.settings, "spark.executor.cores": "1", "spark.executor.memory": "460m"}
+        directory = tmp_path_factory.mktemp("bulk-worker")
+        made = WorkerProcess(directory, broker.bootstrap_servers, {**settings, "value.converter": JSON}, endable=True)
+        made.start()
+        try:
+            made.wait(lambda: "Spark session 1 is up" in made.text(), "Spark is up", 300)
+            yield made
+            assert made.end() == 0, made.text()[-4000:]
+        finally:
+            made.close()
+
+
+class Load:
+    """A connector that loads orders into a topic of its own."""
+
+    def __init__(self, worker: WorkerProcess, broker: EmbeddedBroker, **own: str) -> None:
+        self.worker, self._servers = worker, broker.bootstrap_servers
+        self.name = f"load-{uuid.uuid4().hex[:8]}"
+        self.config = {
+            "connector.class": "penstock.testing.bulk_tasks:OrdersSource",
+            "topic": self.name,
+            "count": str(COUNT),
+            "value.converter": JSON,
+            "value.converter.schemas.enable": "false",
+            "topic.creation.default.partitions": "3",
+            "topic.creation.default.replication.factor": "1",
+            **{name.replace("__", "."): text for name, text in own.items()},
+        }
+
+    def create(self, more: Mapping[str, str] | None = None) -> Load:
+        answer = self.worker.ask("POST", "/connectors", {"name": self.name, "config": self.config | dict(more or {})})
+        assert answer[0] == 201, answer
+        return self
+
+    def end_at(self, point: str) -> None:
+        (self.worker.directory / "end-at").write_text(point)
+
+    def offsets(self) -> object:
+        body = self.worker.get(f"/connectors/{self.name}/offsets")[1]
+        assert isinstance(body, dict)
+        return body.get("offsets")
+
+    def done(self) -> Load:
+        def settled() -> bool:
+            return bool(self.offsets()) or "FAILED" in self.worker.states(self.name)
+
+        self.worker.wait(settled, f"{self.name} is loaded", 120)
+        assert self.worker.states(self.name) == ["RUNNING", "RUNNING"], self.worker.trace(self.name)
+        assert self.offsets() == [{"partition": {"shop": "orders"}, "offset": {"next": COUNT}}]
+        return self
+
+    def failed(self) -> str:
+        self.worker.wait(lambda: "FAILED" in self.worker.states(self.name), f"{self.name} fails", 90)
+        assert not self.offsets()
+        return self.worker.trace(self.name)
+
+    def messages(self, topic: str = "") -> list[Message]:
+        """What readers of committed messages see, by partition; each in order."""
+        consumer = ck.Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": self.name,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+            }
+        )
+        topic = topic or self.name
+        left = set(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([ck.TopicPartition(topic, number, 0) for number in left])
+        found: list[Message] = []
+        while left:
+            for one in consumer.consume(5_000, 1.0):
+                if one.error() is not None:
+                    left.discard(one.partition())
+                else:
+                    headers = tuple(one.headers() or ())
+                    found.append((one.partition(), one.key(), one.value(), headers, one.timestamp()))
+        consumer.close()
+        return found
+
+    def ids(self) -> Counter[int]:
+        return Counter(int(re.findall(rb'"id":(\d+)', value or b"")[0]) for _, _, value, _, _ in self.messages())
+
+    def delete(self) -> None:
+        self.worker.ask("DELETE", f"/connectors/{self.name}")
+
+
+ONCE = Counter(range(COUNT))
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        {},
+        {"value.converter.schemas.enable": "true"},
+        {
+            "transforms": "mask,cast",
+            "transforms.mask.type": "MaskField$Value",
+            "transforms.mask.fields": "note",
+            "transforms.cast.type": "Cast$Key",
+            "transforms.cast.spec": "string",
+        },
+        MARKED,
+        {
+            "transforms": "route",
+            "transforms.route.type": "RegexRouter",
+            "transforms.route.regex": "(.*)",
+            "transforms.route.replacement": "$1",
+        },
+        {"value.converter": "org.apache.kafka.connect.storage.StringConverter"},
+    ],
+    ids=["plain", "schemas", "stock", "stateless", "router", "text"],
+)
+def test_executors_write_what_the_worker_would(
+    worker: WorkerProcess, broker: EmbeddedBroker, chain: Mapping[str, str]
+) -> None:
+    bulk, stream = Load(worker, broker, form="bulk"), Load(worker, broker, form="stream")
+    for one in (bulk, stream):
+        one.create(chain).done()
+    written = sorted(bulk.messages(), key=repr)
+    assert len(written) == COUNT
+    assert written == sorted(stream.messages(), key=repr)
+    for one in (bulk, stream):
+        one.delete()
+
+
+@pytest.mark.parametrize(
+    "point", ["before-commit-1", "after-commit-1", "executor:before-commit-0", "executor:after-commit-0"]
+)
+def test_whatever_is_killed_at_a_commit_each_record_counts_once(
+    worker: WorkerProcess, broker: EmbeddedBroker, point: str
+) -> None:
+    load = Load(worker, broker)
+    load.end_at(point)
+    load.create().done()
+    assert not (worker.directory / "end-at").exists(), "it was killed"
+    assert load.ids() == ONCE
+    load.delete()
+
+
+def test_a_run_that_is_paused_stops_at_once_and_goes_on_where_it_was(
+    worker: WorkerProcess, broker: EmbeddedBroker
+) -> None:
+    load = Load(worker, broker, query=SLOWLY, partitions="8").create()
+    told: list[str] = []
+
+    def half() -> bool:
+        _, body = worker.get(f"/connectors/{load.name}/status")
+        status: Any = body
+        progress = status["tasks"][0].get("progress") if status["tasks"] else None
+        if progress:
+            told.append(progress["text"])
+        return bool(progress) and progress["done"] >= 2
+
+    worker.wait(half, "some partitions are done", 120)
+    assert re.match(rf"run 'orders-0-{COUNT}': [\d,]+ records, [\d.]+ MB, [\d,]+/s, some \d+ s left", told[-1])
+    worker.ask("PUT", f"/connectors/{load.name}/pause")
+    worker.wait(lambda: worker.states(load.name) == ["PAUSED", "PAUSED"], "it is paused", 30)
+    assert not load.offsets()
+    paused = load.ids()
+    assert 0 < len(paused) < COUNT
+    worker.ask("PUT", f"/connectors/{load.name}/resume")
+    load.done()
+    assert load.ids() == ONCE
+    load.delete()
+
+
+def test_failed_rows_end_the_run_or_are_counted(worker: WorkerProcess, broker: EmbeddedBroker) -> None:
+    refused = {**MARKED, "transforms.marked.refuse": "customer 77"}
+    strict = Load(worker, broker).create(refused)
+    trace = strict.failed()
+    assert "Tolerance exceeded in error handler" in trace
+    assert "ValueError: no customer 77 here" in trace
+    assert "Spark partition" in trace
+
+    tolerant = Load(worker, broker, errors__tolerance="all").create(refused).done()
+    assert tolerant.ids() == Counter(one for one in range(COUNT) if one % 1000 != 77)
+    assert worker.metric("kafka_connect_task_error_total_records_skipped", tolerant.name) == COUNT / 1000
+    assert worker.metric("kafka_connect_source_task_source_record_write_total", tolerant.name) == COUNT - COUNT / 1000
+    for one in (strict, tolerant):
+        one.delete()
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"transforms": "own", "transforms.own.type": "penstock.testing.bulk_tasks:Counted"}, "stateless = True"),
+        ({"query": "concat('', rand())"}, "is not repeatable"),
+        ({"query": "cast(current_timestamp() AS string)"}, "is not repeatable"),
+        ({"query": "no_such_column"}, "no_such_column"),
+        ({"query": "if(id = 5, raise_error('that row'), 'x')"}, "that row"),
+    ],
+    ids=["transform", "random", "time", "analysis", "row"],
+)
+def test_what_executors_cannot_do_is_refused_with_the_reason(
+    worker: WorkerProcess, broker: EmbeddedBroker, own: Mapping[str, str], told: str
+) -> None:
+    load = Load(worker, broker).create(own)
+    assert told in load.failed()
+    load.delete()
+
+
+def test_a_worker_that_is_killed_goes_on_behind_its_markers(worker: WorkerProcess, broker: EmbeddedBroker) -> None:
+    load = Load(worker, broker, query=SLOWLY, partitions="8").create()
+    worker.wait(lambda: len(load.ids()) >= COUNT / 4, "some partitions are done", 120)
+    (path := Path(worker.directory) / "load.properties").write_text(
+        "".join(f"{name}={text}\n" for name, text in {**load.config, "name": load.name}.items())
+    )
+    worker.arguments.append(str(path))
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait_ended()
+    worker.start()
+    worker.wait(
+        lambda: worker.text().count("goes on: ") > 0 and load.name in str(worker.get("/connectors")[1]), "on", 180
+    )
+    load.done()
+    assert load.ids() == ONCE
