@@ -56,6 +56,8 @@ _PARTITIONS: Final = {Kind.CONFIG: 1, Kind.OFFSET: 25, Kind.STATUS: 5, Kind.BULK
 _REPLICAS: Final = 3
 #: The topic of bulk work is made by any worker, a standalone one on a single broker among them.
 _BULK_REPLICAS: Final = -1
+#: What is called so unless the worker says otherwise.
+_NAMES: Final = {Kind.BULK: "penstock-bulk"}
 #: Settings of the worker that are none of the topic's; the last one is a standalone worker's.
 _OWN: Final = ("topic", "partitions", "replication.factor", "file.filename")
 
@@ -88,7 +90,7 @@ class InternalTopic:
             ConfigException: No topic is named, or a number is none that makes sense.
         """
         named_by = f"{kind.value}.topic"
-        name = worker.get(named_by, "").strip()
+        name = worker.get(named_by, _NAMES.get(kind, "")).strip()
         if not name:
             raise ConfigException(named_by, worker.get(named_by), "A distributed worker needs the name of this topic")
         configs = {}

@@ -86,8 +86,8 @@ def test_scenario_63_three_topics_are_made_compacted_as_the_settings_say(lab: Lo
     names = [lab.topic(kind) for kind in Kind]
 
     found = lab.admin.describe_topics(names)
-    assert [found[name].partitions for name in names] == [1, 3, 5]
-    assert [settings_of(lab, name)["cleanup.policy"] for name in names] == ["compact"] * 3
+    assert [found[name].partitions for name in names] == [1, 3, 5, 5]
+    assert [settings_of(lab, name)["cleanup.policy"] for name in names] == ["compact"] * 4
     assert settings_of(lab, names[2])["segment.bytes"] == "1048576"
 
 

@@ -185,7 +185,7 @@ def test_a_run_that_is_paused_stops_at_once_and_goes_on_where_it_was(
         progress = status["tasks"][0].get("progress") if status["tasks"] else None
         if progress:
             told.append(progress["text"])
-        return bool(progress) and progress["done"] >= 2
+        return progress is not None and progress["done"] >= 2
 
     worker.wait(half, "some partitions are done", 120)
     assert re.match(rf"run 'orders-0-{COUNT}': [\d,]+ records, [\d.]+ MB, [\d,]+/s, some \d+ s left", told[-1])

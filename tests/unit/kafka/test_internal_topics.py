@@ -19,6 +19,7 @@ def test_defaults_are_javas() -> None:
         ("configs", 1, 3),
         ("offsets", 25, 3),
         ("statuses", 5, 3),
+        ("penstock-bulk", 5, -1),
     ]
     assert all(topic.configs == {"cleanup.policy": "compact"} for topic in found)
 

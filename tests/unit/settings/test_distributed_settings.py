@@ -33,7 +33,8 @@ def test_a_name_that_is_not_set_is_the_same_for_everybody_who_uses_it() -> None:
     assert group_settings(settings.raw, client_id="c").group_id == settings.group_id
     assert offsets.transactional_id(ConnectorTaskId("a", 0)) == f"{settings.group_id}-a-0"
     topics = [InternalTopic.of(kind, settings.raw).name for kind in Kind]
-    assert topics == [settings.config_topic, settings.offset_topic, settings.status_topic]
+    own = [settings.config_topic, settings.offset_topic, settings.status_topic, settings.bulk_storage_topic]
+    assert topics == own
 
 
 def test_what_is_set_is_not_told_as_a_default() -> None:

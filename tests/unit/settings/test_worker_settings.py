@@ -51,8 +51,8 @@ def test_the_defaults_are_those_of_kafka() -> None:
 
 
 def test_the_number_of_settings_is_kafkas_and_our_own() -> None:
-    # 31 common and 20 for TLS; the allow list of overrides, two for Spark, one for Kafka, two for batches and users.
-    assert len(WORKER.keys) == 31 + 20 + 1 + 2 + 1 + 2 + 2
+    # 31 common and 20 for TLS; the allow list of overrides, three for Spark, one for Kafka, two for batches and users.
+    assert len(WORKER.keys) == 31 + 20 + 1 + 3 + 1 + 2 + 2
     assert [name for name in STANDALONE.names() if name not in WORKER.keys] == [
         "offset.storage.file.filename",
         "config.storage.file.filename",

@@ -1,6 +1,6 @@
 """Bulk work: big bounded reads that Spark's executors convert and write to Kafka themselves.
 
-A source task returns a ``BulkFrame`` (``penstock.api.bulk``). ``BulkEngine`` (``engine``) does it:
+A source task returns a bulk frame (``penstock.api``). ``BulkEngine`` (``engine``) does it:
 
 - ``planned`` (``planning``): the query behind the chain's plan, in Spark partitions that stay the same.
 - ``shipped`` and ``probe_executors`` (``shipping``): the way of the work to executors.
