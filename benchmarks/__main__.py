@@ -1,8 +1,8 @@
 """The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report.
 
 `bin/bench smt` measures transforms and converters by themselves instead, `bin/bench eos` sources that deliver exactly
-once, `bin/bench shapes` sinks by the shape of their messages, `bin/bench connectors` those of databases; they have
-arguments of their own.
+once, `bin/bench shapes` sinks by the shape of their messages, `bin/bench connectors` those of databases, `bin/bench
+cluster` bulk runs on executors; they have arguments of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.cluster import main as cluster
 from benchmarks.connectors import main as connectors
 from benchmarks.eos import main as eos
 from benchmarks.figures import median
@@ -43,6 +44,8 @@ def main() -> int:
         return eos(sys.argv[2:])
     if sys.argv[1:2] == ["shapes"]:
         return shapes(sys.argv[2:])
+    if sys.argv[1:2] == ["cluster"]:
+        return cluster(sys.argv[2:])
     if sys.argv[1:2] == ["connectors"]:
         return connectors(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="bin/bench", description=__doc__)

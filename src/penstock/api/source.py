@@ -21,6 +21,8 @@ from penstock.errors import IllegalWorkerStateException
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.api.bulk import BulkFrame
+
 
 class TransactionBoundary(Enum):
     """The places where transactions end with exactly-once delivery: the values of ``transaction.boundary``.
@@ -152,7 +154,7 @@ class SourceTask(Task):
         self.context = context
 
     @abstractmethod
-    def poll(self) -> Sequence[SourceRecord] | SourceFrame | None:
+    def poll(self) -> Sequence[SourceRecord] | SourceFrame | BulkFrame | None:
         """The next records, in order.
 
         Called again and again on the task's thread, and not while the task is paused. May wait for data for a limited
@@ -239,12 +241,13 @@ class SourceTask(Task):
 class FrameSourceTask(SourceTask):
     """Reads from a system, a whole frame at a time: its rows never become Python objects.
 
-    Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame``, and that ``commit_batch`` takes
+    Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame`` (or a ``BulkFrame`` of
+    ``penstock.api.bulk``, which executors of Spark write themselves), and that ``commit_batch`` takes
     the place of ``commit_record`` and ``record_acknowledged``.
 
     Source: Penstock's own; Java Connect has no columnar tasks.
     """
 
     @abstractmethod
-    def poll(self) -> SourceFrame | None:
+    def poll(self) -> SourceFrame | BulkFrame | None:
         """The next frame, or None: nothing now. The rest is as for ``SourceTask.poll``."""

@@ -30,6 +30,7 @@ SETTINGS: Final = (
     .define("count", ConfigType.LONG, doc="How many there are.")
     .define("partitions", ConfigType.INT, default=2, doc="Spark partitions of a run.")
     .define("form", ConfigType.STRING, default="bulk", validator=ValidString("bulk", "stream"), doc="Who writes them.")
+    .define("rows", ConfigType.LONG, default=1 << 40, doc="The most rows of a run or frame.")
     .define("transactions", ConfigType.BOOLEAN, default=True, doc="Whether executors use them.")
     .define("query", ConfigType.STRING, default="", doc="The notes of orders, in SQL.")
 )
@@ -59,12 +60,13 @@ class OrdersTask(FrameSourceTask):
     def start(self, props: Mapping[str, str]) -> None:
         given: Any = SETTINGS.parse(props)
         self._topic, self._count, self._parts = given["topic"], given["count"], given["partitions"]
+        self._rows = given["rows"]
         self._form, self._query, self._transactions = given["form"], given["query"], given["transactions"]
         offset = self.context.offset_storage_reader().offset(PARTITION)
         self._next = int(str(offset["next"])) if offset else 0
 
     def poll(self) -> Any:
-        first, end = self._next, self._count
+        first, end = self._next, min(self._next + self._rows, self._count)
         if first >= end:
             self.context.stopping.wait(0.1)
             return None

@@ -76,6 +76,11 @@ class SparkProcess:
             pause.wait(0.1)
         return self
 
+    @property
+    def pid(self) -> int | None:
+        """Its process id; None if it does not run."""
+        return None if self._process is None else self._process.pid
+
     def kill(self) -> None:
         """Ends it at once, with its executors."""
         self._end(signal.SIGKILL)

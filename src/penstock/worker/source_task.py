@@ -354,7 +354,12 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             return
         if (run := self._poller.bulk) is not None:
             self._feed(_POLL_RETURNED)
-            self._do_bulk(run)
+            try:
+                self._do_bulk(run)
+            except Exception as error:
+                if not asks_again(error):
+                    raise
+                self._await_retry("poll", error)
             return
         started = self._round_began
         try:

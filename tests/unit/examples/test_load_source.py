@@ -33,7 +33,8 @@ def test_the_folder_is_one_run_and_nothing_follows_it() -> None:
     frame = task.poll()
     assert frame is not None
     session: Any = Session()
-    assert frame.data(session) == "rows of /data"
+    read: Any = frame.data(session)
+    assert read == "rows of /data"
     assert (frame.topic, frame.run, frame.source_partition) == ("sales", "all", {"path": "/data"})
     assert frame.as_source_frame().source_offset == {"loaded": True}
     assert task.poll() is None

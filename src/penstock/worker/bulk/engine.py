@@ -20,12 +20,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.errors import PySparkException
+
 from penstock.errors import ConnectException, KafkaException, SparkSessionLostException, SparkUnavailableException
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.fencing import fence_producers
 from penstock.kafka.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
+from penstock.pipeline.batch.frame_spark import misfit_of
 from penstock.pipeline.spark.cluster import is_clustered
 from penstock.pipeline.spark.python_work import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
@@ -270,7 +273,12 @@ class BulkEngine:
 
         def on_session(session: SparkSession) -> RunPlan:
             own = run_session(session, now.cores)
-            query = planned(own, frame, services.chain)
+            try:
+                query = planned(own, frame, services.chain)
+            except PySparkException as error:
+                raise ConnectException(
+                    f"The query of the run '{run.run}' cannot be planned: {_brief(error)}"
+                ) from error
             plan = replace(now, partitions=query.partitions)
             self._note_plan(run, plan)
             todo = PartitionWork(
@@ -367,6 +375,8 @@ class BulkEngine:
         """Lets another job begin, or raises what the task fails with."""
         if isinstance(error, SparkUnavailableException | SparkSessionLostException):
             raise error
+        if misfit := misfit_of(error):
+            raise misfit from error
         failure = Failure.of(error)
         if failure is None and isinstance(error, ConnectException):
             raise error
