@@ -181,10 +181,13 @@ class SourcePipeline:
 
     @property
     def whole_plan(self) -> tuple[Staged, ...] | None:
-        """The steps of all transforms and converters, if one plan has them all and asks of no topic."""
-        if self._segments or self._own or self._without_spark:
-            return None
-        return None if any(one.step.asks_of_topic for one in self._last.steps) else self._last.steps
+        """The steps of all transforms and converters, if one plan has them all."""
+        return None if self._segments or self._own or self._without_spark else self._last.steps
+
+    @property
+    def leaves_headers(self) -> bool:
+        """True if frames that no one plan is for keep the headers that they came with, as bytes."""
+        return self._written_beside
 
     @property
     def changes_topic(self) -> bool:

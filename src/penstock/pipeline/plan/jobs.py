@@ -54,7 +54,7 @@ from penstock.pipeline.plan.isolated_jobs import (
 )
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.plan.step import Shape
-from penstock.pipeline.plan.topics import TopicLookup, looked_up
+from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.driver_calls import release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
 from penstock.pipeline.spark.isolated_session import Loss, Order
@@ -351,13 +351,14 @@ class SparkJobs:
         return plan.outcomes(_collected(columns.frame, plan, own=False), None)[0]
 
     def planned(
-        self, columns: FrameColumns, steps: tuple[Staged, ...]
+        self, columns: FrameColumns, steps: tuple[Staged, ...], topic: str | None
     ) -> tuple[DataFrame, Shape, Mapping[int, FaultPlace]]:
         """The rows of a task's own plan after the steps; lazy. Columns: see ``final_columns``; order as before.
 
         Args:
             columns: The layout of the DataFrame.
-            steps: The steps; none of them asks of topics.
+            steps: The steps.
+            topic: The topic of all rows; None: they have their own, and no step asks of topics.
 
         Returns:
             Besides the rows, the shape of what comes out, and where their faults arise.
@@ -365,7 +366,10 @@ class SparkJobs:
         assert columns.frame is not None, "the rows are a DataFrame"
         group = Group(steps, columns.shape, None, {}, columns.carried)
         plan = self._plan_of((group,), (None,), apart=False)
-        return _project(columns.frame, plan)[-1], plan.ends[0].leaf.shape, plan.places
+        frame = columns.frame
+        for name, found in looked_up(plan.lookups, pa.array([topic], pa.string())).items():
+            frame = frame.withColumn(name, constant_of(found))
+        return _project(frame, plan)[-1], plan.ends[0].leaf.shape, plan.places
 
     def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
         """Runs a job over a DataFrame that a task returned, or makes.

@@ -158,3 +158,13 @@ def looked_up(lookups: Iterable[TopicLookup], topics: pa.Array | pa.ChunkedArray
     """The columns of some lookups, for the topics of some records."""
     encoded = one_array(topics).dictionary_encode()
     return {name: column for one in lookups for name, column in one.columns(encoded).items()}
+
+
+def constant_of(found: pa.Array) -> Column:
+    """What was found for a single topic, as a column of a query all of whose rows have that topic; lazy."""
+    value = found[0].as_py()
+    if not pa.types.is_struct(found.type):
+        return F.lit(value).cast("boolean" if pa.types.is_boolean(found.type) else "string")
+    if value is None:
+        return F.lit(None).cast("struct<kind:int,message:string>")
+    return F.struct(F.lit(value["kind"]).cast("int").alias("kind"), F.lit(value["message"]).alias("message"))

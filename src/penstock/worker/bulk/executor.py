@@ -41,7 +41,7 @@ from penstock.kafka.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.log_settings import LogSettings
 from penstock.kafka.transactional_producer import TransactionalProducer
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, Submit
-from penstock.pipeline.batch.frame import FrameColumns
+from penstock.pipeline.batch.frame import FrameColumns, columns_of_table
 from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.segments import Failures
 from penstock.pipeline.batch.source import SourcePipeline, frame_batch
@@ -164,9 +164,11 @@ class RowRoad:
 
     Attributes:
         parts: Makes them.
+        leaves_headers: Whether the rows keep the headers that they have, as bytes.
     """
 
     parts: Parts
+    leaves_headers: bool = False
 
     def pipeline(self) -> BatchPipeline:
         """What makes batches of such rows."""
@@ -176,7 +178,31 @@ class RowRoad:
         )
         nothing: Any = None  # without_spark: no job is ever run
         jobs: SparkJobs = nothing
-        return SourcePipeline(spec, jobs)
+        made = SourcePipeline(spec, jobs)
+        return _HeadersLeft(made) if self.leaves_headers else made
+
+
+class _HeadersLeft:
+    """A ``BatchPipeline`` without transforms, beside which headers go to Kafka as they are."""
+
+    def __init__(self, pipeline: SourcePipeline) -> None:
+        self._pipeline = pipeline
+
+    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+        """See ``BatchPipeline``."""
+        assert isinstance(batch, SourceFrame), "bulk work has no records"
+        table: Any = batch.data
+        if "headers" not in table.column_names or "headers" in (batch.value_fields or ()):
+            return self._pipeline.run(batch)
+        headers = columns_of_table(batch, table).others["headers"]
+        made = self._pipeline.run(replace(batch, data=table.drop_columns(["headers"])))
+        place = made.table.schema.get_field_index("headers")
+        whole = made.table.set_column(place, made.table.schema.field(place), headers)
+        return replace(made, table=whole, has_headers=True)
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        """See ``BatchPipeline``."""
+        return lambda: self.run(batch)
 
 
 Road = PlannedRoad | RowRoad

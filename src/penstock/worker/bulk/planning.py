@@ -139,7 +139,14 @@ def _planned(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFra
     columns = columns_of_dataframe(frame, data)
     if why_rows(steps, columns.shape) is not None:
         return None
-    rows, shape, places = chain.jobs.planned(columns, steps)
+    if any(one.step.asks_of_topic for one in steps) and "topic" in columns.carried:
+        if "headers" not in columns.carried:
+            return None
+        raise ConnectException(
+            "Bulk work cannot ask a transform of topics, such as RegexRouter, for rows that have a column topic and a "
+            "column headers. Name the topics in the query, and leave the transform out, or return a SourceFrame"
+        )
+    rows, shape, places = chain.jobs.planned(columns, steps, frame.topic)
     sides = [F.col(name) for name in ("key", "value") if name in rows.columns]
     number = F.xxhash64(*sides) if sides else F.lit(0).cast("bigint")
     return rows.withColumn(HASH, number), PlannedRoad(shape, places, columns.carried, chain.parts)
@@ -152,7 +159,7 @@ def _rows(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame,
         raise ConnectException(f'A column of a BulkFrame cannot be called "{HASH}"')
     known = [F.col(f"`{one.name.replace('`', '``')}`") for one in data.schema if _can_be_hashed(one.dataType)]
     number = F.xxhash64(*known) if known else F.lit(0).cast("bigint")
-    return rows.withColumn(HASH, number), RowRoad(chain.parts)
+    return rows.withColumn(HASH, number), RowRoad(chain.parts, chain.pipeline.leaves_headers)
 
 
 def _can_be_hashed(kind: DataType) -> bool:
