@@ -61,6 +61,7 @@ __all__ = [
     "KafkaRetriableException",
     "NotFoundException",
     "NotReadyException",
+    "OffsetOutOfRangeException",
     "OffsetStoreException",
     "OwnershipLostException",
     "PatternTimeoutException",
@@ -184,6 +185,23 @@ class FencedInstanceIdException(KafkaException):
     """Another consumer has joined the group with the same ``group.instance.id``."""
 
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.FencedInstanceIdException"
+
+
+class OffsetOutOfRangeException(KafkaException):
+    """A partition has no records from the offset on at which it was to be read.
+
+    Args:
+        message: The message.
+        topic: The topic of the partition.
+        partition: Its number. It is not read until it is sought.
+        offset: Where it was to be read; None: that is not known.
+    """
+
+    java_name: ClassVar[str] = "org.apache.kafka.clients.consumer.OffsetOutOfRangeException"
+
+    def __init__(self, message: str, topic: str = "", partition: int = -1, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.topic, self.partition, self.offset = topic, partition, offset
 
 
 class TransactionalIdAuthorizationException(KafkaException):

@@ -46,7 +46,7 @@ from penstock.api.metrics import (
     Value,
 )
 from penstock.api.offsets_in_target import OffsetsInTarget
-from penstock.api.partitioned import Chunk, PartitionedSource, PartitionedTask, RetryPolicy
+from penstock.api.partitioned import Chunk, PartitionedSource, PartitionedTask, RetryPolicy, assigned_partitions
 from penstock.api.record import (
     UNCHANGED,
     ConnectRecord,
@@ -137,5 +137,6 @@ __all__ = [
     "Unchanged",
     "Value",
     "ValueForm",
+    "assigned_partitions",
     "isolate",
 ]

@@ -323,7 +323,7 @@ class PartitionedTask(FrameSourceTask):
     def start(self, props: Mapping[str, str]) -> None:
         """Finds the committed positions. Overriding it: call this one too."""
         super().start(props)
-        partitions = _of_list(props.get(PARTITIONS_CONFIG))
+        partitions = assigned_partitions(props)
         positions = self.positions(partitions)
         self._clock = _Clock()
         self._turns = [_Turn(*one) for one in zip(partitions, positions, strict=True)]
@@ -524,6 +524,20 @@ def _text(partition: Partition) -> str:
 def _list_of(texts: Sequence[str]) -> str:
     """Partitions as text for a configuration, in which no dollar sign can be taken for a placeholder."""
     return f"[{','.join(texts)}]".replace("$", "\\u0024")
+
+
+def assigned_partitions(props: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The share of a task, for a task of a ``PartitionedSource`` that is no ``PartitionedTask``.
+
+    Args:
+        props: The task's configuration.
+
+    Raises:
+        ConnectException: It has no list of partitions.
+
+    Source: Penstock's own.
+    """
+    return _of_list(props.get(PARTITIONS_CONFIG))
 
 
 def _of_list(text: str | None) -> list[dict[str, Any]]:

@@ -152,6 +152,12 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "penstock.connectors.http.HttpSink",
         "penstock.connectors.http:HttpSink",
     ),
+    _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.mirror.MirrorSource",
+        "penstock.connectors.mirror:MirrorSource",
+        "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+    ),
     *_converters(),
     *_transforms(),
     *_predicates(),

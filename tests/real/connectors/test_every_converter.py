@@ -99,6 +99,7 @@ ELSEWHERE: Final = {
     "JdbcSource": "jdbc",
     "JdbcSink": "jdbc",
     "FileSink": "files",
+    "MirrorSource": "mirror",
     "DatagenSource": "../../../docs/datagen.md",
     "HttpSource": "../../../docs/http.md",
     "HttpSink": "../../../docs/http.md",

@@ -16,7 +16,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-PUBLIC: Final = ("penstock.api", "penstock.data", "penstock.config", "penstock.errors", "penstock.testing")
+PUBLIC: Final = (
+    "penstock.api",
+    "penstock.data",
+    "penstock.config",
+    "penstock.errors",
+    "penstock.clients",
+    "penstock.testing",
+)
 
 
 def signatures() -> str:

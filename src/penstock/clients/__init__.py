@@ -1,0 +1,26 @@
+"""Kafka clients for connectors: another cluster than the worker's, with Java's names of client settings.
+
+Main type: ``KafkaCluster`` (``cluster``), which makes the clients. ``RecordReader`` (``reader``): records of assigned
+partitions as columns, ``Fetched``. ``ClusterAdmin`` (``admin``): topics (``TopicInfo``), their settings
+(``TopicSetting``), access rules (``AccessRule``), consumer groups.
+``RecordWriter`` (``writer``): single records, for the small topics of a connector.
+
+Authors import these names from here. What settings mean, and how the clients are tuned, is in ``penstock.kafka``; the
+worker's own producers and consumers are made there, too.
+"""
+
+from penstock.clients.admin import AccessRule, ClusterAdmin, TopicInfo, TopicSetting
+from penstock.clients.cluster import KafkaCluster
+from penstock.clients.reader import Fetched, RecordReader
+from penstock.clients.writer import RecordWriter
+
+__all__ = [
+    "AccessRule",
+    "ClusterAdmin",
+    "Fetched",
+    "KafkaCluster",
+    "RecordReader",
+    "RecordWriter",
+    "TopicInfo",
+    "TopicSetting",
+]

@@ -1,0 +1,252 @@
+"""Records of partitions as columns: ``RecordReader``, and ``Fetched``, what it gives.
+
+Owning thread: whoever calls ``fetch`` calls everything else too.
+
+Source: org.apache.kafka.clients.consumer.KafkaConsumer, with ``assign`` and ``seek``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import confluent_kafka as ck
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import TopicPartition
+from penstock.clients.trouble import Trouble
+from penstock.errors import ConfigException, ConnectException, OffsetOutOfRangeException
+from penstock.kafka.client_log import CLIENT_LOG
+from penstock.kafka.collector import collector_paused
+from penstock.kafka.consumer import CHUNK_RECORDS, RecordConsumer
+from penstock.kafka.messages import to_arrow
+from penstock.kafka.unreadable import is_about_records
+
+log = logging.getLogger(__name__)
+
+_Error = ck.KafkaError
+_PLACE: Final = ("topic", "partition")
+#: A reader is not a member: a group is only a name that the client asks for.
+_GROUP: Final = "penstock-reader"
+#: The topic or partition is not there, or has no leader now; the client goes on looking.
+_PASSING: Final = frozenset(
+    {
+        _Error._PARTITION_EOF,
+        _Error.UNKNOWN_TOPIC_OR_PART,
+        _Error._UNKNOWN_TOPIC,
+        _Error._UNKNOWN_PARTITION,
+        _Error.LEADER_NOT_AVAILABLE,
+        _Error.NOT_LEADER_FOR_PARTITION,
+        _Error._TRANSPORT,
+        _Error._ALL_BROKERS_DOWN,
+        _Error._TIMED_OUT,
+        _Error._RESOLVE,
+    }
+)
+_LOST: Final = frozenset({_Error.OFFSET_OUT_OF_RANGE, _Error._AUTO_OFFSET_RESET})
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of one partition, in the order of their offsets, which may have gaps.
+
+    Attributes:
+        place: The partition.
+        table: Columns ``offset`` int64, ``timestamp`` int64 (milliseconds; null: it has none), ``timestamp_type`` int8,
+            ``key`` and ``value`` binary, ``headers`` list of struct<key string, value binary> (null: none).
+
+    Source: Penstock's own.
+    """
+
+    place: TopicPartition
+    table: pa.Table
+
+
+class RecordReader:
+    """Reads partitions that it is told, from offsets that it is told; commits nothing.
+
+    Args:
+        settings: Of librdkafka.
+        name: Whose cluster it is, for messages.
+
+    Raises:
+        ConfigException: The client does not take a setting.
+
+    Source: org.apache.kafka.clients.consumer.KafkaConsumer.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], *, name: str) -> None:
+        self._name = name
+        self._servers = str(settings.get("bootstrap.servers", ""))
+        self._trouble = Trouble()
+        self._waiting: deque[Exception] = deque()
+        made = {
+            **RecordConsumer.client_settings(settings),
+            # Runs of one partition that are as long as Java's: a frame is of one partition.
+            "max.partition.fetch.bytes": settings.get("max.partition.fetch.bytes", 1 << 20),
+            "queued.max.messages.kbytes": settings.get("queued.max.messages.kbytes", 16_384),
+            "group.id": settings.get("group.id", _GROUP),
+            # What to do about an offset that is gone is decided by whoever reads.
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "error_cb": self._trouble.told,
+        }
+        made.pop("group.instance.id", None)
+        try:
+            self._client = ck.Consumer(made, logger=CLIENT_LOG)
+        except (ck.KafkaException, ValueError, TypeError) as error:
+            raise ConfigException(f"No consumer of {name} can be made: {error}") from error
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions from now on, and no others.
+
+        Args:
+            positions: The offset of the first record of each that is wanted.
+        """
+        self._client.assign([ck.TopicPartition(*place, offset) for place, offset in positions.items()])
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Reads one of the partitions from another offset on."""
+        one = [ck.TopicPartition(*place, offset)]
+        # Taken out and put in again, which also works for one that has ended with an error.
+        self._client.incremental_unassign([ck.TopicPartition(*place)])
+        self._client.incremental_assign(one)
+
+    def fetch(self, timeout_s: float) -> list[Fetched]:
+        """The records that have arrived, up to some thousand; waits for the first one if there are none.
+
+        Returns:
+            One for each run of records of one partition, in the order in which they came.
+
+        Raises:
+            OffsetOutOfRangeException: A partition has no such offset; the others go on.
+            ConnectException: A batch cannot be read.
+            KafkaException: The reader may not read a topic, or the login failed (``AuthenticationException``).
+        """
+        if self._waiting:
+            raise self._waiting.popleft()
+        with collector_paused():
+            try:
+                messages = self._client.consume(CHUNK_RECORDS, 0)
+                if not messages and timeout_s > 0:
+                    messages = self._client.consume(1, timeout_s)
+                    if messages:
+                        messages += self._client.consume(CHUNK_RECORDS - 1, 0)
+            except ck.KafkaException as error:
+                raise self._trouble.named(f"Reading from {self._name} failed", self._servers, error.args[0]) from error
+            good = self._without_errors(messages) if any(map(ck.Message.error, messages)) else messages
+            if good:
+                self._trouble.clear()
+            elif self._waiting:
+                raise self._waiting.popleft()
+            return [_fetched(run) for run in _runs(good)]
+
+    @property
+    def trouble(self) -> str | None:
+        """What the client says is wrong with the connection since records came last; None: nothing."""
+        return self._trouble.text
+
+    def check(self, timeout_s: float) -> None:
+        """Asks the cluster for an answer, and forgets the trouble once it has come.
+
+        Raises:
+            KafkaException: It does not answer: ``KafkaRetriableException`` if it may later.
+        """
+        try:
+            self._client.list_topics(timeout=timeout_s)
+        except ck.KafkaException as error:
+            raise self._trouble.named(f"{self._name} does not answer", self._servers, error.args[0]) from error
+        self._trouble.clear()
+
+    def bounds(self, place: TopicPartition, timeout_s: float = 10.0) -> tuple[int, int]:
+        """The offsets of the first record that a partition has, and of the next one that it gets.
+
+        Raises:
+            KafkaException: The cluster does not answer, or the topic is not there.
+        """
+        try:
+            low, high = self._client.get_watermark_offsets(ck.TopicPartition(*place), timeout=timeout_s)
+        except ck.KafkaException as error:
+            doing = f"Asking {self._name} for the offsets of {place.topic}-{place.partition} failed"
+            raise self._trouble.named(doing, self._servers, error.args[0]) from error
+        return int(low), int(high)
+
+    def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset behind the last record of each partition, as far as it is known; asks no broker."""
+        found = {}
+        for place in places:
+            try:
+                _, high = self._client.get_watermark_offsets(ck.TopicPartition(*place), cached=True)
+            except ck.KafkaException:
+                continue
+            if high >= 0:
+                found[place] = int(high)
+        return found
+
+    def close(self) -> None:
+        """Releases the client."""
+        self._client.close()
+
+    def _without_errors(self, messages: Sequence[ck.Message]) -> list[ck.Message]:
+        good = []
+        broken: set[tuple[str | None, int | None]] = set()
+        for message in messages:
+            error, place = message.error(), (message.topic(), message.partition())
+            if error is None:
+                # Behind a batch that cannot be read the client takes what it finds for records.
+                if place not in broken:
+                    good.append(message)
+                continue
+            code = error.code()
+            if code in _LOST:
+                self._waiting.append(_lost(self._name, message, error))
+            elif is_about_records(error, message.topic()):
+                if place not in broken:
+                    self._waiting.append(self._unreadable(message, error))
+                broken.add(place)
+            elif code in _PASSING:
+                if code != _Error._PARTITION_EOF:
+                    self._trouble.told(error)
+            else:
+                where = "" if message.topic() is None else f" of {message.topic()}-{message.partition()}"
+                self._waiting.append(
+                    self._trouble.named(f"Reading{where} from {self._name} failed", self._servers, error)
+                )
+        return good
+
+    def _unreadable(self, message: ck.Message, error: ck.KafkaError) -> Exception:
+        return ConnectException(
+            f"{self._name}: records of {message.topic()}-{message.partition()} at offset {message.offset()} or behind "
+            f"cannot be read: {error.str()}. The batch is damaged; to go on behind it, stop the connector and set "
+            "another offset (penstock connectors offsets)"
+        )
+
+
+def _lost(name: str, message: ck.Message, error: ck.KafkaError) -> OffsetOutOfRangeException:
+    topic, partition, offset = message.topic() or "", message.partition(), message.offset()
+    text = f"{name}: {topic}-{partition} cannot be read at offset {offset}: {error.str()}"
+    known = offset if offset is not None and offset >= 0 else None
+    return OffsetOutOfRangeException(text, topic, -1 if partition is None else partition, known)
+
+
+def _runs(messages: Sequence[ck.Message]) -> list[Sequence[ck.Message]]:
+    """Runs of messages of one partition, in order. What is done for each message is done in C."""
+    if not messages:
+        return []
+    topics: list[Any] = list(map(ck.Message.topic, messages))
+    partitions = np.fromiter(map(ck.Message.partition, messages), np.int64, len(messages))
+    changes = partitions[1:] != partitions[:-1]
+    if topics.count(topics[0]) < len(topics):
+        changes |= np.fromiter((one != other for one, other in pairwise(topics)), bool, len(messages) - 1)
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(messages)]
+    return [messages[start:end] for start, end in pairwise(cuts)]
+
+
+def _fetched(run: Sequence[ck.Message]) -> Fetched:
+    table, ends = to_arrow(run, one_partition=True)
+    return Fetched(next(iter(ends)), table.drop_columns(list(_PLACE)))

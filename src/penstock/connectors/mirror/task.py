@@ -1,0 +1,234 @@
+"""The task that mirrors partitions: ``MirrorTask``. Records go from the client's columns into frames as they are.
+
+Owning thread: the task's.
+
+Source: org.apache.kafka.connect.mirror.MirrorSourceTask.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.api import FrameSourceTask, SourceFrame, TopicPartition, assigned_partitions
+from penstock.clients import Fetched, KafkaCluster
+from penstock.connectors.mirror.positions import Start, after_loss
+from penstock.connectors.mirror.settings import MirrorSourceConfig, client_settings, cluster_of
+from penstock.data import OPTIONAL_BYTES_SCHEMA
+from penstock.errors import ConnectException, KafkaException, OffsetOutOfRangeException
+
+log = logging.getLogger(__name__)
+
+#: The source partition of a connector that could not look for topics yet.
+AWAY: Final[Mapping[str, Any]] = {"cluster": "", "partition": -1, "topic": ""}
+#: How much is joined to frames before they are handed over.
+_MOST_ROWS: Final = 100_000
+_MOST_BYTES: Final = 16 << 20
+#: A poll waits in slices, so that it notices a stop.
+_SLICE_S: Final = 0.25
+_ANSWER_S: Final = 5.0
+#: How often it is looked whether a topic is still the same one, while something is wrong and while nothing is.
+_LOOK_S: Final = 30.0
+
+
+class MirrorTask(FrameSourceTask):
+    """Reads partitions of the source cluster; each frame is of one partition."""
+
+    config_class = MirrorSourceConfig
+    settings: MirrorSourceConfig
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Goes on behind the committed offsets."""
+        super().start(props)
+        self._props = dict(props)
+        self._frames: deque[SourceFrame] = deque()
+        self._failed: Exception | None = None
+        self._names = self.settings.policy()
+        self._places = [_place(one) for one in assigned_partitions(props)]
+        self._remote = {
+            place.topic: self._names.remote_topic(self.settings.source_cluster_alias, place.topic)
+            for place in self._places
+        }
+        consumer = {"isolation.level": "read_committed", **client_settings(props, "source", "consumer")}
+        self._start = Start.of(consumer.pop("auto.offset.reset", "earliest"))
+        cluster = self.cluster(props, "source")
+        self._reader = cluster.reader(consumer)
+        self._admin = cluster.admin(client_settings(props, "source", "admin"), timeout_s=_ANSWER_S)
+        self._ids: dict[str, str] = {}
+        self._next_look = 0.0
+        self._is_away = any(place.partition < 0 for place in self._places)
+        if not self._is_away:
+            self._next = self._first_positions()
+            self._reader.assign(self._next)
+
+    def cluster(self, props: Mapping[str, str], side: str) -> KafkaCluster:
+        """One of the two clusters; a test puts a double in its place."""
+        return cluster_of(props, side)
+
+    def poll(self) -> SourceFrame | None:
+        """See ``FrameSourceTask.poll``."""
+        if not self._frames:
+            self._gather()
+        return self._frames.popleft() if self._frames else None
+
+    def stop(self) -> None:
+        """Releases the clients."""
+        super().stop()
+        for one in ("_reader", "_admin"):
+            if hasattr(self, one):
+                getattr(self, one).close()
+
+    def _first_positions(self) -> dict[TopicPartition, int]:
+        alias = self.settings.source_cluster_alias
+        wanted = [partition_of(alias, place) for place in self._places]
+        found = self.context.offset_storage_reader().offsets(wanted)
+        return {
+            place: self._start.position if offset is None else _offset_in(offset) + 1
+            for place, offset in zip(self._places, found, strict=True)
+        }
+
+    def _gather(self) -> None:
+        """Makes frames of what has come, or waits a moment for it."""
+        if (failed := self._failed) is not None:
+            self._failed = None
+            raise failed
+        if self._is_away:
+            self._wait_for_cluster()
+            return
+        self._look_at_topics()
+        found: dict[TopicPartition, list[pa.Table]] = {}
+        rows = nbytes = 0
+        until = time.monotonic() + min(1.0, self.settings.consumer_poll_timeout_ms / 1000)
+        while rows < _MOST_ROWS and nbytes < _MOST_BYTES and not self.context.stopping.is_set():
+            left = 0.0 if rows else min(_SLICE_S, max(0.0, until - time.monotonic()))
+            try:
+                fetched = self._reader.fetch(left)
+            except OffsetOutOfRangeException as lost:
+                self._go_on_behind(lost)
+                continue
+            except Exception as error:
+                if not rows:
+                    raise
+                self._failed = error
+                break
+            if not fetched:
+                if rows or time.monotonic() >= until:
+                    break
+                continue
+            for one in fetched:
+                found.setdefault(one.place, []).append(one.table)
+                rows, nbytes = rows + one.table.num_rows, nbytes + one.table.nbytes
+        self._frames.extend(self._frame(Fetched(place, pa.concat_tables(some))) for place, some in found.items())
+        if not rows and self._reader.trouble is not None and not self.context.stopping.is_set():
+            self._next_look = 0.0
+            self._reader.check(_ANSWER_S)
+
+    def _frame(self, fetched: Fetched) -> SourceFrame:
+        place, table = fetched.place, fetched.table
+        offsets = table.column("offset")
+        last = offsets[-1].as_py()
+        self._next[place] = last + 1
+        names = ["key", "value", "timestamp"]
+        headers = table.column("headers")
+        if headers.null_count < len(headers):
+            names.append("headers")
+        return SourceFrame(
+            table.select(names),
+            self._remote[place.topic],
+            OPTIONAL_BYTES_SCHEMA,
+            partition_of(self.settings.source_cluster_alias, place),
+            {"offset": last},
+            key_schema=OPTIONAL_BYTES_SCHEMA,
+            partition=place.partition,
+            offset_after=lambda row: {"offset": offsets[row].as_py()},
+        )
+
+    def _wait_for_cluster(self) -> None:
+        """Tells why there is nothing to do: the connector has not reached its clusters yet."""
+        self._reader.check(_ANSWER_S)
+        self.cluster(self._props, "target").admin(
+            client_settings(self._props, "target", "admin"), timeout_s=_ANSWER_S
+        ).topics()
+        self.context.stopping.wait(1.0)
+
+    def _go_on_behind(self, lost: OffsetOutOfRangeException) -> None:
+        """Chooses where a partition is read on that has not the offset at which it was to be read."""
+        place = TopicPartition(lost.topic, lost.partition)
+        at = self._next.get(place, 0)
+        low, high = self._reader.bounds(place)
+        same = self._same_topic(place.topic)
+        position, text = after_loss(place, at, low, high, same_topic=same)
+        log.warning("%s", text)
+        self._next[place] = position
+        self._reader.seek(place, position)
+
+    def _same_topic(self, topic: str) -> bool | None:
+        """True if a topic is the one that was read before, False if it was made again, None if that is not known."""
+        before = self._ids.get(topic)
+        now = {name: one.topic_id for name, one in self._admin.describe([topic]).items()}.get(topic)
+        self._ids.update({topic: now} if now else {})
+        return before == now if before and now else None
+
+    def _look_at_topics(self) -> None:
+        """Reads topics from their beginning that were deleted and made again."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _LOOK_S
+        try:
+            found = self._admin.describe(sorted(self._remote))
+        except (KafkaException, ConnectException) as error:
+            log.debug("Cannot look at topics: %s", error)
+            return
+        for topic, one in found.items():
+            before = self._ids.get(topic)
+            self._ids[topic] = one.topic_id
+            if before and one.topic_id and before != one.topic_id:
+                log.warning("The topic %s was deleted and made again: it is mirrored from its beginning", topic)
+                for place in self._places:
+                    if place.topic == topic:
+                        self._next[place] = 0
+                        self._reader.seek(place, 0)
+
+
+def partition_of(alias: str, place: TopicPartition) -> dict[str, Any]:
+    """The source partition, as MirrorMaker 2 writes it."""
+    return {"cluster": alias, "partition": place.partition, "topic": place.topic}
+
+
+def _place(partition: Mapping[str, Any]) -> TopicPartition:
+    return TopicPartition(str(partition["topic"]), int(partition["partition"]))
+
+
+def _offset_in(offset: Mapping[str, Any]) -> int:
+    if fault := offset_fault(offset):
+        raise ConnectException(fault)
+    return int(offset["offset"])
+
+
+def partition_fault(partition: Mapping[str, Any]) -> str | None:
+    """The reason why a map is no source partition of a mirror; None: it is one."""
+    number = partition.get("partition")
+    texts = isinstance(partition.get("cluster"), str) and isinstance(partition.get("topic"), str)
+    if set(partition) == {"cluster", "partition", "topic"} and texts and _is_whole(number):
+        return None
+    return (
+        f"{dict(partition)} is no source partition of a mirror: it must be "
+        '{"cluster": alias, "partition": number, "topic": name}'
+    )
+
+
+def offset_fault(offset: Mapping[str, Any]) -> str | None:
+    """The reason why a map is no offset of a mirror; None: it is one."""
+    if set(offset) == {"offset"} and _is_whole(offset["offset"]):
+        return None
+    return f'{dict(offset)} is no offset of a mirror: it must be {{"offset": number}}, that of the last record mirrored'
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

@@ -1,0 +1,171 @@
+"""Topics of one real cluster in another, through a real worker."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka as ck
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+
+from penstock.broker import EmbeddedBroker
+from penstock.clients import KafkaCluster
+from penstock.testing.worker_group import GroupWorker
+from penstock.testing.worker_process import WorkerProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
+
+BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+
+
+@pytest.fixture(scope="module")
+def east(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """The source cluster; the session's broker is the target."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("east")) as broker:
+        yield broker
+
+
+def settings(east: EmbeddedBroker, west: EmbeddedBroker, topics: str, **more: str) -> dict[str, str]:
+    """A configuration of MirrorMaker 2's connector, as its users have it."""
+    return {
+        "name": f"mirror-{uuid.uuid4().hex[:8]}",
+        "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+        "source.cluster.alias": "east",
+        "target.cluster.alias": "west",
+        "source.cluster.bootstrap.servers": east.bootstrap_servers,
+        "target.cluster.bootstrap.servers": west.bootstrap_servers,
+        "topics": topics,
+        "replication.factor": "1",
+        "offset-syncs.topic.replication.factor": "1",
+        "key.converter": BYTES,
+        "value.converter": BYTES,
+        "tasks.max": "2",
+        "refresh.topics.interval.seconds": "1",
+        "sync.topic.configs.interval.seconds": "1",
+        "source.consumer.metadata.max.age.ms": "1000",
+        "producer.override.metadata.max.age.ms": "1000",
+        **{name.replace("__", "."): text for name, text in more.items()},
+    }
+
+
+def create_topic(broker: EmbeddedBroker, partitions: int = 3, **configs: str) -> str:
+    name = f"orders_{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    new = NewTopic(name, partitions, 1, config={one.replace("_", "."): text for one, text in configs.items()})
+    admin.create_topics([new])[name].result(30)
+    return name
+
+
+def send(broker: EmbeddedBroker, topic: str, numbers: range, partitions: int = 3) -> None:
+    """Records of all kinds: null keys and values, empty ones, any bytes, headers, old timestamps."""
+    producer = ck.Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "lz4"})
+    for number in numbers:
+        chance = random.Random(number)
+        key = chance.choice([None, b"", b"key %d" % number, chance.randbytes(9)])
+        value = chance.choice([None, b"", b"value %d" % number, chance.randbytes(50), b"\xff\x00" * 20])
+        headers: Any = chance.choice([None, [("n", b"%d" % number)], [("a", b""), ("a", None), ("\xe4", b"\xff")]])
+        producer.produce(topic, value, key, number % partitions, timestamp=1_600_000_000_000 + number, headers=headers)
+    assert producer.flush(30) == 0
+
+
+Row = tuple[int, Any, Any, Any, Any]
+
+
+def rows(broker: EmbeddedBroker, topic: str, count: int, *, timeout_s: float = 60.0) -> list[Row]:
+    """The records of a topic, partition by partition, once there are so many that committed transactions hold."""
+    consumer = ck.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": uuid.uuid4().hex,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "topic.metadata.refresh.interval.ms": 500,
+        }
+    )
+    try:
+        found: list[Row] = []
+        places = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        consumer.assign([ck.TopicPartition(topic, one, ck.OFFSET_BEGINNING) for one in places])
+        left = set(places)
+        deadline = itertools.count()
+        while (left or len(found) < count) and next(deadline) < timeout_s / 0.2:
+            for message in consumer.consume(1000, 0.2):
+                error: Any = message.error()
+                if error is not None:
+                    assert error.code() == ck.KafkaError._PARTITION_EOF, error
+                    left.discard(message.partition() or 0)
+                    continue
+                stamp: Any = message.timestamp()
+                found.append((message.partition() or 0, message.key(), message.value(), message.headers(), stamp[1]))
+        return sorted(found, key=lambda row: (row[0], row[4]))
+    finally:
+        consumer.close()
+
+
+def create(worker: WorkerProcess, config: dict[str, str]) -> str:
+    status, answer = worker.ask("PUT", f"/connectors/{config['name']}/config", config)
+    assert status == 201, answer
+    return config["name"]
+
+
+def test_records_of_all_kinds_come_over_as_they_are(
+    east: EmbeddedBroker, broker: EmbeddedBroker, shared_worker: WorkerProcess
+) -> None:
+    topic = create_topic(east, delete_retention_ms="7200000", max_message_bytes="900000", retention_ms="-1")
+    send(east, topic, range(3000))
+    name = create(shared_worker, settings(east, broker, topic))
+    try:
+        shared_worker.wait(lambda: exists(broker, f"east.{topic}"), "the topic is made")
+        assert rows(broker, f"east.{topic}", 3000) == rows(east, topic, 3000)
+
+        # While it runs: partitions, records and settings.
+        admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+        admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+        target = KafkaCluster({"bootstrap.servers": broker.bootstrap_servers}, name="west").admin()
+        source = KafkaCluster({"bootstrap.servers": east.bootstrap_servers}, name="east").admin()
+        source.alter_topic_settings(topic, {"delete.retention.ms": "3600000"}, ["max.message.bytes"])
+        shared_worker.wait(lambda: target.topics()[f"east.{topic}"] == 5, "partitions are added")
+        send(east, topic, range(3000, 4000), partitions=5)
+        assert rows(broker, f"east.{topic}", 4000) == rows(east, topic, 4000)
+        shared_worker.wait(
+            lambda: settings_of(target, f"east.{topic}") == {"delete.retention.ms": "3600000"}, "settings are copied"
+        )
+    finally:
+        shared_worker.ask("DELETE", f"/connectors/{name}")
+
+
+def test_a_worker_that_is_killed_mirrors_each_record_once(
+    east: EmbeddedBroker, broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topic = create_topic(east, retention_ms="-1")
+    send(east, topic, range(3000))
+    group = uuid.uuid4().hex[:8]
+    worker = GroupWorker(tmp_path, broker.bootstrap_servers, group, {"exactly.once.source.support": "enabled"})
+    try:
+        worker.start()
+        worker.wait(lambda: worker.get("/connectors") == (200, []), "it answers", timeout_s=120)
+        create(worker, settings(east, broker, topic, exactly__once__support="required"))
+        for number in range(2):
+            least = number * 3000 + 1
+            assert len(rows(broker, f"east.{topic}", least, timeout_s=120)) >= least
+            send(east, topic, range(3000 * (number + 1), 3000 * (number + 2)))
+            worker.kill()
+            worker.start()
+        assert rows(broker, f"east.{topic}", 9000, timeout_s=120) == rows(east, topic, 9000)
+    finally:
+        worker.close()
+
+
+def exists(broker: EmbeddedBroker, topic: str) -> bool:
+    return topic in AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).topics
+
+
+def settings_of(admin: Any, topic: str) -> dict[str, str | None]:
+    wanted = ("delete.retention.ms", "max.message.bytes")
+    found = admin.topic_settings([topic])[topic]
+    return {name: found[name].value for name in wanted if not found[name].is_default}
