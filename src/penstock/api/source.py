@@ -140,8 +140,8 @@ class SourceTask(Task):
         context: What the task may ask of the worker; there from ``initialize`` on.
 
     Thread: the task's own for ``start``, ``poll`` and ``stop``; ``stop`` comes from another one when ``poll`` does not
-    return. The hooks ``commit``, ``commit_record``, ``record_acknowledged`` and ``commit_batch`` come from threads of
-    the worker, beside ``poll``: what they share with ``poll`` needs a lock.
+    return. The hooks ``commit``, ``commit_record``, ``record_acknowledged``, ``frame_acknowledged`` and
+    ``commit_batch`` come from threads of the worker, beside ``poll``: what they share with ``poll`` needs a lock.
     Source: org.apache.kafka.connect.source.SourceTask; KIP-416 for the acknowledgement hooks.
     """
 
@@ -205,6 +205,24 @@ class SourceTask(Task):
         Args:
             record: As ``poll`` returned it.
             metadata: Topic and partition after transforms, offset, and timestamp in milliseconds.
+        """
+
+    def frame_acknowledged(self, frame: SourceFrame, places: Mapping[int, RecordMetadata]) -> None:
+        """Kafka has stored a frame, and where: what ``record_acknowledged`` is for frames.
+
+        Called just before ``commit_batch`` of the same frame, on a worker's thread; must be quick. Rows are stored in
+        record batches, whose records have offsets without a gap: the places of its first and last row tell those of the
+        rows between them, unless there are fewer offsets than rows, because a transform has dropped some. Never called
+        for a frame of which nothing was stored. An exception is logged and does no harm. Only called if it is
+        overridden.
+
+        Args:
+            frame: The frame as ``poll`` returned it.
+            places: By row of the frame, ascending: where the first and the last row of each record batch are. Topic and
+                partition are those after transforms; the offset is -1 where the producer waits for no answer
+                (``acks=0``).
+
+        Source: KIP-416, for frames.
         """
 
     def commit_batch(self, frame: SourceFrame, acknowledged: int) -> None:

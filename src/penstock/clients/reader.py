@@ -36,7 +36,6 @@ _GROUP: Final = "penstock-reader"
 #: The topic or partition is not there, or has no leader now; the client goes on looking.
 _PASSING: Final = frozenset(
     {
-        _Error._PARTITION_EOF,
         _Error.UNKNOWN_TOPIC_OR_PART,
         _Error._UNKNOWN_TOPIC,
         _Error._UNKNOWN_PARTITION,
@@ -85,6 +84,7 @@ class RecordReader:
         self._servers = str(settings.get("bootstrap.servers", ""))
         self._trouble = Trouble()
         self._waiting: deque[Exception] = deque()
+        self._at_end: set[TopicPartition] = set()
         made = {
             **RecordConsumer.client_settings(settings),
             # Runs of one partition that are as long as Java's: a frame is of one partition.
@@ -94,6 +94,7 @@ class RecordReader:
             # What to do about an offset that is gone is decided by whoever reads.
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
+            "enable.partition.eof": True,
             "error_cb": self._trouble.told,
         }
         made.pop("group.instance.id", None)
@@ -108,10 +109,12 @@ class RecordReader:
         Args:
             positions: The offset of the first record of each that is wanted.
         """
+        self._at_end.clear()
         self._client.assign([ck.TopicPartition(*place, offset) for place, offset in positions.items()])
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         """Reads one of the partitions from another offset on."""
+        self._at_end.discard(place)
         one = [ck.TopicPartition(*place, offset)]
         # Taken out and put in again, which also works for one that has ended with an error.
         self._client.incremental_unassign([ck.TopicPartition(*place)])
@@ -139,12 +142,20 @@ class RecordReader:
                         messages += self._client.consume(CHUNK_RECORDS - 1, 0)
             except ck.KafkaException as error:
                 raise self._trouble.named(f"Reading from {self._name} failed", self._servers, error.args[0]) from error
-            good = self._without_errors(messages) if any(map(ck.Message.error, messages)) else messages
+            plain = not any(map(ck.Message.error, messages))
+            good = messages if plain else self._without_errors(messages)
             if good:
                 self._trouble.clear()
             elif self._waiting:
                 raise self._waiting.popleft()
-            return [_fetched(run) for run in _runs(good)]
+            fetched = [_fetched(run) for run in _runs(good)]
+            if plain and self._at_end:
+                self._at_end.difference_update(one.place for one in fetched)
+            return fetched
+
+    def at_end(self, place: TopicPartition) -> bool:
+        """True if all records of a partition were fetched that it had a moment ago; False while that is not known."""
+        return place in self._at_end
 
     @property
     def trouble(self) -> str | None:
@@ -194,24 +205,26 @@ class RecordReader:
 
     def _without_errors(self, messages: Sequence[ck.Message]) -> list[ck.Message]:
         good = []
-        broken: set[tuple[str | None, int | None]] = set()
+        broken: set[tuple[str, int]] = set()
         for message in messages:
-            error, place = message.error(), (message.topic(), message.partition())
+            error, place = message.error(), (message.topic() or "", message.partition() or 0)
             if error is None:
+                self._at_end.discard(TopicPartition(*place))
                 # Behind a batch that cannot be read the client takes what it finds for records.
                 if place not in broken:
                     good.append(message)
                 continue
             code = error.code()
-            if code in _LOST:
+            if code == _Error._PARTITION_EOF:
+                self._at_end.add(TopicPartition(*place))
+            elif code in _LOST:
                 self._waiting.append(_lost(self._name, message, error))
             elif is_about_records(error, message.topic()):
                 if place not in broken:
                     self._waiting.append(self._unreadable(message, error))
                 broken.add(place)
             elif code in _PASSING:
-                if code != _Error._PARTITION_EOF:
-                    self._trouble.told(error)
+                self._trouble.told(error)
             else:
                 where = "" if message.topic() is None else f" of {message.topic()}-{message.partition()}"
                 self._waiting.append(

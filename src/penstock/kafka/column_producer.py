@@ -83,6 +83,7 @@ class ColumnProducer(Deliveries[Chunk]):
         name: name of the task, for the thread and for messages.
         connector, task: what log lines are marked with.
         each_row: whether receipts are to say where each row went.
+        batch_ends: whether they are to say only where the first and the last row of each record batch went.
         stops_at_failure: whether nothing more is sent once a row has failed. Then `send` returns without having sent
             what is left, and no receipt names those rows. Invariants 1 and 3.
         clock: monotonic seconds.
@@ -96,12 +97,14 @@ class ColumnProducer(Deliveries[Chunk]):
         connector: str = "",
         task: int | None = None,
         each_row: bool = False,
+        batch_ends: bool = False,
         stops_at_failure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name)
         self._settings = settings
         self._each_row = each_row
+        self._batch_ends = batch_ends
         self._stops_at_failure = stops_at_failure
         self._clock = clock
         self._partitioner = Partitioner(batch_size=settings.stick, kind=settings.partitioner)
@@ -151,7 +154,8 @@ class ColumnProducer(Deliveries[Chunk]):
                 sizes[first:end],
                 receipts,
                 nbytes,
-                places={} if self._each_row else None,
+                places={} if self._each_row or self._batch_ends else None,
+                batch_ends=self._batch_ends and not self._each_row,
             )
             if not self._admit(chunk, deadline):
                 return

@@ -78,7 +78,8 @@ class Receipts(Protocol):
         Args:
             first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
             failures: what failed for good, in order.
-            metadata: where each delivered row is, by position; None unless each row is reported.
+            metadata: where each delivered row is, by position, or the first and last of each record batch; None unless
+                that is reported.
         """
 
 
@@ -198,6 +199,7 @@ class Chunk:
         left: Pieces that are neither stored nor lost.
         failures: Rows that are lost, by their index in the chunk.
         places: Where each row is, by position in the batch; None when nobody asks.
+        batch_ends: Whether only the first and the last row of each record batch are to be there.
     """
 
     batch: ProduceBatch
@@ -209,6 +211,7 @@ class Chunk:
     left: int = 0
     failures: dict[int, FailedDelivery] = field(default_factory=dict)
     places: dict[int, RecordMetadata] | None = None
+    batch_ends: bool = False
 
     def cut_behind(self, index: int) -> None:
         """Leaves out the rows behind an index, before the chunk is handed over: they are not sent, nor reported."""
@@ -266,6 +269,13 @@ class Piece:
         if places is None:
             return
         own = self.encoded.timestamps
+        if self.chunk.batch_ends:
+            for index in (0, -1):
+                stamp = append_time if append_time >= 0 else own if isinstance(own, int) else int(own[index])
+                offset = base_offset + index % self.count if base_offset >= 0 else -1
+                row = self.chunk.rows[int(self.indices[index])]
+                places[row] = RecordMetadata(self.topic, self.partition, offset, stamp)
+            return
         times = repeat(append_time) if append_time >= 0 else repeat(own) if isinstance(own, int) else own.tolist()
         offsets = range(base_offset, base_offset + self.count) if base_offset >= 0 else repeat(-1)
         rows = map(self.chunk.rows.__getitem__, self.indices.tolist())

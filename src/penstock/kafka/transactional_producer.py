@@ -47,6 +47,7 @@ class TransactionalProducer(ColumnProducer):
         name: name of the task, for the thread and for messages.
         connector, task: what log lines are marked with.
         each_row: whether receipts are to say where each row went.
+        batch_ends: whether they are to say only where the first and the last row of each record batch went.
         stops_at_failure: whether a transaction with a row that failed cannot be committed. If not, the others can.
         clock: monotonic seconds.
 
@@ -62,6 +63,7 @@ class TransactionalProducer(ColumnProducer):
         connector: str = "",
         task: int | None = None,
         each_row: bool = False,
+        batch_ends: bool = False,
         stops_at_failure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -76,6 +78,7 @@ class TransactionalProducer(ColumnProducer):
             connector=connector,
             task=task,
             each_row=each_row,
+            batch_ends=batch_ends,
             stops_at_failure=stops_at_failure,
             clock=clock,
         )

@@ -49,6 +49,19 @@ def _registry_converters() -> list[PluginDescriptor]:
     ]
 
 
+def _mirrors() -> list[PluginDescriptor]:
+    package = "penstock.connectors.mirror"
+    return [
+        _stock(
+            PluginKind.SOURCE,
+            f"{package}.Mirror{name}",
+            f"{package}:Mirror{name}",
+            f"{_CONNECT}.mirror.Mirror{name}Connector",
+        )
+        for name in ("Source", "Checkpoint", "Heartbeat")
+    ]
+
+
 def _transforms() -> list[PluginDescriptor]:
     found = []
     for name, module in (
@@ -152,12 +165,7 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "penstock.connectors.http.HttpSink",
         "penstock.connectors.http:HttpSink",
     ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.mirror.MirrorSource",
-        "penstock.connectors.mirror:MirrorSource",
-        "org.apache.kafka.connect.mirror.MirrorSourceConnector",
-    ),
+    *_mirrors(),
     *_converters(),
     *_transforms(),
     *_predicates(),

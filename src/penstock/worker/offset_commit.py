@@ -46,6 +46,11 @@ def wants_metadata(task: SourceTask) -> bool:
     return type(task).record_acknowledged is not SourceTask.record_acknowledged or _commits_with_metadata(task)
 
 
+def wants_batch_ends(task: SourceTask) -> bool:
+    """True if a task wants the places of the first and last row of each record batch of its frames."""
+    return type(task).frame_acknowledged is not SourceTask.frame_acknowledged
+
+
 def _commits_with_metadata(task: SourceTask) -> bool:
     """True if ``commit_record`` has Java's form, or one for both: with ``metadata`` as its second argument.
 
@@ -84,13 +89,15 @@ class CommitHooks:
         self._task = task
         self._commit_record: Callable[..., object] = task.commit_record
         self._each = kind.commit_record is not SourceTask.commit_record
-        self.wants_frames = kind.commit_batch is not SourceTask.commit_batch
+        self._tells_places = wants_batch_ends(task)
+        self.wants_frames = self._tells_places or kind.commit_batch is not SourceTask.commit_batch
         self._each_with_metadata = _commits_with_metadata(task)
         self._wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
         self._queue: deque[_Told] = deque()
         self._by_submission: dict[int, _Told] = {}
         # Rows that Kafka has stored of the frame whose parts are being told.
         self._stored_of_frame = 0
+        self._places_of_frame: dict[int, RecordMetadata] = {}
         self._calling = threading.Lock()
 
     def add(self, source: Batch, submission: Submission) -> None:
@@ -127,6 +134,7 @@ class CommitHooks:
             told.metadata.clear()
             told.acknowledged = 0
         self._stored_of_frame = 0
+        self._places_of_frame = {}
 
     def committed(self) -> None:
         """Call the task's ``commit``."""
@@ -144,11 +152,13 @@ class CommitHooks:
                 return False
             self._stored_of_frame += told.acknowledged
             frame = told.source
+            first = frame.first if isinstance(frame, FramePart) else 0
+            self._places_of_frame |= {first + row: place for row, place in told.metadata.items()}
             if not isinstance(frame, FramePart) or frame.is_last:
                 # The task knows the frame that it returned. All its parts are settled, as they are told in order.
                 whole = frame.whole if isinstance(frame, FramePart) else None
                 self._call_frame(whole or frame, self._stored_of_frame)
-                self._stored_of_frame = 0
+                self._stored_of_frame, self._places_of_frame = 0, {}
             return True
         records = told.source.records
         for row in range(told.next_row, end):
@@ -169,6 +179,11 @@ class CommitHooks:
         return gap < 0
 
     def _call_frame(self, frame: SourceFrame, acknowledged: int) -> None:
+        try:
+            if self._tells_places and self._places_of_frame:
+                self._task.frame_acknowledged(frame, dict(sorted(self._places_of_frame.items())))
+        except BaseException:
+            logger.exception("The task's frame_acknowledged() raised; the frame is acknowledged all the same")
         try:
             self._task.commit_batch(frame, acknowledged)
         except BaseException:

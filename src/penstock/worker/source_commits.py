@@ -36,7 +36,7 @@ from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetWriter
 from penstock.telemetry import waiting_for
 from penstock.worker.boundaries import Boundaries, TransactionRequests
-from penstock.worker.offset_commit import CommitHooks, Committer, OffsetCommitter, wants_metadata
+from penstock.worker.offset_commit import CommitHooks, Committer, OffsetCommitter, wants_batch_ends, wants_metadata
 from penstock.worker.source_offsets import SourceOffsets
 from penstock.worker.transaction_commit import (
     TransactionCommitter,
@@ -158,6 +158,7 @@ class SourceCommits:
             connector=task_id.connector,
             task=task_id.task,
             each_row=wants_metadata(task),
+            batch_ends=wants_batch_ends(task),
             stops_at_failure=not self._settings.errors_tolerance_all,
         )
 

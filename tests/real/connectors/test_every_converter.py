@@ -99,7 +99,7 @@ ELSEWHERE: Final = {
     "JdbcSource": "jdbc",
     "JdbcSink": "jdbc",
     "FileSink": "files",
-    "MirrorSource": "mirror",
+    **dict.fromkeys(("MirrorSource", "MirrorCheckpoint", "MirrorHeartbeat"), "mirror"),
     "DatagenSource": "../../../docs/datagen.md",
     "HttpSource": "../../../docs/http.md",
     "HttpSink": "../../../docs/http.md",

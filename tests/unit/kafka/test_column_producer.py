@@ -74,6 +74,7 @@ def producer(
     broker: str | ScriptedBroker | ScriptedCluster,
     *,
     each_row: bool = False,
+    batch_ends: bool = False,
     stops_at_failure: bool = False,
     propagation_s: float = 30.0,
     **own: str,
@@ -83,7 +84,11 @@ def producer(
     worker |= {f"producer.{name.replace('_', '.')}": value for name, value in own.items()}
     settings = ColumnSettings.of(producer_settings(worker, {}, client_id="c-0"))
     made = ColumnProducer(
-        replace(settings, propagation=propagation_s), name="c-0", each_row=each_row, stops_at_failure=stops_at_failure
+        replace(settings, propagation=propagation_s),
+        name="c-0",
+        each_row=each_row,
+        batch_ends=batch_ends,
+        stops_at_failure=stops_at_failure,
     )
     try:
         yield made
@@ -157,6 +162,21 @@ def test_places_tell_where_each_row_is(broker: ScriptedBroker) -> None:
         made.send(given, Answers())
         assert made.wait_delivered(WAIT_S)
     assert answers.places == {row: RecordMetadata("t", 0, row, 5 + row) for row in range(3)}
+
+
+def test_places_tell_where_the_first_and_last_row_of_each_record_batch_are(broker: ScriptedBroker) -> None:
+    given = with_column(batch(numbered(6), topics=["u"] * 6), "partition", [0, 0, 0, 0, 1, 1])
+    given = with_column(given, "timestamp", [5, 6, 7, 8, 9, 10])
+    answers = Answers()
+    with producer(broker, batch_ends=True) as made:
+        made.send(given, answers)
+        assert made.wait_delivered(WAIT_S)
+    assert answers.places == {
+        0: RecordMetadata("u", 0, 0, 5),
+        3: RecordMetadata("u", 0, 3, 8),
+        4: RecordMetadata("u", 1, 0, 9),
+        5: RecordMetadata("u", 1, 1, 10),
+    }
 
 
 def test_only_the_chosen_rows_are_sent(broker: ScriptedBroker) -> None:

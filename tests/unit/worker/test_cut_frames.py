@@ -9,7 +9,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from penstock.api import FrameSourceTask, SourceFrame, SourceRecord
+from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, SourceRecord
 from penstock.stores.offsets import partition_identity
 from penstock.worker.boundaries import End
 from penstock.worker.offset_commit import CommitHooks
@@ -18,6 +18,7 @@ from penstock.worker.source_stages import Batcher, Taken, parts_of_frame, parts_
 from penstock.worker.stage import BatchLimits
 from penstock.worker.submitted import FramePart, Submission, SubmittedOffsets
 
+PLACE = RecordMetadata("t", 0, 7, None)
 LIMITS = BatchLimits(max_records=1_000, max_bytes=1_000_000)
 
 
@@ -126,6 +127,44 @@ def test_the_task_is_told_of_the_frame_it_returned_once_all_parts_are_stored() -
         hooks.acknowledged(submissions[index], size - (2 if index == 1 else 0), None)
         hooks.advance()
     assert task.told == [(whole, 2_498)]
+
+
+def test_the_task_is_told_where_rows_of_the_frame_are_once_all_parts_are_stored() -> None:
+    class Places(Told):
+        def frame_acknowledged(self, frame: SourceFrame, places: Mapping[int, RecordMetadata]) -> None:
+            assert self.told == [], "before commit_batch"
+            self.places = (frame, dict(places))
+
+    whole = frame(pa.table({"value": list(range(2_500))}))
+    task, offsets = Places(), SubmittedOffsets()
+    hooks = CommitHooks(task)
+    for part in _parts(whole):
+        submission = Submission.of_frame(part, part.num_rows or 0, partition_identity)
+        hooks.add(part, submission)
+        offsets.add(submission)
+        offsets.settle_range(submission, 0, submission.size)
+        last = submission.size - 1
+        hooks.acknowledged(submission, submission.size, {last: RecordMetadata("t", 0, last, None), 0: PLACE})
+        hooks.advance()
+    assert task.places[0] is whole
+    assert list(task.places[1]) == [0, 999, 1000, 1999, 2000, 2499]
+    assert (task.places[1][1000], task.places[1][2499].offset) == (PLACE, 499)
+    assert task.told == [(whole, 2_500)]
+
+
+def test_the_task_is_not_told_of_places_when_nothing_was_stored() -> None:
+    class Places(Told):
+        def frame_acknowledged(self, frame: SourceFrame, places: Mapping[int, RecordMetadata]) -> None:
+            raise AssertionError("nothing is stored")
+
+    whole = frame(pa.table({"value": [1, 2]}))
+    task, offsets = Places(), SubmittedOffsets()
+    hooks = CommitHooks(task)
+    submission = Submission.of_frame(whole, 2, partition_identity)
+    hooks.add(whole, submission)
+    offsets.add(submission, [0, 1])
+    hooks.advance()
+    assert task.told == [(whole, 0)]
 
 
 def test_records_of_a_poll_are_cut_by_bytes_too() -> None:

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 #: How long something waits that could not be done, in seconds, unless it is due sooner.
 RETRY_S: Final = 10.0
 #: A thread cannot wait for longer than some hundred years.
-_NEVER_S: Final = 1e9
+NEVER_S: Final = 1e9
 
 
 class Timetable:
@@ -70,7 +70,7 @@ class Timetable:
     def wait_s(self) -> float:
         """Seconds until the next job is due."""
         now = self._clock()
-        return min((max(0.0, at - now) for at in self._next.values()), default=_NEVER_S)
+        return min((max(0.0, at - now) for at in self._next.values()), default=NEVER_S)
 
 
 class TopicKeeper:

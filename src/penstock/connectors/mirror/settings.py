@@ -22,6 +22,7 @@ _PROPERTY_FILTER: Final = "DefaultConfigPropertyFilter"
 _LOW: Final = Importance.LOW
 _SECONDS: Final = Range.at_least(1)
 TOPICS_EXCLUDE: Final = (r"mm2.*\.internal", r".*\.replica", "__.*")
+GROUPS_EXCLUDE: Final = ("console-consumer-.*", "connect-.*", "__.*")
 CONFIG_EXCLUDE: Final = (
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
@@ -111,7 +112,116 @@ class MirrorConfig(AbstractConfig):
             yield "target.cluster.alias", "It must differ from source.cluster.alias, or no topic could be told apart"
 
 
-class MirrorSourceConfig(MirrorConfig):
+class OffsetSyncsConfig(MirrorConfig):
+    """The settings of connectors that know offset syncs."""
+
+    offset_syncs_topic_location: SyncsLocation = setting(
+        "offset-syncs.topic.location",
+        default=SyncsLocation.SOURCE,
+        importance=_LOW,
+        doc="The cluster with the topic of offset syncs.",
+    )
+
+    def syncs_topic(self) -> str:
+        """The topic of offset syncs, on the cluster that ``offset_syncs_topic_location`` names."""
+        on_source = self.offset_syncs_topic_location is SyncsLocation.SOURCE
+        return self.policy().offset_syncs_topic(self.target_cluster_alias if on_source else self.source_cluster_alias)
+
+
+class MirrorHeartbeatConfig(MirrorConfig):
+    """The settings of ``MirrorHeartbeat``."""
+
+    emit_heartbeats_enabled: bool = setting(default=True, importance=_LOW, doc="Whether heartbeats are written.")
+    emit_heartbeats_interval_seconds: int = setting(
+        type=ConfigType.LONG, default=1, importance=_LOW, validator=_SECONDS, doc="How often."
+    )
+    heartbeats_topic_replication_factor: int = setting(
+        type=ConfigType.SHORT,
+        default=3,
+        importance=_LOW,
+        doc="Of the topic of heartbeats when it is made; -1: the default of the brokers.",
+    )
+
+
+class MirrorCheckpointConfig(OffsetSyncsConfig):
+    """The settings of ``MirrorCheckpoint``."""
+
+    groups: tuple[str, ...] = setting(
+        default=(".*",), importance=Importance.HIGH, doc="Consumer groups: names and Java's regular expressions."
+    )
+    groups_exclude: tuple[str, ...] = setting(
+        default=GROUPS_EXCLUDE, importance=Importance.HIGH, doc="Groups to leave out; they win."
+    )
+    group_filter_class: str = setting(
+        default=f"{_MM2}DefaultGroupFilter", importance=_LOW, doc="Only this class: groups and groups.exclude."
+    )
+    topics: tuple[str, ...] = setting(
+        default=(".*",), importance=Importance.HIGH, doc="Topics whose offsets count: as for MirrorSource."
+    )
+    topics_exclude: tuple[str, ...] = setting(
+        default=TOPICS_EXCLUDE, importance=Importance.HIGH, doc="Topics to leave out; they win."
+    )
+    topic_filter_class: str = setting(
+        default=f"{_MM2}DefaultTopicFilter", importance=_LOW, doc="Only this class: topics and topics.exclude."
+    )
+    consumer_poll_timeout_ms: int = setting(
+        type=ConfigType.LONG, default=1000, importance=_LOW, doc="It changes nothing: what is waited for is the clock."
+    )
+    refresh_groups_enabled: bool = setting(
+        default=True, importance=_LOW, doc="Whether to look for new groups while it runs."
+    )
+    refresh_groups_interval_seconds: int = setting(
+        type=ConfigType.LONG, default=600, importance=_LOW, validator=_SECONDS, doc="How often to look."
+    )
+    emit_checkpoints_enabled: bool = setting(default=True, importance=_LOW, doc="Whether checkpoints are written.")
+    emit_checkpoints_interval_seconds: int = setting(
+        type=ConfigType.LONG, default=60, importance=_LOW, validator=_SECONDS, doc="How often."
+    )
+    sync_group_offsets_enabled: bool = setting(
+        default=False,
+        importance=_LOW,
+        doc="Whether offsets of groups are set on the target, where a group has no members there.",
+    )
+    sync_group_offsets_interval_seconds: int = setting(
+        type=ConfigType.LONG, default=60, importance=_LOW, validator=_SECONDS, doc="How often they are set."
+    )
+    checkpoints_topic_replication_factor: int = setting(
+        type=ConfigType.SHORT,
+        default=3,
+        importance=_LOW,
+        doc="Of the topic of checkpoints when it is made; -1: the default of the brokers.",
+    )
+
+    def groups_to_have(self) -> NamePatterns:
+        """The groups that are looked at.
+
+        Raises:
+            ConfigException: A pattern is wrong.
+        """
+        return NamePatterns(self.groups, self.groups_exclude, "groups")
+
+    def topics_to_have(self) -> NamePatterns:
+        """The topics whose offsets count.
+
+        Raises:
+            ConfigException: A pattern is wrong.
+        """
+        return NamePatterns(self.topics, self.topics_exclude, "topics")
+
+    def checkpoints_topic(self) -> str:
+        """The topic of checkpoints, on the target."""
+        return self.policy().checkpoints_topic(self.source_cluster_alias)
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """See ``MirrorConfig.faults``."""
+        yield from super().faults()
+        for part in (self.groups_to_have, self.topics_to_have):
+            yield from _faults_of(part)
+        yield from only("group.filter.class", self.group_filter_class, "DefaultGroupFilter")
+        yield from only("topic.filter.class", self.topic_filter_class, "DefaultTopicFilter")
+
+
+class MirrorSourceConfig(OffsetSyncsConfig):
     """The settings of ``MirrorSource``."""
 
     topics: tuple[str, ...] = setting(
@@ -170,6 +280,27 @@ class MirrorSourceConfig(MirrorConfig):
     )
     heartbeats_replication_enabled: bool = setting(
         default=True, importance=_LOW, doc="Whether heartbeats of the source are mirrored, whatever topics says."
+    )
+
+    emit_offset_syncs_enabled: bool = setting(
+        "emit.offset-syncs.enabled",
+        default=True,
+        importance=_LOW,
+        doc="Whether offset syncs are written; checkpoints need them.",
+    )
+    offset_syncs_topic_replication_factor: int = setting(
+        "offset-syncs.topic.replication.factor",
+        type=ConfigType.SHORT,
+        default=3,
+        importance=_LOW,
+        doc="Of the topic of offset syncs when it is made; -1: the default of the brokers.",
+    )
+    offset_lag_max: int = setting(
+        type=ConfigType.LONG,
+        default=100,
+        importance=_LOW,
+        validator=Range.at_least(0),
+        doc="How many records may come over without an offset sync. With each commit of offsets there is one anyway.",
     )
 
     def selection(self) -> TopicSelection:

@@ -1,32 +1,24 @@
 """The connector that mirrors topics: ``MirrorSource``.
 
-Thread: the connector's; ``partitions`` also on the thread of this name.
+Thread: the connector's; jobs also run on the thread ``partitions``.
 
 Source: org.apache.kafka.connect.mirror.MirrorSourceConnector.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from penstock.api import ExactlyOnceSupport, PartitionedSource
-from penstock.clients import KafkaCluster
-from penstock.config import Config, ConfigValue
-from penstock.connectors.mirror.keeping import Timetable, TopicKeeper
-from penstock.connectors.mirror.settings import MirrorSourceConfig, client_settings, cluster_of, is_client_setting
-from penstock.connectors.mirror.task import AWAY, MirrorTask, offset_fault, partition_fault
-from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
-
-log = logging.getLogger(__name__)
-
-#: How long a look at the clusters may take that somebody waits for, in seconds.
-_LOOK_S = 3.0
+from penstock.api import ExactlyOnceSupport
+from penstock.clients import ClusterAdmin
+from penstock.connectors.mirror.connector import Job, MirrorConnector
+from penstock.connectors.mirror.keeping import NEVER_S, TopicKeeper
+from penstock.connectors.mirror.settings import Defaults, MirrorSourceConfig, client_settings
+from penstock.connectors.mirror.task import MirrorTask, offset_fault, partition_fault
+from penstock.errors import ConnectException
 
 
-class MirrorSource(PartitionedSource):
+class MirrorSource(MirrorConnector):
     """Mirrors topics of another cluster: records as they are, partitions, settings and access rules of topics.
 
     Source: org.apache.kafka.connect.mirror.MirrorSourceConnector.
@@ -35,127 +27,57 @@ class MirrorSource(PartitionedSource):
     config_class, task_class = MirrorSourceConfig, MirrorTask
     settings: MirrorSourceConfig
     _keeper: TopicKeeper
-    _table: Timetable
-    _found: Sequence[Mapping[str, Any]] | None = None
 
-    def start(self, props: Mapping[str, str]) -> None:
-        """See ``PartitionedSource.start``."""
-        settings = MirrorSourceConfig.parse(props)
-        self._found = None
-        self._source, self._target = (self._admin(props, settings, side) for side in ("source", "target"))
-        self._keeper = TopicKeeper(
-            self._source,
-            self._target,
+    def jobs(self, settings: MirrorSourceConfig) -> dict[str, Job]:
+        """See ``MirrorConnector.jobs``."""
+        self._keeper = keeper = TopicKeeper(
+            self.admin("source"),
+            self.admin("target"),
             settings.selection(),
             settings.unsynced(),
             replication_factor=settings.replication_factor,
-            with_defaults=settings.use_defaults_from.value == "source",
+            with_defaults=settings.use_defaults_from is Defaults.SOURCE,
         )
-        self._table = Timetable(_intervals(settings), time.monotonic)
-        super().start(props)
-
-    def stop(self) -> None:
-        """See ``PartitionedSource.stop``."""
-        super().stop()
-        for one in ("_source", "_target"):
-            if hasattr(self, one):
-                getattr(self, one).close()
-
-    @property
-    def interval_s(self) -> float:  # type: ignore[override]
-        """Seconds until there is something to look at."""
-        return self._table.wait_s
-
-    def partitions(self) -> Sequence[Mapping[str, Any]]:
-        """See ``PartitionedSource.partitions``: does what is due."""
-        jobs: dict[str, Callable[[], None]] = {
-            "look": self._look,
-            "settings": self._keeper.copy_settings,
-            "rules": self._keeper.copy_rules,
-        }
-        if not self.settings.enabled:
-            return []
-        for name in self._table.due():
-            try:
-                jobs[name]()
-            except Exception as error:
-                self._table.failed(name)
-                if name == "look":
-                    self._could_not_look(error)
-                    continue
-                log.warning("The %s of topics could not be copied, trying again: %s", name, error)
-            else:
-                self._table.done(name)
-        return [AWAY] if self._found is None else self._found
+        look_s = float(settings.refresh_topics_interval_seconds) if settings.refresh_topics_enabled else NEVER_S
+        jobs = {"topics": Job(self._look, "Cannot look for topics", look_s)}
+        if settings.sync_topic_configs_enabled:
+            every_s = float(settings.sync_topic_configs_interval_seconds)
+            jobs["settings"] = Job(keeper.copy_settings, "Settings of topics cannot be copied", every_s)
+        if settings.sync_topic_acls_enabled:
+            every_s = float(settings.sync_topic_acls_interval_seconds)
+            jobs["rules"] = Job(keeper.copy_rules, "Access rules of topics cannot be copied", every_s)
+        if settings.emit_offset_syncs_enabled:
+            jobs["syncs"] = Job(lambda: self._make_syncs_topic(settings), "Offset syncs have no topic")
+        return jobs
 
     def _look(self) -> None:
-        self._found = self._keeper.look()
+        self.found = self._keeper.look()
 
-    def _could_not_look(self, error: Exception) -> None:
-        # Of a cluster that is away when the connector starts its task tells, again and again.
-        if self._found is not None or not isinstance(error, KafkaRetriableException):
-            raise error
-        log.warning("Cannot look for topics yet, trying again: %s", error)
-
-    def _admin(self, props: Mapping[str, str], settings: MirrorSourceConfig, side: str) -> Any:
-        return self.cluster(props, side).admin(
-            client_settings(props, side, "admin"), timeout_s=settings.admin_timeout_ms / 1000
+    def _make_syncs_topic(self, settings: MirrorSourceConfig) -> None:
+        self.admin(settings.offset_syncs_topic_location.value).create_topic(
+            settings.syncs_topic(),
+            partitions=1,
+            replication_factor=settings.offset_syncs_topic_replication_factor,
+            settings={"cleanup.policy": "compact"},
         )
 
-    def cluster(self, props: Mapping[str, str], side: str) -> KafkaCluster:
-        """One of the two clusters; a test puts a double in its place."""
-        return cluster_of(props, side)
-
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """See ``Connector.validate``; settings of Kafka's clients are checked, too."""
-        checked = super().validate(connector_configs)
-        values = {name: ConfigValue(name, text) for name, text in connector_configs.items() if is_client_setting(name)}
-        for side in ("source", "target"):
-            for name, text in self._client_faults(connector_configs, side):
-                values.setdefault(name, ConfigValue(name)).add_error_message(f"{name}: {text}")
-        return Config([*checked.config_values, *values.values()])
-
-    def _client_faults(self, props: Mapping[str, str], side: str) -> Iterable[tuple[str, str]]:
-        consumer = client_settings(props, side, "consumer") if side == "source" else {}
-        admin = client_settings(props, side, "admin")
-        for name, text in self.cluster(props, side).faults(consumer=consumer, admin=admin):
-            prefixes = (f"{side}.consumer.", f"{side}.admin.", "consumer.", "admin.", f"{side}.cluster.")
-            yield next((one + name for one in prefixes if one + name in props), f"{side}.cluster.{name}"), text
-
-    def faults(self, settings: MirrorSourceConfig) -> Iterable[tuple[str, str]]:
-        """See ``Connector.faults``."""
-        return settings.faults()
-
-    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """See ``Connector.obstacles``."""
-        settings = MirrorSourceConfig.parse(props)
-        if not settings.enabled:
-            return ["enabled is false"]
-        found, topics = [], {}
-        for side in ("source", "target"):
-            try:
-                admin = self.cluster(props, side).admin(client_settings(props, side, "admin"), timeout_s=_LOOK_S)
-                topics[side] = admin.topics()
-                admin.close()
-            except (ConnectException, KafkaException) as error:
-                found.append(f"{error}")
-        if found:
-            return found
+    def lacks(self, settings: MirrorSourceConfig, admins: Mapping[str, ClusterAdmin]) -> list[str]:
+        """See ``MirrorConnector.lacks``."""
+        here, there = admins["source"].topics(), admins["target"].topics()
         selection = settings.selection()
-        wanted = [name for name in topics["source"] if selection.has(name)]
+        wanted = sorted(name for name in here if selection.has(name))
         if not wanted:
-            return [
-                f"no topic of the source cluster {selection.source} is to be mirrored: {_why_none(settings, topics)}"
-            ]
-        for name in sorted(wanted):
-            remote = selection.remote(name)
-            have, count = topics["target"].get(remote, 0), topics["source"][name]
-            if have < count:
-                found.append(
-                    f"the topic {remote} has {have} of {count} partitions on the target yet, so not all of {name} is "
-                    "mirrored"
-                )
-        return found
+            why = f"those that match are internal, or come from {settings.target_cluster_alias} themselves"
+            if not any(map(selection.patterns.have, here)):
+                why = f"none of its {len(here)} topics matches topics and not topics.exclude"
+            return [f"no topic of the source cluster {selection.source} is to be mirrored: {why}"]
+        remote = {name: selection.remote(name) for name in wanted}
+        return [
+            f"the topic {other} has {there.get(other, 0)} of {here[name]} partitions on the target yet, so not all of "
+            f"{name} is mirrored"
+            for name, other in remote.items()
+            if there.get(other, 0) < here[name]
+        ]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """Offsets are those of the source's records; only committed ones are read, unless the user says otherwise."""
@@ -174,26 +96,7 @@ class MirrorSource(PartitionedSource):
             ConnectException: A partition or an offset is none of a mirror's.
         """
         for key, offset in offsets.items():
-            partition = dict(key)
-            fault = partition_fault(partition) or (None if offset is None else offset_fault(offset))
-            if offset is not None and fault is not None:
+            fault = None if offset is None else partition_fault(dict(key)) or offset_fault(offset)
+            if fault is not None:
                 raise ConnectException(fault)
         return True
-
-
-def _intervals(settings: MirrorSourceConfig) -> dict[str, float]:
-    """How often each job is done, in seconds; the first look is always done."""
-    found = {"look": float(settings.refresh_topics_interval_seconds) if settings.refresh_topics_enabled else 1e9}
-    if settings.sync_topic_configs_enabled:
-        found["settings"] = float(settings.sync_topic_configs_interval_seconds)
-    if settings.sync_topic_acls_enabled:
-        found["rules"] = float(settings.sync_topic_acls_interval_seconds)
-    return found
-
-
-def _why_none(settings: MirrorSourceConfig, topics: Mapping[str, Mapping[str, int]]) -> str:
-    selection = settings.selection()
-    wanted = [name for name in topics["source"] if selection.patterns.have(name)]
-    if not wanted:
-        return f"none of its {len(topics['source'])} topics matches topics and not topics.exclude"
-    return f"those that match are internal, or come from {settings.target_cluster_alias} themselves"

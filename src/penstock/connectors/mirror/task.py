@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.api import FrameSourceTask, SourceFrame, TopicPartition, assigned_partitions
-from penstock.clients import Fetched, KafkaCluster
+from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, TopicPartition, assigned_partitions
+from penstock.clients import Fetched, KafkaCluster, RecordWriter
+from penstock.connectors.mirror.offset_syncs import SyncWriter, sync_points
 from penstock.connectors.mirror.positions import Start, after_loss
 from penstock.connectors.mirror.settings import MirrorSourceConfig, client_settings, cluster_of
 from penstock.data import OPTIONAL_BYTES_SCHEMA
@@ -24,8 +25,6 @@ from penstock.errors import ConnectException, KafkaException, OffsetOutOfRangeEx
 
 log = logging.getLogger(__name__)
 
-#: The source partition of a connector that could not look for topics yet.
-AWAY: Final[Mapping[str, Any]] = {"cluster": "", "partition": -1, "topic": ""}
 #: How much is joined to frames before they are handed over.
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 16 << 20
@@ -59,6 +58,7 @@ class MirrorTask(FrameSourceTask):
         cluster = self.cluster(props, "source")
         self._reader = cluster.reader(consumer)
         self._admin = cluster.admin(client_settings(props, "source", "admin"), timeout_s=_ANSWER_S)
+        self._syncs = self._sync_writer() if self.settings.emit_offset_syncs_enabled else None
         self._ids: dict[str, str] = {}
         self._next_look = 0.0
         self._is_away = any(place.partition < 0 for place in self._places)
@@ -76,12 +76,33 @@ class MirrorTask(FrameSourceTask):
             self._gather()
         return self._frames.popleft() if self._frames else None
 
+    def frame_acknowledged(self, frame: SourceFrame, places: Mapping[int, RecordMetadata]) -> None:
+        """Notes where records went: for offset syncs."""
+        if self._syncs is None or frame.offset_after is None:
+            return
+        points = sync_points({row: one.offset for row, one in places.items()}, self.settings.offset_lag_max + 1)
+        offsets = {_offset_in(frame.offset_after(row)): offset for row, offset in points}
+        self._syncs.stored(_place(frame.source_partition), offsets)
+
+    def commit(self) -> None:
+        """Writes the offset syncs that wait."""
+        if self._syncs is not None:
+            self._syncs.commit()
+
     def stop(self) -> None:
         """Releases the clients."""
         super().stop()
-        for one in ("_reader", "_admin"):
-            if hasattr(self, one):
+        for one in ("_reader", "_admin", "_syncs"):
+            if getattr(self, one, None) is not None:
                 getattr(self, one).close()
+
+    def _sync_writer(self) -> SyncWriter:
+        side, props = self.settings.offset_syncs_topic_location.value, self._props
+
+        def make() -> RecordWriter:
+            return self.cluster(props, side).writer(client_settings(props, side, "producer"))
+
+        return SyncWriter(self.settings.syncs_topic(), make, self.settings.offset_lag_max)
 
     def _first_positions(self) -> dict[TopicPartition, int]:
         alias = self.settings.source_cluster_alias

@@ -79,6 +79,10 @@ class _Life:
         for place, one in enumerate(part, first):
             if one.frame is not None:
                 if one.is_last:
+                    rows = one.frame.num_rows or 0
+                    last = RecordMetadata(one.record.topic or "", one.record.kafka_partition or 0, place)
+                    begin = last._replace(offset=place - rows + 1)
+                    self.task.frame_acknowledged(one.frame, {0: begin, rows - 1: last})
                     self.task.commit_batch(one.frame, one.frame.num_rows or 0)
                 continue
             metadata = RecordMetadata(one.record.topic or "", 0, place)

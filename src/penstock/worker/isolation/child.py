@@ -85,7 +85,7 @@ class TaskHost:
             name: getattr(self, name)
             for name in (
                 *("make", "initialize", "poll", "put_frame", "stopping", "wakeup", "stop"),
-                *("offset_after", "commit_record", "record_acknowledged", "commit_batch"),
+                *("offset_after", "commit_record", "record_acknowledged", "frame_acknowledged", "commit_batch"),
             )
         }
         self._methods["measure"] = measured
@@ -210,6 +210,10 @@ class TaskHost:
     def record_acknowledged(self, number: int, metadata: Any) -> None:
         """Kafka has a record."""
         self._task.record_acknowledged(self._handed.at(number), metadata)
+
+    def frame_acknowledged(self, number: int, places: Any) -> None:
+        """Kafka has a frame."""
+        self._task.frame_acknowledged(self._handed.at(number), places)
 
     def commit_batch(self, number: int, acknowledged: int) -> None:
         """The worker is done with a frame."""

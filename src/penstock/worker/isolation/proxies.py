@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 #: How long the process may take to measure one metric: ``GET /metrics`` waits for it.
 _MEASURE_S: Final = 0.5
-_HOOKS: Final = ("commit_record", "record_acknowledged", "commit_batch")
+_HOOKS: Final = ("commit_record", "record_acknowledged", "frame_acknowledged", "commit_batch")
 #: What a context is asked by its own method of that name.
 _ASKED: Final = (
     "configs",

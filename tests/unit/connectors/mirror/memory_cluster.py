@@ -111,7 +111,9 @@ class MemoryReader:
         self._positions[place] = self._at(place, offset)
 
     def _at(self, place: TopicPartition, offset: int) -> int:
-        topic = self._cluster.there[place.topic]
+        topic = self._cluster.there.get(place.topic)
+        if topic is None:
+            return 0
         known = {-2: topic.low(place.partition), -1: topic.high(place.partition)}
         return known.get(offset, offset)
 
@@ -136,6 +138,10 @@ class MemoryReader:
     @property
     def trouble(self) -> str | None:
         return "connection refused" if self._cluster.is_away else None
+
+    def at_end(self, place: TopicPartition) -> bool:
+        topic = self._cluster.there.get(place.topic)
+        return topic is not None and self._positions[place] >= topic.high(place.partition)
 
     def check(self, timeout_s: float) -> None:
         self._cluster.check("check")

@@ -46,12 +46,13 @@ SETTINGS = {
     "source.cluster.bootstrap.servers": "east:1",
     "target.cluster.bootstrap.servers": "west:1",
     "replication.factor": "1",
+    "consumer.poll.timeout.ms": "10",
 }
 
 
 class TestMirrorSource(FrameSuite, SourceSuite):
     connector = Mirror
-    count = 20
+    count = 12
     wrong: ClassVar = {"topics": "(", "replication.factor": "0", "source.cluster.alias": ""}
 
     def prepare(self, path: Path) -> dict[str, str]:
@@ -59,8 +60,8 @@ class TestMirrorSource(FrameSuite, SourceSuite):
         for topic in ("a", "b"):
             CLUSTERS["source"].create(topic, 2)
             for number in range(2):
-                CLUSTERS["source"].send(topic, number, *(b"%d" % value for value in range(4)), None)
-        return {**SETTINGS, "consumer.poll.timeout.ms": "10"}
+                CLUSTERS["source"].send(topic, number, *(b"%d" % value for value in range(2)), None)
+        return SETTINGS
 
 
 def started(**settings: str) -> Mirror:
@@ -112,7 +113,7 @@ def test_new_topics_and_partitions_are_found_while_it_runs(clusters: dict[str, M
     mirror = started(topics="a|b")
     clusters["source"].create("b")
     clusters["source"].there["a"].partitions.append([])
-    mirror._table._next["look"] = 0.0
+    mirror._table._next["topics"] = 0.0
 
     assert len(mirror.partitions()) == 3
     assert len(clusters["target"].there["east.a"].partitions) == 2
@@ -233,7 +234,7 @@ def test_retention_that_overtakes_the_reader_is_told(
     clusters["source"].create("a")
     clusters["source"].send("a", 0, *(b"%d" % number for number in range(5)))
     clusters["source"].most = 2
-    with run_source(Mirror, {**SETTINGS, "consumer.poll.timeout.ms": "0"}) as run:
+    with run_source(Mirror, SETTINGS) as run:
         run.poll()
         run.commit()
         clusters["source"].send("a", 0, b"5", b"6")

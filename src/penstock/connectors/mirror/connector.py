@@ -1,0 +1,173 @@
+"""The part that the connectors of mirrors have in common: two clusters, and jobs by the clock: ``MirrorConnector``.
+
+Thread: the connector's; ``partitions`` also on the thread of this name.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+from penstock.api import PartitionedSource
+from penstock.clients import ClusterAdmin, KafkaCluster
+from penstock.config import Config, ConfigValue
+from penstock.connectors.mirror.keeping import NEVER_S, Timetable
+from penstock.connectors.mirror.settings import MirrorConfig, client_settings, cluster_of, is_client_setting
+from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
+
+log = logging.getLogger(__name__)
+
+#: The longest that a request of a connector waits: its own thread and its start wait with it.
+_LONGEST_S: Final = 10.0
+#: How long a look at the clusters may take that somebody waits for, in seconds.
+LOOK_S: Final = 3.0
+#: The source partition of a connector that could not look for what there is yet.
+AWAY: Final[Mapping[str, Any]] = {"cluster": "", "partition": -1, "topic": ""}
+
+
+class Job(NamedTuple):
+    """Something that a connector does by the clock.
+
+    Attributes:
+        run: Does it.
+        fault: What cannot be done when it fails, for people.
+        every_s: The seconds between two runs; ``NEVER_S``: once.
+    """
+
+    run: Callable[[], None]
+    fault: str
+    every_s: float = NEVER_S
+
+
+class MirrorConnector(PartitionedSource):
+    """Has admin clients of its clusters, and finds its partitions in the first of its jobs.
+
+    Attributes:
+        sides: The clusters that it needs.
+        found: What the first job has found; None: nothing yet.
+
+    A cluster that is away when the connector starts is told by a task, which has ``AWAY`` as its only partition.
+    """
+
+    sides: ClassVar[Sequence[str]] = ("source", "target")
+    settings: MirrorConfig
+    found: Sequence[Mapping[str, Any]] | None = None
+    _admins: dict[str, ClusterAdmin]
+    _jobs: dict[str, Job]
+    _table: Timetable
+    _complaints: dict[str, str]
+
+    @abstractmethod
+    def jobs(self, settings: Any) -> dict[str, Job]:
+        """What is done by the clock, by name; the first sets ``found``."""
+
+    def cluster(self, props: Mapping[str, str], side: str) -> KafkaCluster:
+        """One of the two clusters; a test puts a double in its place."""
+        return cluster_of(props, side)
+
+    def admin(self, side: str) -> ClusterAdmin:
+        """The admin client of a cluster."""
+        return self._admins[side]
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """See ``PartitionedSource.start``."""
+        assert self.config_class is not None
+        settings: Any = self.config_class.parse(props)
+        self.found, self._complaints = None, {}
+        timeout_s = min(_LONGEST_S, settings.admin_timeout_ms / 1000)
+        self._admins = {
+            side: self.cluster(props, side).admin(client_settings(props, side, "admin"), timeout_s=timeout_s)
+            for side in self.sides
+        }
+        self._jobs = self.jobs(settings)
+        self._table = Timetable({name: job.every_s for name, job in self._jobs.items()}, time.monotonic)
+        super().start(props)
+
+    def stop(self) -> None:
+        """See ``PartitionedSource.stop``."""
+        super().stop()
+        for admin in getattr(self, "_admins", {}).values():
+            admin.close()
+
+    @property
+    def interval_s(self) -> float:  # type: ignore[override]
+        """Seconds until there is something to do."""
+        return self._table.wait_s
+
+    def partitions(self) -> Sequence[Mapping[str, Any]]:
+        """See ``PartitionedSource.partitions``: does what is due."""
+        if not self.settings.enabled:
+            return []
+        first = next(iter(self._jobs))
+        for name in self._table.due():
+            try:
+                self._jobs[name].run()
+            except (KafkaException, ConnectException) as error:
+                self._table.failed(name)
+                self._complain(name, error)
+                if name != first:
+                    continue
+                if self.found is not None or not isinstance(error, KafkaRetriableException):
+                    raise
+                break
+            else:
+                self._table.done(name)
+                self._complaints.pop(name, None)
+        return [AWAY] if self.found is None else self.found
+
+    def _complain(self, name: str, error: Exception) -> None:
+        if self._complaints.get(name) != str(error):
+            log.warning("%s, trying again: %s", self._jobs[name].fault, error)
+        self._complaints[name] = str(error)
+
+    def validate(self, connector_configs: Mapping[str, str]) -> Config:
+        """See ``Connector.validate``; settings of Kafka's clients are checked, too."""
+        checked = super().validate(connector_configs)
+        values = {name: ConfigValue(name, text) for name, text in connector_configs.items() if is_client_setting(name)}
+        for side in self.sides:
+            for name, text in self._client_faults(connector_configs, side):
+                values.setdefault(name, ConfigValue(name)).add_error_message(f"{name}: {text}")
+        return Config([*checked.config_values, *values.values()])
+
+    def _client_faults(self, props: Mapping[str, str], side: str) -> Iterable[tuple[str, str]]:
+        consumer, admin = client_settings(props, side, "consumer"), client_settings(props, side, "admin")
+        for name, text in self.cluster(props, side).faults(consumer=consumer, admin=admin):
+            prefixes = (f"{side}.consumer.", f"{side}.admin.", "consumer.", "admin.", f"{side}.cluster.")
+            yield next((one + name for one in prefixes if one + name in props), f"{side}.cluster.{name}"), text
+
+    def faults(self, settings: MirrorConfig) -> Iterable[tuple[str, str]]:
+        """See ``Connector.faults``."""
+        return settings.faults()
+
+    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
+        """See ``Connector.obstacles``."""
+        assert self.config_class is not None
+        settings: Any = self.config_class.parse(props)
+        if not settings.enabled:
+            return ["enabled is false"]
+        admins, found = {}, []
+        try:
+            for side in self.sides:
+                try:
+                    admins[side] = self.cluster(props, side).admin(
+                        client_settings(props, side, "admin"), timeout_s=LOOK_S
+                    )
+                    admins[side].topics()
+                except (ConnectException, KafkaException) as error:
+                    found.append(str(error))
+            return found or self.lacks(settings, admins)
+        finally:
+            for admin in admins.values():
+                admin.close()
+
+    def lacks(self, settings: Any, admins: Mapping[str, ClusterAdmin]) -> list[str]:
+        """What the connector lacks while its clusters answer; see ``Connector.obstacles``.
+
+        Args:
+            settings: The configuration.
+            admins: Of the clusters.
+        """
+        return []
