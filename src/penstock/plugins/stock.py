@@ -189,4 +189,7 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
 TASK_CLASSES: Final[Mapping[str, str]] = {
     f"{_CONNECT}.file.FileStreamSourceTask": "penstock.connectors.file:FileStreamSourceTask",
     f"{_CONNECT}.file.FileStreamSinkTask": "penstock.connectors.file:FileStreamSinkTask",
+    f"{_CONNECT}.mirror.MirrorSourceTask": "penstock.connectors.mirror.task:MirrorTask",
+    f"{_CONNECT}.mirror.MirrorCheckpointTask": "penstock.connectors.mirror.checkpoints:CheckpointTask",
+    f"{_CONNECT}.mirror.MirrorHeartbeatTask": "penstock.connectors.mirror.heartbeats:HeartbeatTask",
 }

@@ -122,7 +122,7 @@ def test_an_unknown_class_is_answered_with_what_is_there_and_the_closest_name() 
 
 def test_a_class_that_only_java_has_is_answered_with_what_to_install() -> None:
     with pytest.raises(PluginNotFoundException, match="A class of Java does not run here") as caught:
-        Plugins().resolve_connector("io.debezium.connector.mysql.MySqlConnector")
+        Plugins().resolve_connector("org.apache.kafka.connect.tools.MockSourceConnector")
     assert "install the Python distribution that has it for every worker" in str(caught.value)
 
 

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.api import OffsetAndMetadata, SourceRecord, SourceTask, TopicPartition, assigned_partitions
+from penstock.api import OffsetAndMetadata, SourceRecord, SourceTask, TopicPartition
 from penstock.clients import ClusterAdmin, KafkaCluster, RecordReader
-from penstock.connectors.mirror.connector import AWAY, Job, MirrorConnector
+from penstock.connectors.mirror.connector import AWAY, JAVA_GROUPS, Job, MirrorConnector, share_of
 from penstock.connectors.mirror.formats import Checkpoint, OffsetSync
 from penstock.connectors.mirror.keeping import NEVER_S, Timetable
 from penstock.connectors.mirror.offset_syncs import SyncHistory
@@ -137,6 +137,10 @@ class MirrorCheckpoint(MirrorConnector):
             "topic": Job(lambda: self._make_topic(settings), "Checkpoints have no topic"),
         }
 
+    def java_share(self, share: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """See ``MirrorConnector.java_share``."""
+        return {JAVA_GROUPS: ",".join(str(one[GROUP]) for one in share)}
+
     def _look(self, settings: MirrorCheckpointConfig) -> None:
         groups = settings.groups_to_have()
         self.found = (
@@ -179,7 +183,7 @@ class CheckpointTask(SourceTask):
         """Makes the clients; what they read is read by ``poll``."""
         super().start(props)
         config, self._props = self.settings, dict(props)
-        shares = assigned_partitions(props)
+        shares = share_of(props, lambda name: {GROUP: name}, JAVA_GROUPS)
         self._is_away = dict(AWAY) in shares
         self._groups = [str(one[GROUP]) for one in shares if GROUP in one]
         self._topics = config.topics_to_have()

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
-from penstock.api import PartitionedSource
+from penstock.api import PartitionedSource, assigned_partitions
 from penstock.clients import ClusterAdmin, KafkaCluster
 from penstock.config import Config, ConfigValue
 from penstock.connectors.mirror.keeping import NEVER_S, Timetable
@@ -20,12 +20,35 @@ from penstock.errors import ConnectException, KafkaException, KafkaRetriableExce
 
 log = logging.getLogger(__name__)
 
+#: The share of a task in its configuration, see ``PartitionedSource``.
+PARTITIONS_CONFIG: Final = "task.partitions"
+#: The same in the configuration of a task of Java's.
+JAVA_PARTITIONS: Final = "task.assigned.partitions"
+JAVA_GROUPS: Final = "task.assigned.groups"
 #: The longest that a request of a connector waits: its own thread and its start wait with it.
 _LONGEST_S: Final = 10.0
 #: How long a look at the clusters may take that somebody waits for, in seconds.
 LOOK_S: Final = 3.0
 #: The source partition of a connector that could not look for what there is yet.
 AWAY: Final[Mapping[str, Any]] = {"cluster": "", "partition": -1, "topic": ""}
+
+
+def share_of(
+    props: Mapping[str, str], of_java: Callable[[str], Mapping[str, Any]], name: str
+) -> list[Mapping[str, Any]]:
+    """The source partitions of a task, also of one that was configured by a worker of Java's.
+
+    Args:
+        props: The task's configuration.
+        of_java: Makes a source partition of an entry of Java's list.
+        name: The setting with that list.
+
+    Raises:
+        ConnectException: It has neither.
+    """
+    if PARTITIONS_CONFIG not in props and name in props:
+        return [of_java(one.strip()) for one in props[name].split(",") if one.strip()]
+    return list(assigned_partitions(props))
 
 
 class Job(NamedTuple):
@@ -63,6 +86,17 @@ class MirrorConnector(PartitionedSource):
     @abstractmethod
     def jobs(self, settings: Any) -> dict[str, Job]:
         """What is done by the clock, by name; the first sets ``found``."""
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        """See ``PartitionedSource.task_configs``. Java's workers of the same group find what they need, too."""
+        return [
+            {**config, **self.java_share([one for one in assigned_partitions(config) if one != AWAY])}
+            for config in super().task_configs(max_tasks)
+        ]
+
+    def java_share(self, share: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """The share of a task as Java's task has it in its configuration."""
+        return {}
 
     def cluster(self, props: Mapping[str, str], side: str) -> KafkaCluster:
         """One of the two clusters; a test puts a double in its place."""

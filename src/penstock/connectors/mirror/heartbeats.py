@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from penstock.api import SourceRecord, SourceTask, assigned_partitions
 from penstock.clients import ClusterAdmin, KafkaCluster
-from penstock.connectors.mirror.connector import AWAY, Job, MirrorConnector
+from penstock.connectors.mirror.connector import AWAY, PARTITIONS_CONFIG, Job, MirrorConnector
 from penstock.connectors.mirror.formats import Heartbeat
 from penstock.connectors.mirror.policy import HEARTBEATS
 from penstock.connectors.mirror.settings import MirrorHeartbeatConfig, client_settings, cluster_of
@@ -33,7 +33,7 @@ class HeartbeatTask(SourceTask):
         """The first heartbeat is due at once."""
         super().start(props)
         self._props = dict(props)
-        self._is_away = dict(AWAY) in assigned_partitions(props)
+        self._is_away = dict(AWAY) in assigned_partitions({PARTITIONS_CONFIG: "[]", **props})
         self._due = time.monotonic()
 
     def cluster(self, props: Mapping[str, str], side: str) -> KafkaCluster:

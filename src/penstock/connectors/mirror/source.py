@@ -7,11 +7,12 @@ Source: org.apache.kafka.connect.mirror.MirrorSourceConnector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from penstock.api import ExactlyOnceSupport
 from penstock.clients import ClusterAdmin
-from penstock.connectors.mirror.connector import Job, MirrorConnector
+from penstock.connectors.mirror.connector import JAVA_PARTITIONS, Job, MirrorConnector
 from penstock.connectors.mirror.keeping import NEVER_S, TopicKeeper
 from penstock.connectors.mirror.settings import Defaults, MirrorSourceConfig, client_settings
 from penstock.connectors.mirror.task import MirrorTask, offset_fault, partition_fault
@@ -49,6 +50,10 @@ class MirrorSource(MirrorConnector):
         if settings.emit_offset_syncs_enabled:
             jobs["syncs"] = Job(lambda: self._make_syncs_topic(settings), "Offset syncs have no topic")
         return jobs
+
+    def java_share(self, share: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """See ``MirrorConnector.java_share``."""
+        return {JAVA_PARTITIONS: ",".join(f"{one['topic']}-{one['partition']}" for one in share)}
 
     def _look(self) -> None:
         self.found = self._keeper.look()

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, TopicPartition, assigned_partitions
+from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, TopicPartition
 from penstock.clients import Fetched, KafkaCluster, RecordWriter
+from penstock.connectors.mirror.connector import JAVA_PARTITIONS, share_of
 from penstock.connectors.mirror.offset_syncs import SyncWriter, sync_points
 from penstock.connectors.mirror.positions import Start, after_loss
 from penstock.connectors.mirror.settings import MirrorSourceConfig, client_settings, cluster_of
@@ -48,7 +49,7 @@ class MirrorTask(FrameSourceTask):
         self._frames: deque[SourceFrame] = deque()
         self._failed: Exception | None = None
         self._names = self.settings.policy()
-        self._places = [_place(one) for one in assigned_partitions(props)]
+        self._places = [_place(one) for one in share_of(props, _of_java, JAVA_PARTITIONS)]
         self._remote = {
             place.topic: self._names.remote_topic(self.settings.source_cluster_alias, place.topic)
             for place in self._places
@@ -220,6 +221,12 @@ class MirrorTask(FrameSourceTask):
 def partition_of(alias: str, place: TopicPartition) -> dict[str, Any]:
     """The source partition, as MirrorMaker 2 writes it."""
     return {"cluster": alias, "partition": place.partition, "topic": place.topic}
+
+
+def _of_java(text: str) -> dict[str, Any]:
+    """A source partition as Java's task configurations have it: ``topic-number``."""
+    topic, _, number = text.rpartition("-")
+    return {"topic": topic, "partition": int(number)}
 
 
 def _place(partition: Mapping[str, Any]) -> TopicPartition:
