@@ -13,6 +13,7 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
+from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.clients import KafkaCluster
 from penstock.testing.worker_group import GroupWorker
@@ -137,6 +138,58 @@ def test_records_of_all_kinds_come_over_as_they_are(
         )
     finally:
         shared_worker.ask("DELETE", f"/connectors/{name}")
+
+
+def test_a_group_goes_on_on_the_target_where_it_was_on_the_source(
+    east: EmbeddedBroker, broker: EmbeddedBroker, shared_worker: WorkerProcess
+) -> None:
+    topic = create_topic(east, retention_ms="-1")
+    send(east, topic, range(900))
+    source = KafkaCluster({"bootstrap.servers": east.bootstrap_servers}, name="east").admin()
+    target = KafkaCluster({"bootstrap.servers": broker.bootstrap_servers}, name="west").admin()
+    group = f"readers-{topic}"
+    # At the end of one partition, in the middle of the next, at the beginning of the third.
+    source.alter_group_offsets(
+        group, {TopicPartition(topic, number): at for number, at in ((0, 300), (1, 150), (2, 0))}
+    )
+    common = settings(east, broker, topic)
+    kinds = {
+        "Source": {"offset.lag.max": "10"},
+        "Checkpoint": {
+            "groups": group,
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "emit.checkpoints.interval.seconds": "1",
+            "checkpoints.topic.replication.factor": "1",
+        },
+        "Heartbeat": {"heartbeats.topic.replication.factor": "1"},
+    }
+    names = [
+        create(
+            shared_worker,
+            {
+                **common,
+                "name": f"{common['name']}-{kind}",
+                "connector.class": f"org.apache.kafka.connect.mirror.Mirror{kind}Connector",
+                **more,
+            },
+        )
+        for kind, more in kinds.items()
+    ]
+    try:
+        there = [TopicPartition(f"east.{topic}", number) for number in range(3)]
+
+        def offsets() -> list[int]:
+            found = target.group_offsets(group, [f"east.{topic}"])
+            return [found[place].offset if place in found else -1 for place in there]
+
+        shared_worker.wait(lambda: offsets()[0] == 300 and offsets()[2] == 0, "the group's offsets are set")
+        assert 139 <= offsets()[1] <= 150, "no further than the group, and at most offset.lag.max behind"
+        assert rows(broker, "heartbeats", 1)[0][1] == b"\x00\x04east\x00\x04west"
+        assert rows(broker, "east.checkpoints.internal", 3)
+    finally:
+        for name in names:
+            shared_worker.ask("DELETE", f"/connectors/{name}")
 
 
 def test_a_worker_that_is_killed_mirrors_each_record_once(
