@@ -38,6 +38,8 @@ from penstock.kafka.admin import TopicAdmin, error_code
 _Error = ck.KafkaError
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _MADE: Final = object()
+#: The client gives the number of a source, or the member of its enumeration.
+_DEFAULT: Final = (ConfigSource.DEFAULT_CONFIG, ConfigSource.DEFAULT_CONFIG.value)
 _NOT_THERE: Final = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
 #: Groups that nobody is in, and whose offsets may be set.
 _IDLE: Final = frozenset({"EMPTY", "DEAD"})
@@ -167,10 +169,9 @@ class ClusterAdmin:
             ),
             missing=_NOT_THERE,
         )
-        default = ConfigSource.DEFAULT_CONFIG.value
         return {
             resource.name: {
-                one.name: TopicSetting(one.value, one.source == default, bool(one.is_read_only or one.is_sensitive))
+                one.name: TopicSetting(one.value, one.source in _DEFAULT, bool(one.is_read_only or one.is_sensitive))
                 for one in entries.values()
             }
             for resource, entries in answers.items()
