@@ -17,7 +17,7 @@ from penstock.clients.trouble import Trouble
 from penstock.clients.writer import RecordWriter
 from penstock.errors import ConfigException
 from penstock.kafka.client_log import CLIENT_LOG
-from penstock.kafka.client_settings import ClientKind, ClientSettings, translate
+from penstock.kafka.client_settings import ClientKind, ClientSettings, client_knows, translate
 from penstock.kafka.client_table import setting_names
 from penstock.kafka.librdkafka_table import reason_kept_from_connectors
 
@@ -45,6 +45,11 @@ class KafkaCluster:
     def bootstrap_servers(self) -> str:
         """The brokers to ask first, as they were given."""
         return self._settings.get("bootstrap.servers", "")
+
+    @staticmethod
+    def knows(name: str) -> bool:
+        """True if a client of any kind has a setting of this name: Kafka's or librdkafka's."""
+        return any(name in setting_names(kind) or client_knows(kind, name) for kind in ClientKind)
 
     def faults(self, *, consumer: Mapping[str, str] = _NONE, admin: Mapping[str, str] = _NONE) -> list[tuple[str, str]]:
         """The settings with which no client can be made: names and reasons, without asking the cluster.

@@ -35,29 +35,23 @@ class Start(Enum):
         return int(self.value)
 
 
-def after_loss(
-    place: TopicPartition, position: int, low: int, high: int, *, same_topic: bool | None
-) -> tuple[int, str]:
+def after_loss(place: TopicPartition, position: int, low: int, high: int) -> tuple[int, str]:
     """Where reading goes on in a partition that has no record at its position, and a text for people.
+
+    Nothing is left out: where the end is in front of the position, nobody knows which records are new.
 
     Args:
         place: The partition.
         position: Where it was to be read.
         low: The offset of the first record that it has.
         high: The offset behind its last record.
-        same_topic: Whether the topic is the one that was read before; None: that is not known.
 
-    >>> after_loss(TopicPartition("t", 0), 5, 9, 20, same_topic=True)
+    >>> after_loss(TopicPartition("t", 0), 5, 9, 20)
     (9, 't-0 has no records before offset 9 any more: 4 were deleted before they could be mirrored, from offset 5 on')
     """
     if position < low:
         lost = f"{low - position} were deleted before they could be mirrored, from offset {position} on"
         return low, f"{place} has no records before offset {low} any more: {lost}"
-    if same_topic:
-        return high, (
-            f"{place} ends at offset {high}, and was mirrored up to {position}: its brokers have lost records that are "
-            "mirrored already. It goes on with what comes now"
-        )
     return low, (
         f"{place} ends at offset {high}, and was mirrored up to {position}: the topic was made again, or its brokers "
         "have lost records. It is mirrored from its beginning"

@@ -389,9 +389,9 @@ def cluster_of(props: Mapping[str, str], side: str) -> KafkaCluster:
 def is_client_setting(name: str) -> bool:
     """True if a name is that of a setting for the clients of this connector.
 
-    >>> [is_client_setting(name) for name in ("source.cluster.ssl.key", "consumer.override.x", "source.cluster.alias")]
-    [True, False, False]
+    >>> names = ("source.cluster.sasl.mechanism", "consumer.override.x", "source.cluster.alias", "source.admin.what")
+    >>> [is_client_setting(name) for name in names]
+    [True, False, False, False]
     """
-    below = next((name.removeprefix(one) for one in _BOTH if name.startswith(one)), None)
-    of_both = below is not None and not below.startswith(_NOT_OF_CLIENTS)
-    return (of_both or name.startswith(CLIENT_PREFIXES)) and name not in _OWN
+    below = next((name.removeprefix(one) for one in (*CLIENT_PREFIXES, *_BOTH) if name.startswith(one)), None)
+    return below is not None and name not in _OWN and KafkaCluster.knows(below)

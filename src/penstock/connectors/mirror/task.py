@@ -116,8 +116,10 @@ class MirrorTask(FrameSourceTask):
 
     def _gather(self) -> None:
         """Makes frames of what has come, or waits a moment for it."""
-        if (failed := self._failed) is not None:
-            self._failed = None
+        failed, self._failed = self._failed, None
+        if isinstance(failed, OffsetOutOfRangeException):
+            self._go_on_behind(failed)
+        elif failed is not None:
             raise failed
         if self._is_away:
             self._wait_for_cluster()
@@ -130,14 +132,12 @@ class MirrorTask(FrameSourceTask):
             left = 0.0 if rows else min(_SLICE_S, max(0.0, until - time.monotonic()))
             try:
                 fetched = self._reader.fetch(left)
-            except OffsetOutOfRangeException as lost:
-                self._go_on_behind(lost)
-                continue
             except Exception as error:
-                if not rows:
-                    raise
-                self._failed = error
-                break
+                # What has come is handed over first: only then the positions are those of the frames.
+                if rows or isinstance(error, OffsetOutOfRangeException):
+                    self._failed = error
+                    break
+                raise
             if not fetched:
                 if rows or time.monotonic() >= until:
                     break
@@ -183,18 +183,10 @@ class MirrorTask(FrameSourceTask):
         place = TopicPartition(lost.topic, lost.partition)
         at = self._next.get(place, 0)
         low, high = self._reader.bounds(place)
-        same = self._same_topic(place.topic)
-        position, text = after_loss(place, at, low, high, same_topic=same)
+        position, text = after_loss(place, at, low, high)
         log.warning("%s", text)
         self._next[place] = position
         self._reader.seek(place, position)
-
-    def _same_topic(self, topic: str) -> bool | None:
-        """True if a topic is the one that was read before, False if it was made again, None if that is not known."""
-        before = self._ids.get(topic)
-        now = {name: one.topic_id for name, one in self._admin.describe([topic]).items()}.get(topic)
-        self._ids.update({topic: now} if now else {})
-        return before == now if before and now else None
 
     def _look_at_topics(self) -> None:
         """Reads topics from their beginning that were deleted and made again."""

@@ -117,7 +117,7 @@ def create(worker: WorkerProcess, config: dict[str, str]) -> str:
 def test_records_of_all_kinds_come_over_as_they_are(
     east: EmbeddedBroker, broker: EmbeddedBroker, shared_worker: WorkerProcess
 ) -> None:
-    topic = create_topic(east, delete_retention_ms="7200000", max_message_bytes="900000", retention_ms="-1")
+    topic = create_topic(east, delete_retention_ms="7200000", flush_messages="1000", retention_ms="-1")
     send(east, topic, range(3000))
     name = create(shared_worker, settings(east, broker, topic))
     try:
@@ -129,7 +129,7 @@ def test_records_of_all_kinds_come_over_as_they_are(
         admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
         target = KafkaCluster({"bootstrap.servers": broker.bootstrap_servers}, name="west").admin()
         source = KafkaCluster({"bootstrap.servers": east.bootstrap_servers}, name="east").admin()
-        source.alter_topic_settings(topic, {"delete.retention.ms": "3600000"}, ["max.message.bytes"])
+        source.alter_topic_settings(topic, {"delete.retention.ms": "3600000"}, ["flush.messages"])
         shared_worker.wait(lambda: target.topics()[f"east.{topic}"] == 5, "partitions are added")
         send(east, topic, range(3000, 4000), partitions=5)
         assert rows(broker, f"east.{topic}", 4000) == rows(east, topic, 4000)
@@ -219,6 +219,6 @@ def exists(broker: EmbeddedBroker, topic: str) -> bool:
 
 
 def settings_of(admin: Any, topic: str) -> dict[str, str | None]:
-    wanted = ("delete.retention.ms", "max.message.bytes")
+    wanted = ("delete.retention.ms", "flush.messages")
     found = admin.topic_settings([topic])[topic]
     return {name: found[name].value for name in wanted if not found[name].is_default}
