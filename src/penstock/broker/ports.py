@@ -5,27 +5,35 @@ Main functions: `free_port`, `free_ports`, `is_free`.
 Thread: any.
 """
 
+import random
 import socket
 from contextlib import ExitStack
+from pathlib import Path
+
+_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+#: Services that are known by their number are mostly below.
+_LOWEST = 10_000
+_HIGHEST = 65_535
+#: With fewer ports outside the system's range, callers would get in each other's way.
+_ENOUGH = 1_000
+_TRIES = 50
+_CHANCE = random.SystemRandom()
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Find ports that nobody listens on, all different.
 
-    Between the answer and the use another process may take one: a caller that starts a server should be ready to ask
-    again. All are held open until the last is found, so that one call never returns a port twice.
+    They are outside the range from which the system gives each outgoing connection a port, so that no connection takes
+    one between the answer and the use, or while a server restarts. Another server may still do so. All are held open
+    until the last is found, so that one call never returns a port twice.
 
     Args:
         count: how many.
         host: the address the server will bind.
     """
+    candidates = port_candidates(_given_to_connections())
     with ExitStack() as held:
-        ports = []
-        for _ in range(count):
-            listener = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            listener.bind((host, 0))
-            ports.append(int(listener.getsockname()[1]))
-        return ports
+        return [_bind(held.enter_context(socket.socket()), host, candidates) for _ in range(count)]
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -43,3 +51,41 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
         except OSError:
             return False
         return True
+
+
+def port_candidates(given: tuple[int, int] | None) -> range:
+    """The larger range of ports that the system gives to no connection; empty if that is small.
+
+    >>> port_candidates((32768, 60999)), port_candidates((10001, 20000)), port_candidates((1024, 65535))
+    (range(10000, 32768), range(20001, 65536), range(0, 0))
+
+    Args:
+        given: the first and the last port that the system gives to connections; None if that is not known.
+    """
+    if given is None:
+        return range(0)
+    first, last = given
+    below, above = range(_LOWEST, max(first, _LOWEST)), range(max(last + 1, _LOWEST), _HIGHEST + 1)
+    larger = max(below, above, key=len)
+    return larger if len(larger) >= _ENOUGH else range(0)
+
+
+def _given_to_connections() -> tuple[int, int] | None:
+    try:
+        first, last = map(int, _RANGE.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        return None
+    return first, last
+
+
+def _bind(listener: socket.socket, host: str, candidates: range) -> int:
+    """Binds a socket to one of the candidates that is free; the system chooses if none is found. Returns the port."""
+    for _ in range(_TRIES if candidates else 0):
+        port = _CHANCE.choice(candidates)
+        try:
+            listener.bind((host, port))
+        except OSError:
+            continue
+        return port
+    listener.bind((host, 0))
+    return int(listener.getsockname()[1])

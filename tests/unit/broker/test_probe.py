@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from penstock.broker import free_ports
-from penstock.broker.ports import is_free
 from penstock.broker.probe import BrokerAddress, ClusterView, ask_cluster, parse_metadata
 from penstock.broker.process import BrokerException, await_serving
 
@@ -102,14 +101,3 @@ def test_a_broker_that_ends_or_is_silent_is_reported_with_its_log() -> None:
         await_serving("127.0.0.1", port, CLUSTER, 5, lambda: 3, lambda: "out of disk")
     with pytest.raises(BrokerException, match=r"(?s)does not serve after 0 s \(.*refused.*\):.*the log"):
         await_serving("127.0.0.1", port, CLUSTER, 0, running, lambda: "the log")
-
-
-def test_a_port_with_a_server_is_not_free() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
-        assert not is_free(port)
-    assert is_free(port)
-
-
-def test_free_ports_are_all_different() -> None:
-    assert len(set(free_ports(20))) == 20
