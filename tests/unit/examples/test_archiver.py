@@ -32,6 +32,7 @@ def records(count: int = 7) -> list[SinkRecord]:
 
 class TestParquet(FrameSuite, SinkSuite):
     connector = Archiver
+    most_kills = 16
     format = "parquet"
     wrong = {"format": "csv", "file.rows": "0"}
 

@@ -1,17 +1,15 @@
-"""The hello-world source of the documentation, by the tests of the documentation."""
+"""The hello-world source of the documentation, by the tests of the documentation, which its page runs as they are."""
 
 from __future__ import annotations
 
+from examples import test_hello_source as documented
 from examples.hello_source import HelloSource
-from examples.test_hello_source import TestHello, test_it_goes_on_counting_after_a_kill
 
 from penstock.testing import FrameSuite, run_source
 
-__all__ = ["TestHello", "test_it_goes_on_counting_after_a_kill"]
 
-
-class TestFramesOfHello(FrameSuite, TestHello):
-    pass
+class TestFramesOfHello(FrameSuite, documented.TestHello):
+    most_kills = 16
 
 
 def test_it_greets_once_a_second() -> None:

@@ -16,6 +16,7 @@ from penstock.testing import FrameSuite, SourceSuite, run_source
 class TestItems(FrameSuite, SourceSuite):
     connector = ItemsSource
     count = 8
+    most_kills = 16
     tasks_max = 1
     wrong = {"poll.ms": "0"}
 

@@ -12,6 +12,7 @@ from penstock.testing import FrameSuite, SourceSuite, run_source
 class TestLogs(FrameSuite, SourceSuite):
     connector = LogsSource
     count = 5
+    most_kills = 16
 
     def prepare(self, path: Path) -> dict[str, str]:
         self.path = path
