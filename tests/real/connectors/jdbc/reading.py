@@ -61,7 +61,8 @@ class Reading:
         self.props = {
             "connection.url": server.url if isinstance(server, Database) else server.jdbc_url,
             "topic.prefix": "t-",
-            "poll.interval.ms": "1",
+            # Two looks within the time of a poll; each has a connection of its own.
+            "poll.interval.ms": "25",
             "table.include.list": ",".join(tables),
             **settings,
         }
