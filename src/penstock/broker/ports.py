@@ -18,14 +18,16 @@ _HIGHEST = 65_535
 _ENOUGH = 1_000
 _TRIES = 50
 _CHANCE = random.SystemRandom()
+#: The ports that this process was given before: their servers may not have started yet.
+_given_before: set[int] = set()
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Find ports that nobody listens on, all different.
 
     They are outside the range from which the system gives each outgoing connection a port, so that no connection takes
-    one between the answer and the use, or while a server restarts. Another server may still do so. All are held open
-    until the last is found, so that one call never returns a port twice.
+    one between the answer and the use, or while a server restarts. Another server may still do so; a process is given
+    other ports each time.
 
     Args:
         count: how many.
@@ -82,10 +84,13 @@ def _bind(listener: socket.socket, host: str, candidates: range) -> int:
     """Binds a socket to one of the candidates that is free; the system chooses if none is found. Returns the port."""
     for _ in range(_TRIES if candidates else 0):
         port = _CHANCE.choice(candidates)
+        if port in _given_before:
+            continue
         try:
             listener.bind((host, port))
         except OSError:
             continue
+        _given_before.add(port)
         return port
     listener.bind((host, 0))
     return int(listener.getsockname()[1])
