@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from examples import test_hello_source as documented
 from examples.hello_source import HelloSource
+from examples.test_hello_source import TestHello as Documented
 
 from penstock.testing import FrameSuite, run_source
 
 
-class TestFramesOfHello(FrameSuite, documented.TestHello):
+class TestFramesOfHello(FrameSuite, Documented):
     most_kills = 16
 
 
