@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka as ck
 import pytest
@@ -170,7 +171,8 @@ def test_reads_that_come_together_share_a_question(lab: LogLab, monkeypatch: pyt
     log, _ = lab.started()
     asked = []
     ends = lab.admin.end_offsets
-    waiters = log._parts.question._changed._waiters
+    parts: Any = log._parts
+    waiters = parts.question._changed._waiters
 
     def counted(*args, **kw):
         asked.append(1)
