@@ -149,6 +149,18 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
     ),
     _stock(
         PluginKind.SOURCE,
+        "penstock.connectors.tables.TableSource",
+        "penstock.connectors.tables:TableSource",
+    ),
+    _stock(
+        PluginKind.SINK,
+        "penstock.connectors.tables.TableSink",
+        "penstock.connectors.tables:TableSink",
+        "org.apache.iceberg.connect.IcebergSinkConnector",
+        "io.tabular.iceberg.connect.IcebergSinkConnector",
+    ),
+    _stock(
+        PluginKind.SOURCE,
         "penstock.connectors.datagen.DatagenSource",
         "penstock.connectors.datagen:DatagenSource",
         "io.confluent.kafka.connect.datagen.DatagenConnector",

@@ -100,6 +100,8 @@ ELSEWHERE: Final = {
     "JdbcSink": "jdbc",
     "FileSink": "files",
     **dict.fromkeys(("MirrorSource", "MirrorCheckpoint", "MirrorHeartbeat"), "mirror"),
+    "TableSource": "tables",
+    "TableSink": "tables",
     "DatagenSource": "../../../docs/datagen.md",
     "HttpSource": "../../../docs/http.md",
     "HttpSink": "../../../docs/http.md",

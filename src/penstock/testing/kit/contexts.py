@@ -72,6 +72,7 @@ class KitSourceContext(SourceTaskContext):
 
     Attributes:
         waits: The event ``stopping``.
+        moved: The positions that the task has moved without records, since they were looked at last.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class KitSourceContext(SourceTaskContext):
         store: MemoryOffsetStore,
         spark: Spark | None,
     ) -> None:
+        self.moved: list[tuple[Mapping[str, object], Mapping[str, object] | None]] = []
         self.stopping = self.waits = ShortWaits()
         self._props = dict(props)
         self._reader = OffsetReader(store, name)
@@ -94,6 +96,10 @@ class KitSourceContext(SourceTaskContext):
     def offset_storage_reader(self) -> OffsetStorageReader:
         """See ``SourceTaskContext``."""
         return self._reader
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """See ``SourceTaskContext``."""
+        self.moved.append((partition, offset))
 
     def plugin_metrics(self) -> PluginMetrics:
         """See ``SourceTaskContext``."""

@@ -85,6 +85,8 @@ class _Life:
                     self.task.frame_acknowledged(one.frame, {0: begin, rows - 1: last})
                     self.task.commit_batch(one.frame, one.frame.num_rows or 0)
                 continue
+            if one.moves:
+                continue
             metadata = RecordMetadata(one.record.topic or "", 0, place)
             self.task.record_acknowledged(one.record, metadata)
             commit: Callable[..., object] = self.task.commit_record
@@ -364,6 +366,13 @@ def run_source(
 
 
 def _polled(life: _Life, spark: Callable[[], SparkSession] | None) -> list[_Polled]:
+    found = _given(life, spark)
+    moved = [_Polled(life, SourceRecord(*one, "", None), moves=True) for one in life.context.moved]
+    life.context.moved.clear()
+    return [*found, *moved]
+
+
+def _given(life: _Life, spark: Callable[[], SparkSession] | None) -> list[_Polled]:
     given: object = life.task.poll()
     if given is None:
         return []

@@ -1,0 +1,285 @@
+"""Tables of Delta Lake, by the library ``deltalake``. Main type: `DeltaLake`.
+
+The offsets of a connector are application transactions of the table, one for each topic partition: a commit carries
+them, and the log refuses a commit that another one of the same application has overtaken.
+
+Thread: the task's. Source: Delta Lake's protocol, "Transaction Identifiers".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from penstock.api import TopicPartition
+from penstock.connectors.files.stores.directory import DirectoryStore
+from penstock.connectors.files.stores.opening import local_path
+from penstock.connectors.tables.faults import fault_of
+from penstock.connectors.tables.lake import GONE, CommitConflictException, Lake, LakeTable, Moves
+from penstock.connectors.tables.types import DELTA, Kinds, columns_for
+from penstock.errors import ConnectException
+
+#: The version of an application that has written nothing.
+_NOTHING = -1
+
+
+class DeltaLake(Lake):
+    """A directory or bucket with Delta tables.
+
+    Args:
+        url: Where they are.
+        connector: Whose offsets the commits carry.
+        options: Gives the options of the object store; asked for each table, as credentials change.
+        configuration: Properties of tables that are made.
+        codec: The compression of files.
+        file_bytes: The wanted size of files.
+    """
+
+    kinds: Kinds = DELTA
+
+    def __init__(
+        self,
+        url: str,
+        connector: str,
+        options: Callable[[], dict[str, str]],
+        configuration: Mapping[str, str],
+        codec: str,
+        file_bytes: int,
+    ) -> None:
+        self.root = str(Path(local_path(url)).absolute()) if urlsplit(url).scheme in ("", "file") else url.rstrip("/")
+        self._is_local = "://" not in self.root
+        self.connector = connector
+        self.options = options
+        self._configuration = dict(configuration)
+        compression: Any = "UNCOMPRESSED" if codec == "none" else codec.upper()
+        self.properties = WriterProperties(compression=compression)
+        self.file_bytes = file_bytes
+
+    def check(self) -> None:
+        """See ``Lake``."""
+        if self._is_local:
+            DirectoryStore(self.root).check()
+            return
+        # There is no such table, but the store has to be asked for it. `is_deltatable` would keep Python's lock.
+        with faults(self.root, "look into"), suppress(TableNotFoundError):
+            DeltaTable(self.uri("penstock-check"), storage_options=self.options())
+
+    def table(self, name: str, branch: str = "") -> LakeTable | None:
+        """See ``Lake``."""
+        found = self.open(name)
+        return None if found is None else DeltaLakeTable(self, name, found)
+
+    def open(self, name: str) -> DeltaTable | None:
+        """The newest version of a table; None: there is none."""
+        with faults(f"the table {name}", "read"):
+            try:
+                return DeltaTable(self.uri(name), storage_options=self.options())
+            except TableNotFoundError:
+                return None
+
+    def create(
+        self, name: str, columns: pa.Schema, partition_by: Sequence[str], keys: Sequence[str], branch: str = ""
+    ) -> LakeTable:
+        """See ``Lake``."""
+        lacking = [one for one in partition_by if one not in columns.names]
+        if lacking:
+            raise ConnectException(
+                f"partition.by names {', '.join(lacking)}, and the records for the table {name} have no such field; "
+                f"they have {', '.join(columns.names)}"
+            )
+        try:
+            with faults(f"the table {name}", "make"):
+                made = DeltaTable.create(
+                    self.uri(name),
+                    schema=columns,
+                    mode="error",
+                    partition_by=list(partition_by) or None,
+                    configuration=self._configuration or None,
+                    storage_options=self.options(),
+                )
+        except ConnectException:
+            there = self.table(name)
+            if there is None:
+                raise
+            return there
+        return DeltaLakeTable(self, name, made)
+
+    def names(self) -> Sequence[str]:
+        """See ``Lake``."""
+        if not self._is_local:
+            raise ConnectException(f"The tables of {self.root} cannot be listed: name them in the setting tables")
+        root = Path(self.root)
+        return sorted(str(one.parent.relative_to(root)) for one in root.glob("**/_delta_log"))
+
+    def uri(self, name: str) -> str:
+        """The address of a table."""
+        return f"{self.root}/{name}"
+
+
+class DeltaLakeTable(LakeTable):
+    """A Delta table.
+
+    Args:
+        lake: Where it is.
+        name: Its name.
+        table: Its newest version.
+    """
+
+    def __init__(self, lake: DeltaLake, name: str, table: DeltaTable) -> None:
+        self.name = name
+        self._lake = lake
+        self._table = table
+        self._id = table.metadata().id
+        self._known: set[TopicPartition] = set()
+
+    @property
+    def columns(self) -> pa.Schema:
+        """See ``LakeTable``."""
+        return columns_for(pa.schema(self._table.schema().to_arrow()), DELTA)
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See ``LakeTable``."""
+        return _Positions(self._position)
+
+    def refresh(self) -> None:
+        """See ``LakeTable``."""
+        found = self._lake.open(self.name)
+        if found is None:
+            raise ConnectException(
+                f"The table {self.name} is gone: it was dropped while the task ran. Restart the task: with "
+                "auto.create=true it makes the table again, and goes on behind the last commit"
+            )
+        if found.metadata().id != self._id:
+            raise ConnectException(
+                f"The table {self.name} was dropped and made again while the task ran. Restart the task to go on "
+                "behind the last commit, or reset the offsets of the connector to write all records again"
+            )
+        self._table = found
+
+    def evolve(self, columns: pa.Schema) -> None:
+        """See ``LakeTable``."""
+        there = pa.schema(self._table.schema().to_arrow())
+        for one in there:
+            if not one.nullable and one.name in columns.names and columns.field(one.name).nullable:
+                with faults(f"the table {self.name}", "alter"):
+                    self._table.alter.drop_column_not_null(one.name)
+        if self.columns.remove_metadata() != columns:
+            with faults(f"the table {self.name}", "alter"):
+                write_deltalake(self._table, columns.empty_table(), mode="append", schema_mode="merge")
+        self.refresh()
+
+    def append(self, rows: Iterable[pa.Table], moves: Moves) -> None:
+        """See ``LakeTable``."""
+        schema = pa.schema(self._table.schema().to_arrow())
+        batches = (batch for table in rows for batch in table.cast(schema).to_batches())
+        with faults(f"the table {self.name}", "write to"):
+            write_deltalake(
+                self._table,
+                pa.RecordBatchReader.from_batches(schema, batches),
+                mode="append",
+                target_file_size=self._lake.file_bytes,
+                writer_properties=self._lake.properties,
+                commit_properties=self._commit(moves),
+            )
+
+    def change(self, rows: pa.Table, keys: Sequence[str], moves: Moves) -> None:
+        """See ``LakeTable``."""
+        names = [one for one in rows.column_names if one != GONE]
+        cells = {_quoted(one): f"s.{_quoted(one)}" for one in names}
+        same = " AND ".join(f"t.{_quoted(one)} = s.{_quoted(one)}" for one in keys)
+        gone = f"s.{_quoted(GONE)}"
+        with faults(f"the table {self.name}", "write to"):
+            (
+                self._table.merge(
+                    rows,
+                    same,
+                    source_alias="s",
+                    target_alias="t",
+                    writer_properties=self._lake.properties,
+                    commit_properties=self._commit(moves),
+                )
+                .when_matched_delete(gone)
+                .when_matched_update(cells)
+                .when_not_matched_insert(cells, predicate=f"NOT {gone}")
+                .execute()
+            )
+
+    def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See ``LakeTable``."""
+        known = {place: offset for place, offset in positions.items() if self._position(place) is not None}
+        if not known:
+            return
+        moves = {place: (None, _NOTHING if offset is None else offset) for place, offset in known.items()}
+        with faults(f"the table {self.name}", "write to"):
+            write_deltalake(
+                self._table,
+                pa.schema(self._table.schema().to_arrow()).empty_table(),
+                mode="append",
+                commit_properties=self._commit(moves),
+            )
+        self.refresh()
+
+    def _application(self, place: TopicPartition) -> str:
+        return f"penstock/{self._lake.connector}/{place.topic}/{place.partition}"
+
+    def _position(self, place: TopicPartition) -> int | None:
+        found = self._table.transaction_version(self._application(place))
+        return None if found is None or found == _NOTHING else int(found)
+
+    def _commit(self, moves: Moves) -> CommitProperties:
+        ranges = [
+            {"topic": place.topic, "partition": place.partition, "from": before, "to": after}
+            for place, (before, after) in moves.items()
+        ]
+        return CommitProperties(
+            custom_metadata={"penstock.connector": self._lake.connector, "penstock.offsets": json.dumps(ranges)},
+            app_transactions=[Transaction(self._application(place), after) for place, (_, after) in moves.items()],
+        )
+
+
+class _Positions(Mapping[TopicPartition, int]):
+    """Positions that are looked up: a table does not list its applications."""
+
+    def __init__(self, position: Callable[[TopicPartition], int | None]) -> None:
+        self._position = position
+
+    def __getitem__(self, place: TopicPartition) -> int:
+        found = self._position(place)
+        if found is None:
+            raise KeyError(place)
+        return found
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@contextmanager
+def faults(where: str, what: str) -> Iterator[None]:
+    """Raises errors of the library as those of Penstock."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise CommitConflictException(f"{where} was changed by another writer: {_one_line(error)}") from error
+    except (ConnectException, TableNotFoundError):
+        raise
+    except Exception as error:
+        raise fault_of(error, where, what) from error
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,434 @@
+"""Tables of Apache Iceberg, by the library ``pyiceberg``. Main type: `IcebergLake`.
+
+The offsets of a connector are in the summaries of snapshots: each of its commits has all of them, so that the newest
+one says where the connector is. A table that was rolled back has the offsets of the snapshot that it was rolled back
+to. They are properties of the table, too, for the case that the snapshots are expired.
+
+Thread: the task's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow.fs import FileType
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationException,
+)
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, GreaterThanOrEqual, LessThanOrEqual
+from pyiceberg.io.pyarrow import ArrowScan, PyArrowFileIO, write_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import FileScanTask, Table, WriteTask
+from pyiceberg.table.snapshots import Snapshot
+
+from penstock.api import TopicPartition
+from penstock.api.arrow import one_array
+from penstock.connectors.files.stores.directory import DirectoryStore
+from penstock.connectors.tables import partitions
+from penstock.connectors.tables.faults import fault_of
+from penstock.connectors.tables.lake import GONE, CommitConflictException, Lake, LakeTable, Moves
+from penstock.connectors.tables.types import ICEBERG, Kinds, columns_for
+from penstock.errors import ConnectException
+
+log = logging.getLogger(__name__)
+
+_MAIN: Final = "main"
+#: The library would write a commit again without a look at the offsets in it.
+_RETRIES: Final = "commit.retry.num-retries"
+_ROW: Final = "__penstock_row"
+
+
+class IcebergLake(Lake):
+    """A catalog of Iceberg tables.
+
+    Args:
+        catalog_name: The name of the catalog.
+        properties: Of the catalog: type, uri, warehouse, and those of its file system.
+        connector: Whose offsets the commits carry.
+        namespace: That of tables whose names have none.
+        configuration: Properties of tables that are made.
+        file_bytes: The wanted size of files.
+    """
+
+    kinds: Kinds = ICEBERG
+
+    def __init__(
+        self,
+        catalog_name: str,
+        properties: Mapping[str, str],
+        connector: str,
+        namespace: str,
+        configuration: Mapping[str, str],
+        file_bytes: int,
+    ) -> None:
+        self._name = catalog_name
+        self._properties = dict(properties)
+        self.connector = connector
+        self._namespace = namespace
+        self._configuration = dict(configuration)
+        self.file_bytes = file_bytes
+        self._catalog: Catalog | None = None
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog.
+
+        Raises:
+            RetriableException: It cannot be reached.
+            ConnectException: Its settings are wrong.
+        """
+        if self._catalog is None:
+            with faults(f"the catalog {self._name}", "open"):
+                if file := self._file():
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                self._catalog = load_catalog(self._name, **self._properties)
+        return self._catalog
+
+    def check(self) -> None:
+        """See ``Lake``."""
+        file = self._file()
+        if file is not None and not file.exists():
+            DirectoryStore(str(file.parent)).check()
+            self._check_warehouse()
+            return
+        with faults(f"the catalog {self._name}", "ask"):
+            self.catalog.list_namespaces()
+        self._check_warehouse()
+
+    def table(self, name: str, branch: str = "") -> LakeTable | None:
+        """See ``Lake``."""
+        found = self.open(name)
+        return None if found is None else IcebergTable(self, name, found, branch or _MAIN)
+
+    def open(self, name: str) -> Table | None:
+        """The newest version of a table; None: there is none."""
+        with faults(f"the table {name}", "read"):
+            try:
+                return self.catalog.load_table(self.identifier(name))
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def create(
+        self, name: str, columns: pa.Schema, partition_by: Sequence[str], keys: Sequence[str], branch: str = ""
+    ) -> LakeTable:
+        """See ``Lake``."""
+        wanted = [partitions.parse(one) for one in partition_by]
+        lacking = [one.source for one in wanted if one.source.split(".")[0] not in columns.names]
+        if lacking:
+            raise ConnectException(
+                f"partition.by names {', '.join(lacking)}, and the records for the table {name} have no such field; "
+                f"they have {', '.join(columns.names)}"
+            )
+        identifier = self.identifier(name)
+        with faults(f"the table {name}", "make"):
+            try:
+                self.catalog.create_namespace(identifier[:-1])
+            except NamespaceAlreadyExistsError:
+                pass
+            try:
+                with self.catalog.create_table_transaction(
+                    identifier, schema=columns, properties=self._configuration
+                ) as made:
+                    with made.update_spec() as spec:
+                        for one in wanted:
+                            spec.add_field(one.source, one.transform, one.name)
+                    if keys and all(one in columns.names and not columns.field(one).nullable for one in keys):
+                        with made.update_schema() as schema:
+                            schema.set_identifier_fields(*keys)
+            except (TableAlreadyExistsError, CommitFailedException):
+                log.info("The table %s was made by another task", name)
+        there = self.table(name, branch)
+        if there is None:
+            raise ConnectException(f"The table {name} was made, and is not there")
+        return there
+
+    def names(self) -> Sequence[str]:
+        """See ``Lake``."""
+        with faults(f"the catalog {self._name}", "ask"):
+            namespaces = self.catalog.list_namespaces()
+            return [".".join(one) for space in namespaces for one in self.catalog.list_tables(space)]
+
+    def close(self) -> None:
+        """See ``Lake``."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    def _check_warehouse(self) -> None:
+        """Looks whether the bucket is there, where the settings say one."""
+        url = urlsplit(self._properties.get("warehouse", ""))
+        if url.scheme not in ("s3", "s3a", "s3n", "gs") or self._properties.get("type") == "rest":
+            return
+        with faults(f"the warehouse {url.geturl()}", "look into"):
+            system = PyArrowFileIO(self._properties).fs_by_scheme(url.scheme, url.netloc)
+            if system.get_file_info(url.netloc).type is FileType.NotFound:
+                raise ConnectException(
+                    f"There is no bucket {url.netloc} for the warehouse: create it, or correct url or "
+                    "iceberg.catalog.warehouse; then restart the task"
+                )
+
+    def _file(self) -> Path | None:
+        """The file of a catalog of SQLite, which is made with the first table."""
+        scheme, slashes, path = self._properties.get("uri", "").partition(":///")
+        return Path(path) if slashes and scheme.startswith("sqlite") and path else None
+
+    def identifier(self, name: str) -> tuple[str, ...]:
+        """The namespace and name of a table."""
+        parts = tuple(name.split("."))
+        return parts if len(parts) > 1 else (self._namespace, *parts)
+
+
+class IcebergTable(LakeTable):
+    """An Iceberg table.
+
+    Args:
+        lake: Its catalog.
+        name: Its name.
+        table: Its newest version.
+        branch: The branch that is written.
+    """
+
+    def __init__(self, lake: IcebergLake, name: str, table: Table, branch: str) -> None:
+        self.name = name
+        self._lake = lake
+        self._table = table
+        self._branch = branch
+        self._key = f"penstock.offsets.{lake.connector}"
+        #: Bytes of files for each byte of rows, as the last ones were.
+        self._ratio = 0.5
+
+    @property
+    def columns(self) -> pa.Schema:
+        """See ``LakeTable``."""
+        return columns_for(self._table.schema().as_arrow(), ICEBERG)
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """See ``LakeTable``."""
+        snapshots = {one.snapshot_id: one for one in self._table.metadata.snapshots}
+        one: Snapshot | None = self._table.metadata.snapshot_by_name(self._branch)
+        while one is not None:
+            if (said := self._said(one)) is not None:
+                return _of_text(said)
+            one = None if one.parent_snapshot_id is None else snapshots.get(one.parent_snapshot_id)
+        if any(self._said(one) is not None for one in snapshots.values()):
+            return {}  # The branch was rolled back to before the first commit.
+        # None is left: they are expired, if there were any.
+        return _of_text(self._table.properties.get(self._key, "{}"))
+
+    def refresh(self) -> None:
+        """See ``LakeTable``."""
+        found = self._lake.open(self.name)
+        if found is None:
+            raise ConnectException(
+                f"The table {self.name} is gone: it was dropped while the task ran. Restart the task: with "
+                "auto.create=true it makes the table again, and goes on behind the last commit"
+            )
+        if found.metadata.table_uuid != self._table.metadata.table_uuid:
+            raise ConnectException(
+                f"The table {self.name} was dropped and made again while the task ran. Restart the task to go on "
+                "behind the last commit, or reset the offsets of the connector to write all records again"
+            )
+        self._table = found
+
+    def evolve(self, columns: pa.Schema) -> None:
+        """See ``LakeTable``."""
+        with faults(f"the table {self.name}", "alter"), self._table.update_schema() as update:
+            update.union_by_name(columns)
+        self.refresh()
+
+    def append(self, rows: Iterable[pa.Table], moves: Moves) -> None:
+        """See ``LakeTable``."""
+        with faults(f"the table {self.name}", "write to"):
+            self._commit(self._files(rows), [], moves)
+
+    def change(self, rows: pa.Table, keys: Sequence[str], moves: Moves) -> None:
+        """Rewrites the files that have one of the keys; see ``LakeTable``."""
+        with faults(f"the table {self.name}", "write to"):
+            rewritten: list[DataFile] = []
+            kept: list[pa.Table] = []
+            for task in self._table.scan(_between(rows, keys), snapshot_id=self._head()).plan_files():
+                left = self._without(task, rows.select(keys))
+                if left is not None:
+                    rewritten.append(task.file)
+                    kept.append(left)
+            new = rows.filter(pc.invert(rows.column(GONE))).drop_columns([GONE]).cast(_nullable(self.columns))
+            self._commit(self._files([*kept, new]), rewritten, moves)
+
+    def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See ``LakeTable``."""
+        there = dict(self.positions())
+        if not any(place in there for place in positions):
+            return
+        for place, offset in positions.items():
+            there.pop(place, None)
+            if offset is not None:
+                there[place] = offset
+        with faults(f"the table {self.name}", "write to"):
+            self._commit([], [], {}, there)
+
+    def _said(self, snapshot: Snapshot) -> str | None:
+        """The offsets of the connector in a snapshot."""
+        return None if snapshot.summary is None else snapshot.summary.additional_properties.get(self._key)
+
+    def _head(self) -> int | None:
+        found = self._table.metadata.snapshot_by_name(self._branch)
+        return None if found is None else found.snapshot_id
+
+    def _commit(
+        self,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        moves: Moves,
+        positions: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        if positions is None:
+            positions = {**self.positions(), **{place: after for place, (_, after) in moves.items()}}
+        text = _text(positions)
+        ranges = [[*place, before, after] for place, (before, after) in moves.items()]
+        summary = {self._key: text, "penstock.ranges": json.dumps(ranges)}
+        self._table.metadata.properties[_RETRIES] = "0"
+        try:
+            with self._table.transaction() as transaction:
+                update = transaction.update_snapshot(snapshot_properties=summary, branch=self._branch)
+                with update.overwrite() if removed else update.fast_append() as files:
+                    for file in removed:
+                        files.delete_data_file(file)
+                    for file in added:
+                        files.append_data_file(file)
+                transaction.set_properties({self._key: text})
+        except (CommitFailedException, ValidationException) as error:
+            self._forget(added)
+            raise CommitConflictException(
+                f"The table {self.name} was changed by another writer: {' '.join(str(error).split())}"
+            ) from error
+
+    def _forget(self, files: Sequence[DataFile]) -> None:
+        """Removes files that no snapshot has."""
+        for file in files:
+            try:
+                self._table.io.delete(file.file_path)
+            except Exception as error:
+                log.warning("The file %s, which no snapshot has, stays: %s", file.file_path, error)
+
+    def _files(self, tables: Iterable[pa.Table]) -> list[DataFile]:
+        metadata, counter, commit = self._table.metadata, itertools.count(), uuid.uuid4()
+        schema, spec = metadata.schema(), metadata.spec()
+        wanted = schema.as_arrow()
+        most = max(1 << 20, int(self._lake.file_bytes / self._ratio))
+        found: list[DataFile] = []
+        for window in _windows(tables, most):
+            tasks = [
+                WriteTask(commit, next(counter), schema, part.cast(wanted).to_batches(), partition_key=key)
+                for key, whole in partitions.split(window, spec, schema)
+                for part in _parts(whole, most)
+            ]
+            found += write_file(self._table.io, metadata, iter(tasks))
+            size = sum(one.file_size_in_bytes for one in found[-len(tasks) :]) if tasks else 0
+            if window.nbytes > 1 << 16 and size:
+                self._ratio = min(2.0, max(0.01, size / window.nbytes))
+        return found
+
+    def _without(self, task: FileScanTask, keys: pa.Table) -> pa.Table | None:
+        """The rows of a file that have none of the keys; None: all of them."""
+        names = keys.column_names
+        schema = self._table.schema()
+        there = self._read(task, schema.select(*names)).select(names)
+        numbered = there.cast(keys.schema).append_column(_ROW, pa.array(np.arange(there.num_rows)))
+        left = numbered.join(keys, names, join_type="left anti", use_threads=False)
+        if left.num_rows == there.num_rows:
+            return None
+        rows = one_array(left.column(_ROW)).sort()
+        return self._read(task, schema).take(rows).select(self.columns.names).cast(_nullable(self.columns))
+
+    def _read(self, task: FileScanTask, schema: Any) -> pa.Table:
+        return ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue()).to_table([task])
+
+
+#: What the library's types say of their arguments is not what they take.
+_at_least: Any = GreaterThanOrEqual
+_at_most: Any = LessThanOrEqual
+
+
+def _between(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
+    """A filter that leaves out files that have no key among those of the rows, by their bounds."""
+    found: BooleanExpression = AlwaysTrue()
+    for name in keys:
+        ends = pc.min_max(rows.column(name))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is not None and not isinstance(low, bool):
+            found = And(found, And(_at_least(name, low), _at_most(name, high)))
+    return found
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([one.with_nullable(True) for one in schema])
+
+
+def _windows(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
+    """Tables joined up to a size, so that many small ones make few files."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for one in tables:
+        if not one.num_rows:
+            continue
+        waiting.append(one)
+        size += one.nbytes
+        if size >= most:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def _parts(table: pa.Table, most: int) -> Iterator[pa.Table]:
+    count = max(1, -(-table.nbytes // (most * 5 // 4)))
+    rows = -(-table.num_rows // count)
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def _text(positions: Mapping[TopicPartition, int]) -> str:
+    found: dict[str, dict[str, int]] = {}
+    for place, offset in sorted(positions.items()):
+        found.setdefault(place.topic, {})[str(place.partition)] = offset
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _of_text(text: str) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in json.loads(text).items()
+        for partition, offset in partitions.items()
+    }
+
+
+@contextmanager
+def faults(where: str, what: str) -> Iterator[None]:
+    """Raises errors of the library as those of Penstock."""
+    try:
+        yield
+    except CommitFailedException as error:
+        raise CommitConflictException(
+            f"{where} was changed by another writer: {' '.join(str(error).split())}"
+        ) from error
+    except ConnectException:
+        raise
+    except Exception as error:
+        raise fault_of(error, where, what) from error

@@ -1,0 +1,185 @@
+"""Tables of a lakehouse as the sink writes them, whatever their format is.
+
+Main types: `Lake`, which opens and makes tables; `LakeTable`, one of them; `Moves`, the offsets that a commit carries.
+
+Thread: the task's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+from penstock.api import TopicPartition
+from penstock.errors import ConnectException, RetriableException
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.connectors.tables.types import Kinds
+
+#: For each partition the position that the table had, None: none, and the one that it has with the commit.
+Moves: TypeAlias = "Mapping[TopicPartition, tuple[int | None, int]]"
+
+#: The column of ``LakeTable.change`` that is true in rows to delete.
+GONE = "__penstock_gone"
+
+
+class OutrunException(ConnectException):
+    """Another task has written records of these partitions: positions in the table are not as this task left them.
+
+    Args:
+        places: The partitions.
+        text: The same, for people.
+    """
+
+    def __init__(self, places: Sequence[TopicPartition], text: str) -> None:
+        super().__init__(text)
+        self.places = tuple(places)
+
+
+class CommitConflictException(RetriableException):
+    """Another writer was faster; the commit has to be made again, on the newest version of the table."""
+
+
+class LakeTable(ABC):
+    """A table, and the offsets of a connector that its commits carry.
+
+    Attributes:
+        name: As in the settings.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def columns(self) -> pa.Schema:
+        """The columns, with the types of the format."""
+
+    @abstractmethod
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The offsets behind the last records that are in the table, as of the last ``refresh``."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Looks at the newest version.
+
+        Raises:
+            RetriableException: The table cannot be reached.
+            ConnectException: It is gone, or another one has its name.
+        """
+
+    @abstractmethod
+    def evolve(self, columns: pa.Schema) -> None:
+        """Adds columns, widens them, and makes them optional.
+
+        Raises:
+            CommitConflictException: Another writer was faster.
+            ConnectException: The table refuses.
+        """
+
+    @abstractmethod
+    def append(self, rows: Iterable[pa.Table], moves: Moves) -> None:
+        """Adds rows, and moves offsets, in one commit.
+
+        Args:
+            rows: Tables with the columns of the table, in order. Read once.
+            moves: The offsets.
+
+        Raises:
+            OutrunException: Offsets are not as this task left them; nothing was written.
+            CommitConflictException: Another writer was faster; nothing was written.
+            RetriableException: The table cannot be reached; whether something was written shows the next ``landed``.
+            ConnectException: The table refuses.
+        """
+
+    @abstractmethod
+    def change(self, rows: pa.Table, keys: Sequence[str], moves: Moves) -> None:
+        """Replaces, adds and deletes rows by key, and moves offsets, in one commit.
+
+        Args:
+            rows: The columns of the table, and ``GONE``: one row for each key.
+            keys: The columns of the key.
+            moves: The offsets.
+
+        Raises:
+            ConnectException: As for ``append``.
+        """
+
+    @abstractmethod
+    def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Sets positions, in a commit without rows; None: nothing counts as written.
+
+        Raises:
+            ConnectException: As for ``append``.
+        """
+
+    def landed(self, moves: Moves) -> bool:
+        """True if a commit whose end was not seen is in the table.
+
+        Raises:
+            OutrunException: Other offsets are there than those before and behind the commit.
+        """
+        there = self.positions()
+        if moves and all(there.get(place) == after for place, (_, after) in moves.items()):
+            return True
+        outrun = [place for place, (before, _) in moves.items() if there.get(place) != before]
+        if outrun:
+            place = outrun[0]
+            raise OutrunException(
+                outrun,
+                f"The table {self.name} has the records of topic {place.topic}, partition {place.partition}, up to the "
+                f"offset {there.get(place)}, and this task left it at {moves[place][0]}: another task has written them",
+            )
+        return False
+
+
+class Lake(ABC):
+    """The place of tables: a directory, a bucket, or a catalog.
+
+    Attributes:
+        kinds: The types of its tables.
+    """
+
+    kinds: Kinds
+
+    @abstractmethod
+    def check(self) -> None:
+        """Looks whether tables can be made and read there.
+
+        Raises:
+            RetriableException: It is away.
+            ConnectException: It is not there, or refuses.
+        """
+
+    @abstractmethod
+    def table(self, name: str, branch: str = "") -> LakeTable | None:
+        """The table of a name; None: there is none.
+
+        Raises:
+            RetriableException: It cannot be reached.
+            ConnectException: It cannot be read.
+        """
+
+    @abstractmethod
+    def create(
+        self, name: str, columns: pa.Schema, partition_by: Sequence[str], keys: Sequence[str], branch: str = ""
+    ) -> LakeTable:
+        """Makes a table, or opens one that another task has made meanwhile.
+
+        Raises:
+            RetriableException: The lake is away.
+            ConnectException: It refuses.
+        """
+
+    @abstractmethod
+    def names(self) -> Sequence[str]:
+        """The names of all tables.
+
+        Raises:
+            ConnectException: They cannot be listed.
+        """
+
+    def close(self) -> None:
+        """Lets go of connections."""

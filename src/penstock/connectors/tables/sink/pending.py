@@ -1,0 +1,320 @@
+"""Rows of one table that wait for the next commit. Main type: `Pending`, on the task's thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import SinkFrame, TopicPartition
+from penstock.api.arrow import one_array
+from penstock.connectors.files.spill import Moved, Spill
+from penstock.connectors.tables.lake import GONE, LakeTable
+from penstock.connectors.tables.sink.changes import TableRows, last_of_each_key
+from penstock.connectors.tables.sink.settings import TableSettings
+from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted
+from penstock.errors import ConnectException, DataException
+
+log = logging.getLogger(__name__)
+
+#: So many small blocks are joined.
+_MANY = 64
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Rows that came together.
+
+    Attributes:
+        table: The rows, or where they were moved to.
+        rows: How many.
+        held: Bytes in memory.
+        places: The partitions that they were read from, each with the offset of its first row.
+        codes: The place of each row, counted in ``places``; None: there is one place.
+    """
+
+    table: Any
+    rows: int
+    held: int
+    places: dict[TopicPartition, int]
+    codes: np.ndarray | None
+
+
+class Pending:
+    """The rows for a table, and what is known of it.
+
+    Args:
+        name: The name of the table.
+        settings: The settings of the table.
+        kinds: The types of its format.
+        table: The table; None: it is to be made.
+        evolves: True if columns are added and widened.
+        forces_optional: True if columns of a table that is made may be null.
+        directory: Where rows go that memory has no room for.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: TableSettings,
+        kinds: Kinds,
+        table: LakeTable | None,
+        *,
+        evolves: bool,
+        forces_optional: bool,
+        directory: str | None,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.table = table
+        self.columns: pa.Schema | None = None if table is None else table.columns
+        self.keys: tuple[str, ...] = settings.keys
+        self._kinds = kinds
+        self._evolves = evolves
+        self._forces_optional = forces_optional
+        self._directory = directory
+        self._blocks: list[Block] = []
+        self._spill: Spill | None = None
+        #: The position of each partition in the table, as this task left or found it.
+        self._known: dict[TopicPartition, int | None] = {}
+        self._left_out: set[str] = set()
+
+    @property
+    def held(self) -> int:
+        """The bytes in memory."""
+        return sum(one.held for one in self._blocks)
+
+    @property
+    def num_rows(self) -> int:
+        """The rows that wait."""
+        return sum(one.rows for one in self._blocks)
+
+    def position(self, place: TopicPartition) -> int | None:
+        """The offset behind the last record of a partition that is in the table; None: there is none."""
+        if place not in self._known:
+            self._known[place] = None if self.table is None else self.table.positions().get(place)
+        return self._known[place]
+
+    def new(self, part: SinkFrame) -> SinkFrame:
+        """The rows that are not in the table yet."""
+        known = {place: self.position(place) for place in part.next_offsets()}
+        return part if all(one is None for one in known.values()) else part.since(known)
+
+    def add(self, part: SinkFrame, rows: TableRows) -> None:
+        """Takes rows.
+
+        Raises:
+            DataException: A value fits no column; no row was taken.
+        """
+        columns = self._columns_with(rows)
+        table = self._fitted(rows.table, columns, rows.gone)
+        if rows.gone is not None:
+            table = table.append_column(GONE, pa.array(rows.gone))
+        self.columns, self.keys = columns, rows.keys or self.keys
+        places, codes = _places(part)
+        if table.get_total_buffer_size() > 2 * table.nbytes:
+            table = table.take(np.arange(table.num_rows))  # A slice would hold all of its frame in memory.
+        self._blocks.append(Block(table, table.num_rows, table.nbytes, places, codes))
+        self._join()
+
+    def first_offset(self, place: TopicPartition) -> int | None:
+        """The offset of the first row of a partition that waits; None: none does."""
+        return min((one.places[place] for one in self._blocks if place in one.places), default=None)
+
+    def moves(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int | None, int]]:
+        """The offsets that a commit of all that waits moves."""
+        places = dict.fromkeys(place for one in self._blocks for place in one.places)
+        return {place: (self.position(place), reached[place]) for place in places}
+
+    def rows(self, columns: pa.Schema) -> Iterator[pa.Table]:
+        """The rows that wait, in order, with the columns of the table.
+
+        Raises:
+            ConnectException: They do not fit the table any more.
+        """
+        try:
+            for one in self._blocks:
+                yield self._fitted(self._read(one), columns, np.ones(one.rows, bool))
+        except DataException as error:
+            raise ConnectException(
+                f"The table {self.name} was changed by another writer while records waited, and they do not fit it any "
+                f"more: {error}. Restart the task: it reports the records that do not fit"
+            ) from error
+
+    def changes(self, columns: pa.Schema) -> pa.Table:
+        """The last change of each key, with the columns of the table and ``GONE``."""
+        tables = [
+            fit.append_column(GONE, one.column(GONE))
+            for fit, one in zip(self.rows(columns), map(self._read, self._blocks), strict=True)
+        ]
+        whole = pa.concat_tables([one.cast(_nullable(one.schema)) for one in tables])
+        return whole.take(last_of_each_key(whole.select(self.keys)))
+
+    def committed(self, moves: Mapping[TopicPartition, tuple[int | None, int]]) -> None:
+        """Says that all that waited is in the table."""
+        self._known.update({place: after for place, (_, after) in moves.items()})
+        self._drop()
+
+    def forget(self, places: Collection[TopicPartition]) -> None:
+        """Gives up the rows of partitions, and what is known of them."""
+        gone = set(places)
+        kept = []
+        for one in self._blocks:
+            if not gone.intersection(one.places):
+                kept.append(one)
+                continue
+            left = {place: first for place, first in one.places.items() if place not in gone}
+            if not left:
+                continue
+            assert one.codes is not None
+            names = list(one.places)
+            rows = np.flatnonzero(~np.isin(one.codes, [names.index(place) for place in gone if place in names]))
+            table = self._read(one).take(rows)
+            renumbered = np.array([list(left).index(place) if place in left else -1 for place in names])
+            kept.append(Block(table, len(rows), table.nbytes, left, renumbered[one.codes[rows]]))
+        self._blocks = kept
+        for place in gone:
+            self._known.pop(place, None)
+        if not kept:
+            self._drop()
+
+    def spill(self) -> None:
+        """Moves rows out of memory.
+
+        Raises:
+            OSError: There is no room.
+        """
+        for one in self._blocks:
+            if one.held:
+                if self._spill is None:
+                    self._spill = Spill(self._directory)
+                one.table, one.held = self._spill.write(one.table), 0
+
+    def evolved(self, there: pa.Schema, wanted: pa.Schema) -> pa.Schema:
+        """The columns that a table gets for rows that wait; those that it has, where rows have no others."""
+        # A column that no row has is optional, or the rows were refused.
+        missing = [one for one in there if one.name not in wanted.names]
+        return evolved(there, pa.schema([*wanted, *missing]), self._kinds, exists=True)
+
+    def close(self) -> None:
+        """Lets go of everything."""
+        self._drop()
+
+    def _drop(self) -> None:
+        self._blocks = []
+        if self._spill is not None:
+            self._spill.close()
+            self._spill = None
+
+    def _read(self, block: Block) -> pa.Table:
+        if isinstance(block.table, Moved):
+            assert self._spill is not None
+            return self._spill.read(block.table)
+        return block.table
+
+    def _columns_with(self, rows: TableRows) -> pa.Schema:
+        given = columns_for(rows.table.schema, self._kinds)
+        if self.table is None and self._forces_optional:
+            given = pa.schema([one if one.name in rows.keys else one.with_nullable(True) for one in given])
+        if rows.gone is not None and rows.gone.all() and self.columns is not None:
+            given = pa.schema([one for one in given if one.name in self.columns.names])
+            return self.columns if all(one.name in rows.keys for one in given) else self._planned(self.columns, given)
+        return given if self.columns is None else self._planned(self.columns, given)
+
+    def _planned(self, there: pa.Schema, given: pa.Schema) -> pa.Schema:
+        if self.table is None:
+            return evolved(there, given, self._kinds, exists=False)
+        if self._evolves:
+            return evolved(there, given, self._kinds, exists=True)
+        lacking = set(given.names) - set(there.names) - self._left_out
+        if lacking:
+            self._left_out |= lacking
+            log.warning(
+                "The table %s has no column %s: the field is left out. auto.evolve=true adds columns",
+                self.name,
+                ", ".join(sorted(lacking)),
+            )
+        return there
+
+    def _fitted(self, table: pa.Table, columns: pa.Schema, gone: np.ndarray | None) -> pa.Table:
+        cells, fields = [], []
+        for one in columns:
+            at = table.schema.get_field_index(one.name)
+            column = (
+                pa.nulls(table.num_rows, one.type)
+                if at < 0
+                else fitted(one_array(table.column(at)), one.type, one.name)
+            )
+            if not one.nullable and column.null_count:
+                missing = column.is_null().to_numpy(zero_copy_only=False)
+                if gone is None or (missing & ~gone).any():
+                    raise DataException(
+                        f'The column "{one.name}" of the table {self.name} is required, and a value is null'
+                    )
+                one = one.with_nullable(True)
+            cells.append(column)
+            fields.append(one)
+        return pa.table(cells, schema=pa.schema(fields))
+
+    def _join(self) -> None:
+        """Makes one block of many small ones, whose objects would take more memory than their rows."""
+        small = [one for one in self._blocks if 0 < one.held < 1 << 16]
+        if len(small) < _MANY:
+            return
+        # Only neighbours, so that the order of the rows stays.
+        joined: list[Block] = []
+        for one in self._blocks:
+            last = joined[-1] if joined else None
+            if (
+                last is not None
+                and last.held
+                and one.held
+                and last.held < 1 << 20
+                and last.table.schema.equals(one.table.schema)
+            ):
+                joined[-1] = _joined(last, one)
+            else:
+                joined.append(one)
+        for one in joined:
+            if not isinstance(one.table, Moved) and one.table.num_columns and one.table.column(0).num_chunks > 1:
+                one.table = one.table.combine_chunks()
+                one.held = one.table.nbytes
+        self._blocks = joined
+
+
+def _joined(one: Block, other: Block) -> Block:
+    places = {**other.places, **one.places}
+    names = list(places)
+    codes = None
+    if len(names) > 1:
+        parts = []
+        for block in (one, other):
+            at = np.array([names.index(place) for place in block.places])
+            parts.append(at[block.codes] if block.codes is not None else np.full(block.rows, at[0]))
+        codes = np.concatenate(parts)
+    table = pa.concat_tables([one.table, other.table])
+    return Block(table, table.num_rows, one.held + other.held, places, codes)
+
+
+def _places(part: SinkFrame) -> tuple[dict[TopicPartition, int], np.ndarray | None]:
+    """The partitions of rows with their first offsets, and the number of the partition of each row."""
+    origin = part.origin
+    topics = one_array(origin.column("topic")).dictionary_encode()
+    numbers = origin.column("partition").to_numpy().astype(np.int64)
+    both = topics.indices.to_numpy().astype(np.int64) << 32 | numbers
+    found, first, codes = np.unique(both, return_index=True, return_inverse=True)
+    names = topics.dictionary.to_pylist()
+    offsets = origin.column("offset").to_numpy()
+    places = {
+        TopicPartition(names[int(one) >> 32], int(one) & 0xFFFFFFFF): int(offsets[at])
+        for one, at in zip(found, first, strict=True)
+    }
+    return places, codes.astype(np.int32) if len(places) > 1 else None
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([one.with_nullable(True) for one in schema])

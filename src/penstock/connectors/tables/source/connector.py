@@ -1,0 +1,170 @@
+"""Table source connector. Main types: `TableSource`, on the connector's thread; `TableSourceTask`, on the task's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.api import Chunk, ExactlyOnceSupport, PartitionedSource, PartitionedTask, Task
+from penstock.config import Config, ConfigValue
+from penstock.connectors.tables.lake import Lake
+from penstock.connectors.tables.places import TableFormat, open_lake
+from penstock.connectors.tables.sink.settings import is_known
+from penstock.connectors.tables.source.reading import History, Position, Rows, Version
+from penstock.connectors.tables.source.settings import OnRewrite, TableSourceConfig
+from penstock.errors import ConnectException
+
+
+class TableSource(PartitionedSource):
+    """Reads tables of Delta Lake or Apache Iceberg: their rows, and then what each new version adds or changes.
+
+    Source: Penstock's own.
+    """
+
+    config_class = TableSourceConfig
+    settings: TableSourceConfig
+
+    def task_class(self) -> type[Task]:
+        """The task that reads."""
+        return TableSourceTask
+
+    def partitions(self) -> list[Mapping[str, Any]]:
+        """The tables."""
+        return [{"table": name} for name in dict.fromkeys(self.settings.tables)]
+
+    def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
+        """A position says which rows were read: files, and rows of files, come in an order that stays."""
+        return ExactlyOnceSupport.SUPPORTED
+
+    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[Any, Mapping[str, object] | None]) -> bool:
+        """Any position does: ``{"version": N}`` is behind that version or snapshot."""
+        return True
+
+    def validate(self, connector_configs: Mapping[str, str]) -> Config:
+        """Checks each setting, which of them fit together, and whether the lake is there."""
+        from penstock.connectors.tables.sink.settings import with_own_names
+
+        properties = with_own_names(connector_configs)
+        checked = super().validate({name: str(value) for name, value in properties.items() if value is not None})
+        values = {value.name: value for value in checked.config_values}
+        added = [ConfigValue(name, connector_configs[name]) for name in connector_configs if is_known(name)]
+        if not any(value.error_messages for value in values.values()):
+            config = TableSourceConfig.of(TableSourceConfig.definition().parse(properties))
+            faults = config.faults() or [("url", text) for text in _faults_of_lake(config, connector_configs)]
+            for name, text in faults:
+                values[name].add_error_message(f"{name}: {text}")
+        return Config([*checked.config_values, *added])
+
+    def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
+        """Says that the lake cannot be used."""
+        return _faults_of_lake(TableSourceConfig.parse(props), props)
+
+
+class TableSourceTask(PartitionedTask):
+    """Reads its share of the tables, a version after the other."""
+
+    config_class = TableSourceConfig
+    settings: TableSourceConfig
+    _lake: Lake
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """Takes the settings, and finds the committed positions."""
+        self._lake = open_lake(TableSourceConfig.parse(props), props, props.get("name", ""))
+        super().start(props)
+        self.idle_s = self.settings.poll_interval_ms / 1000
+
+    def stop(self) -> None:
+        """Ends the reads."""
+        super().stop()
+        if hasattr(self, "_lake"):
+            self._lake.close()
+
+    def read(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """Reads what is behind a position: the rest of a version, and all later ones."""
+        name = str(partition["table"])
+        history = self._history(name)
+        position = Position() if offset is None else Position.parse(offset)
+        if offset is None:
+            config = self.settings
+            begin = history.begin(config.start_version, config.start_time, whole=config.start_from == "snapshot")
+            if isinstance(begin, Position):
+                position = begin
+                yield Chunk(None, offset=position.offset())
+            else:
+                yield from self._version(name, begin, position)
+                position = Position(begin.number)
+        elif position.of is not None and position.whole:
+            yield from self._version(name, history.version(position.of), position)
+            position = Position(position.of)
+        for version in history.changes(position.version):
+            yield from self._version(name, version, position)
+            position = Position(version.number)
+
+    def _version(self, name: str, version: Version, position: Position) -> Iterator[Chunk]:
+        waiting: Chunk | None = None
+        for rows, last, after in version.read(position, self.settings.batch_max_rows):
+            if waiting is not None:
+                yield waiting
+            waiting = self._chunk(name, version, rows, last, after)
+        done = Position(version.number).offset()
+        if waiting is None:
+            yield Chunk(None, offset=done)
+            return
+        # With its last row the version is read to its end.
+        count, behind = waiting.data.num_rows, waiting.offset_after  # type: ignore[union-attr]
+        assert behind is not None
+        yield replace(waiting, offset=done, offset_after=lambda row: done if row == count - 1 else behind(row))
+
+    def _chunk(self, name: str, version: Version, rows: Rows, last: Position, after: Any) -> Chunk:
+        table, keys = rows.table, list(self.settings.key_columns)
+        topic = self.settings.topic_prefix + name
+        if not rows.deleted:
+            return Chunk(
+                table,
+                topic,
+                offset=last.offset(),
+                offset_after=lambda row: after(row).offset(),
+                key=keys,
+                timestamp=version.timestamp_ms,
+            )
+        from penstock.api.arrow import connect_schema, struct_column
+
+        key = struct_column(table, keys)
+        return Chunk(
+            pa.table({"value": pa.nulls(table.num_rows), "key": key}),
+            topic,
+            offset=last.offset(),
+            offset_after=lambda row: after(row).offset(),
+            key_schema=connect_schema(key.type),
+            timestamp=version.timestamp_ms,
+        )
+
+    def _history(self, name: str) -> History:
+        config, keys = self.settings, self.settings.key_columns
+        ignores = config.behavior_on_rewrites is OnRewrite.IGNORE
+        if config.format is TableFormat.DELTA:
+            from penstock.connectors.tables.delta import DeltaLake
+            from penstock.connectors.tables.source.delta import DeltaHistory
+
+            assert isinstance(self._lake, DeltaLake)
+            return DeltaHistory(self._lake, name, keys, ignores)
+        from penstock.connectors.tables.iceberg import IcebergLake
+        from penstock.connectors.tables.source.iceberg import IcebergHistory
+
+        assert isinstance(self._lake, IcebergLake)
+        return IcebergHistory(self._lake, name, keys, ignores)
+
+
+def _faults_of_lake(config: TableSourceConfig, properties: Mapping[str, str]) -> list[str]:
+    try:
+        lake = open_lake(config, properties, properties.get("name", ""))
+        try:
+            lake.check()
+        finally:
+            lake.close()
+    except ConnectException as error:
+        return [str(error)]
+    return []
