@@ -161,6 +161,17 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
     ),
     _stock(
         PluginKind.SOURCE,
+        "penstock.connectors.files.FileSource",
+        "penstock.connectors.files:FileSource",
+        *(
+            f"com.github.jcustenborder.kafka.connect.spooldir.SpoolDir{kind}SourceConnector"
+            for kind in ("Csv", "Json", "SchemaLessJson", "LineDelimited", "Avro", "BinaryFile")
+        ),
+        "io.streamthoughts.kafka.connect.filepulse.source.FilePulseSourceConnector",
+        "io.confluent.connect.s3.source.S3SourceConnector",
+    ),
+    _stock(
+        PluginKind.SOURCE,
         "penstock.connectors.datagen.DatagenSource",
         "penstock.connectors.datagen:DatagenSource",
         "io.confluent.kafka.connect.datagen.DatagenConnector",

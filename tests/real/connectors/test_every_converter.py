@@ -102,6 +102,7 @@ ELSEWHERE: Final = {
     **dict.fromkeys(("MirrorSource", "MirrorCheckpoint", "MirrorHeartbeat"), "mirror"),
     "TableSource": "tables",
     "TableSink": "tables",
+    "FileSource": "files",
     "DatagenSource": "../../../docs/datagen.md",
     "HttpSource": "../../../docs/http.md",
     "HttpSink": "../../../docs/http.md",

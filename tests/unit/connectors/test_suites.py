@@ -18,6 +18,7 @@ from penstock.api import SinkRecord
 from penstock.connectors.datagen import DatagenSource
 from penstock.connectors.directory import DirectorySourceConnector
 from penstock.connectors.file import FileStreamSinkConnector, FileStreamSourceConnector
+from penstock.connectors.files import FileSource
 from penstock.connectors.http import HttpSink, HttpSource
 from penstock.connectors.jdbc import JdbcSink, JdbcSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
@@ -47,6 +48,18 @@ class TestDirectorySource(FrameSuite, SourceSuite):
         for file in "abc":
             (path / f"{file}.txt").write_text("".join(f"{file} {number}\n" for number in range(4)))
         return {"directories": str(path), "topic": "t", "scan.interval.ms": "10"}
+
+
+class TestFileSource(FrameSuite, SourceSuite):
+    connector = FileSource
+    count = 12
+    most_kills = 16
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        for file in "abc":
+            text = "id,name\n" + "".join(f"{number},{file}\n" for number in range(4))
+            (path / f"{file}.csv").write_text(text)
+        return {"url": str(path), "topic": "t", "file.minimum.age.ms": "0", "empty.poll.wait.ms": "10"}
 
 
 class TestDatagen(FrameSuite, SourceSuite):

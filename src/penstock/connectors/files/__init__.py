@@ -1,15 +1,11 @@
-"""Topics into files of a directory or an object store: ``FileSink`` (``connector``).
+"""Files of a directory or an object store both ways. The packages ``sink`` and ``source`` have the connectors.
 
-- ``settings``: its settings.
-- ``rolling``: which files are open, and when they are closed. ``names``: what they are called. Pure.
-- ``partitioners``, ``path_format``: the directories of records. Pure.
-- ``columns``, ``widening``, ``compatibility``: the columns of a file, and schemas that change. Pure.
-- ``formats``, ``avro``: how files are written.
+- ``stores``: where files are; ``store_settings``: the settings that say it.
 - ``spill``: rows that were moved out of memory.
-- ``stores``: where files go.
-- ``task``: what ``put`` does with a frame; ``publishing``: closed files on their way to the store.
+- ``columns``, ``widening``: the columns of values, and types that only widen. Pure.
 """
 
-from penstock.connectors.files.connector import FileSink
+from penstock.connectors.files.sink import FileSink
+from penstock.connectors.files.source import FileSource
 
-__all__ = ["FileSink"]
+__all__ = ["FileSink", "FileSource"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
-from penstock.connectors.files.task import FileSinkTask
+from penstock.connectors.files.sink.task import FileSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import ConnectException
 from penstock.pipeline.columns.types import VARIANT_FIELDS

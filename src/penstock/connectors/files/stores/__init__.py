@@ -7,6 +7,6 @@
 """
 
 from penstock.connectors.files.stores.opening import Location, open_store
-from penstock.connectors.files.stores.store import Store
+from penstock.connectors.files.stores.store import Found, Store
 
-__all__ = ["Location", "Store", "open_store"]
+__all__ = ["Found", "Location", "Store", "open_store"]

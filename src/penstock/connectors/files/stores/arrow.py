@@ -6,14 +6,14 @@ A file is written under another name and moved. Source: the documentation of PyA
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.connectors.files.stores.faults import of_system
-from penstock.connectors.files.stores.store import UNFINISHED, Store
+from penstock.connectors.files.stores.faults import GoneException, of_system
+from penstock.connectors.files.stores.store import UNFINISHED, Found, Store
 from penstock.errors import ConnectException
 
 _PART = 1 << 20
@@ -27,6 +27,8 @@ class ArrowStore(Store):
         root: The path in it, below which all files are.
         label: The address, for people.
     """
+
+    appends = True
 
     def __init__(self, filesystem: Any, root: str, label: str) -> None:
         self._fs = filesystem
@@ -88,6 +90,58 @@ class ArrowStore(Store):
             self._fs.get_file_info(self._root or "/")
         except (OSError, pa.ArrowException) as error:
             raise _fault(error, self._label, "look at") from error
+
+    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+        """See ``Store``."""
+        yield from self._walk("", skip)
+
+    def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
+        where = f"{self._root}/{prefix}".rstrip("/")
+        try:
+            found = self._fs.get_file_info(fs.FileSelector(where or "/", allow_not_found=bool(prefix)))
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{prefix}", "list") from error
+        for one in sorted(found, key=lambda one: one.base_name):
+            key = prefix + one.base_name
+            if one.type == fs.FileType.Directory:
+                if not skip(key):
+                    yield from self._walk(key + "/", skip)
+            elif one.is_file:
+                yield _found(key, one)
+
+    def look_at(self, key: str) -> Found:
+        """See ``Store``."""
+        try:
+            one = self._fs.get_file_info(f"{self._root}/{key}")
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{key}", "read") from error
+        if not one.is_file:
+            raise GoneException(f"{self._label}/{key} is gone: it was moved or deleted before it was read to its end")
+        return _found(key, one)
+
+    def open(self, found: Found) -> Any:
+        """See ``Store``."""
+        try:
+            return self._fs.open_input_file(f"{self._root}/{found.key}")
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{found.key}", "read") from error
+
+    def move(self, key: str, target: str) -> None:
+        """See ``Store``."""
+        source, to = f"{self._root}/{key}", f"{self._root}/{target}"
+        try:
+            if self._fs.get_file_info(source).type == fs.FileType.NotFound:
+                return
+            self._fs.create_dir(to.rsplit("/", 1)[0], recursive=True)
+            if self._fs.get_file_info(to).type != fs.FileType.NotFound:
+                self._fs.delete_file(to)
+            self._fs.move(source, to)
+        except (OSError, pa.ArrowException) as error:
+            raise _fault(error, f"{self._label}/{key}", "move") from error
+
+
+def _found(key: str, one: Any) -> Found:
+    return Found(key, one.size or 0, one.mtime_ns or 0)
 
 
 def _fault(error: Exception, where: str, what: str) -> ConnectException:

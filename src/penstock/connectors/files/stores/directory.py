@@ -9,13 +9,15 @@ import io
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import pyarrow as pa
 
 from penstock.connectors.files.stores.faults import of_system
-from penstock.connectors.files.stores.store import UNFINISHED, Store
+from penstock.connectors.files.stores.store import UNFINISHED, Found, Store
 
 
 class DirectoryStore(Store):
@@ -24,6 +26,8 @@ class DirectoryStore(Store):
     Args:
         root: Its path; it is made with the first file.
     """
+
+    appends = True
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
@@ -83,6 +87,66 @@ class DirectoryStore(Store):
         if not os.access(there, os.W_OK | os.X_OK):
             raise of_system(PermissionError(13, "Permission denied"), str(there), "write")
 
+    def check_reading(self) -> None:
+        """See ``Store``."""
+        try:
+            os.scandir(self._root).close()
+        except (OSError, ValueError) as error:
+            fault = error if isinstance(error, OSError) else FileNotFoundError(2, str(error))
+            raise of_system(fault, str(self._root), "list") from error
+
+    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+        """See ``Store``. Links to directories are not followed."""
+        yield from self._walk("", skip)
+
+    def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
+        try:
+            with os.scandir(self._root / prefix) as there:
+                entries = sorted(there, key=lambda one: one.name)
+        except FileNotFoundError:
+            if prefix:
+                return
+            raise of_system(FileNotFoundError(2, "No such file or directory"), str(self._root), "list") from None
+        except OSError as error:
+            raise of_system(error, str(self._root / prefix), "list") from error
+        for one in entries:
+            key = prefix + one.name
+            try:
+                if one.is_dir(follow_symlinks=False):
+                    if not skip(key):
+                        yield from self._walk(key + "/", skip)
+                elif one.is_file():
+                    yield _found(key, one.stat())
+            except FileNotFoundError:
+                continue
+
+    def look_at(self, key: str) -> Found:
+        """See ``Store``."""
+        try:
+            return _found(key, os.stat(self._root / key))
+        except OSError as error:
+            raise of_system(error, str(self._root / key), "read") from error
+
+    def open(self, found: Found) -> Any:
+        """See ``Store``."""
+        path = self._root / found.key
+        try:
+            return pa.OSFile(str(path))
+        except OSError as error:
+            raise of_system(error, str(path), "read") from error
+
+    def move(self, key: str, target: str) -> None:
+        """See ``Store``."""
+        source, to = self._root / key, self._root / target
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if source.exists():
+                shutil.move(source, to)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise of_system(error, f"{source} to {to}", "move") from error
+
     @contextmanager
     def _written(self, target: Path, data: BinaryIO) -> Iterator[Path]:
         """A durable file under another name, which is gone when the block ends."""
@@ -100,6 +164,10 @@ class DirectoryStore(Store):
         finally:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def _found(key: str, stat: os.stat_result) -> Found:
+    return Found(key, stat.st_size, stat.st_mtime_ns, str(stat.st_ino))
 
 
 def _sync(directory: Path) -> None:

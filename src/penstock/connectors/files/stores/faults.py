@@ -35,8 +35,24 @@ _LOGIN: Final = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", 
                  "TokenRefreshRequired", "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
 
 
+#: The right that an operation on files needs.
+_NEEDED: Final = {"read": "read", "list": "read"}
+_RIGHTS: Final = (
+    "a sink needs s3:PutObject, s3:DeleteObject, s3:ListBucket and s3:AbortMultipartUpload, a source s3:ListBucket and "
+    "s3:GetObject, and s3:PutObject and s3:DeleteObject to move files"
+)
+
+
 class LoginException(ConnectException):
     """A store does not accept the credentials."""
+
+
+class GoneException(ConnectException):
+    """A file that was there is not there any more."""
+
+
+class ChangedException(ConnectException):
+    """A file is another one than when it was opened."""
 
 
 def of_system(error: OSError, where: str, what: str) -> ConnectException:
@@ -50,10 +66,12 @@ def of_system(error: OSError, where: str, what: str) -> ConnectException:
     text = " ".join(str(error.strerror or error).split())
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RetriableException(f"Cannot {what} {where}: {text}. It is tried again: make room")
+    if what == "read" and (error.errno == errno.ENOENT or isinstance(error, FileNotFoundError)):
+        return GoneException(f"{where} is gone: it was moved or deleted before it was read to its end")
     if error.errno in _FOREVER or (error.errno is None and isinstance(error, (PermissionError, FileNotFoundError))):
         return ConnectException(
-            f"Cannot {what} {where}: {text}. Check the path, and that the worker's user may write there; then restart "
-            "the task"
+            f"Cannot {what} {where}: {text}. Check the path, and that the worker's user may "
+            f"{_NEEDED.get(what, 'write')} there; then restart the task"
         )
     return RetriableException(f"Cannot {what} {where}: {text}")
 
@@ -78,6 +96,10 @@ def of_s3(error: Exception, where: str, what: str) -> ConnectException:
             f"There is no bucket for {where} ({said}): create it, or correct url or s3.bucket.name; then "
             "restart the task"
         )
+    if what == "GetObject" and (code in ("NoSuchKey", "404") or status == 404):
+        return GoneException(f"{where} is gone: it was moved or deleted before it was read to its end")
+    if what == "GetObject" and status in (412, 416):
+        return ChangedException(f"{where} was changed while it was read ({said})")
     if code in _LOGIN:
         return LoginException(
             f"{where} does not accept the credentials ({said}): correct aws.access.key.id and aws.secret.access.key, "
@@ -93,8 +115,7 @@ def of_s3(error: Exception, where: str, what: str) -> ConnectException:
         return ConnectException(f"{where} is in another region ({said}): correct s3.region")
     if code == "AccessDenied" or status == 403:
         return ConnectException(
-            f"The credentials have no right to {what} at {where} ({said}): grant s3:{what}; the sink needs "
-            "s3:PutObject, s3:DeleteObject, s3:ListBucket and s3:AbortMultipartUpload"
+            f"The credentials have no right to {what} at {where} ({said}): grant s3:{what}; {_RIGHTS}"
         )
     return ConnectException(f"{where} refuses {what} ({said})")
 

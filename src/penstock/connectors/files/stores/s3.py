@@ -6,17 +6,22 @@ key nor end uploads of other processes. Source: the API reference of Amazon S3.
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
-from penstock.connectors.files.stores.faults import LoginException, of_s3
-from penstock.connectors.files.stores.store import Store
+import pyarrow as pa
+
+from penstock.connectors.files.stores.faults import GoneException, LoginException, of_s3
+from penstock.connectors.files.stores.store import Found, Store
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+#: Bytes that one request of a reader fetches at least.
+_RANGE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,57 @@ class S3Store(Store):
 
         return self._run("ListBucketMultipartUploads", directory, end)
 
+    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+        """See ``Store``: pages of 1,000 keys, in the order of their bytes."""
+        prefix = f"{self._options.prefix}/" if self._options.prefix else ""
+        after = ""
+        while True:
+            page = self._run("ListBucket", "", partial(self._keys, prefix, after))
+            for one in page.get("Contents", ()):
+                key = one["Key"].removeprefix(prefix)
+                parents = key.split("/")[:-1]
+                if key.endswith("/") or any(skip("/".join(parents[:end])) for end in range(1, len(parents) + 1)):
+                    continue
+                yield _found(key, one["Size"], one)
+            after = page.get("NextContinuationToken", "")
+            if not after:
+                return
+
+    def look_at(self, key: str) -> Found:
+        """See ``Store``."""
+        head = self._run("GetObject", key, lambda client: client.head_object(**self._named(key)))
+        return _found(key, head["ContentLength"], head)
+
+    def open(self, found: Found) -> Any:
+        """See ``Store``: ranges of bytes of this version of the object."""
+
+        def fetch(start: int, end: int) -> bytes:
+            span = {"Range": f"bytes={start}-{end - 1}", "IfMatch": found.version}
+            return self._run(
+                "GetObject",
+                found.key,
+                lambda client: bytes(client.get_object(**self._named(found.key), **span)["Body"].read()),
+            )
+
+        return pa.PythonFile(io.BufferedReader(_Ranges(fetch, found.size), _RANGE_BYTES), mode="r")
+
+    def move(self, key: str, target: str) -> None:
+        """See ``Store``: a copy by the store, then the other one is deleted. One of more than 5 GiB goes in parts."""
+
+        def copy(client: Any) -> None:
+            client.copy(
+                {"Bucket": self._options.bucket, "Key": self._path(key)},
+                self._options.bucket,
+                self._path(target),
+                ExtraArgs=self._extra(),
+            )
+
+        try:
+            self._run("GetObject", key, copy)
+        except GoneException:
+            return
+        self.delete(key)
+
     def check(self) -> None:
         """See ``Store``."""
         prefix = f"{self._options.prefix}/" if self._options.prefix else ""
@@ -143,6 +199,10 @@ class S3Store(Store):
     def close(self) -> None:
         """See ``Store``."""
         self._client.close()
+
+    def _keys(self, prefix: str, after: str, client: Any) -> Any:
+        more = {"ContinuationToken": after} if after else {}
+        return client.list_objects_v2(Bucket=self._options.bucket, Prefix=prefix, **more)
 
     def _page(self, prefix: str, start: str, after: str, client: Any) -> tuple[tuple[str, ...], str]:
         more = {"ContinuationToken": after} if after else {"StartAfter": _before(prefix + start)}
@@ -193,6 +253,39 @@ class S3Store(Store):
         options = self._options
         found = {"ServerSideEncryption": options.encryption, "SSEKMSKeyId": options.kms_key, "ACL": options.acl}
         return {name: value for name, value in found.items() if value}
+
+
+class _Ranges(io.RawIOBase):
+    """A file whose bytes are fetched in ranges."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        self._fetch, self._size, self._at = fetch, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        end = min(self._size, self._at + len(buffer))
+        if end <= self._at:
+            return 0
+        data = self._fetch(self._at, end)
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+
+def _found(key: str, size: int, answer: Any) -> Found:
+    return Found(key, size, int(answer["LastModified"].timestamp() * 1e9), answer.get("ETag", ""))
 
 
 def _before(key: str) -> str:

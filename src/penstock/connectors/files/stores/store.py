@@ -6,11 +6,34 @@ Source: Penstock's own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, ClassVar
 
 #: The directory of files that are being written, in stores that rename.
 UNFINISHED = "_tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that a store has.
+
+    Attributes:
+        key: Its path below the place's own.
+        size: Its bytes.
+        time_ns: When it was last changed, in nanoseconds of the epoch.
+        version: Changes whenever the file does, where the store tells it; else empty.
+    """
+
+    key: str
+    size: int
+    time_ns: int
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition("/")[2]
 
 
 class Store(ABC):
@@ -18,10 +41,15 @@ class Store(ABC):
 
     A key is a path below the place's own, with ``/`` between directories.
 
+    Attributes:
+        appends: True if a file may grow while it is read.
+
     Raises:
         RetriableException: From every method: the store is away, or busy.
         ConnectException: From every method: there is no such place, or no right to it.
     """
+
+    appends: ClassVar[bool] = False
 
     @abstractmethod
     def put(self, key: str, data: BinaryIO, size: int) -> None:
@@ -60,6 +88,44 @@ class Store(ABC):
     @abstractmethod
     def check(self) -> None:
         """Finds out if the place is there and may be used."""
+
+    def check_reading(self) -> None:
+        """Finds out if the place is there and may be read."""
+        self.check()
+
+    @abstractmethod
+    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+        """All files of the place, in the order of their names, directory by directory; lazily, as far as it can.
+
+        Args:
+            skip: True for the key of a directory that is not looked into.
+        """
+
+    @abstractmethod
+    def look_at(self, key: str) -> Found:
+        """One file, as it is now.
+
+        Raises:
+            GoneException: It is not there.
+        """
+
+    @abstractmethod
+    def open(self, found: Found) -> Any:
+        """A file for reading, which can seek: PyArrow's ``NativeFile``.
+
+        Raises:
+            GoneException: It is not there any more; also from reading.
+            ChangedException: It is another one now, from reading, where the store can tell.
+        """
+
+    @abstractmethod
+    def move(self, key: str, target: str) -> None:
+        """Gives a file another key, in place of a file that is there; one that is gone is no error.
+
+        Args:
+            key: The file.
+            target: A key; in a directory of this computer an absolute path, too.
+        """
 
     def close(self) -> None:
         """Ends connections."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.rolling import RollingFiles, Rotation, Rows
+from penstock.connectors.files.sink.rolling import RollingFiles, Rotation, Rows
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import HERE, Writing, frame, records, schemaless
 
-from penstock.connectors.files import task as task_module
+from penstock.connectors.files.sink import task as task_module
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, SchemaBuilder
 from penstock.data import Decimal as DecimalSchema
 from penstock.errors import ConnectException, RetriableException

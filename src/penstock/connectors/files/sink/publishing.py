@@ -14,9 +14,9 @@ from typing import BinaryIO, TypeAlias, cast
 import pyarrow as pa
 
 from penstock.api.arrow import one_array
-from penstock.connectors.files.formats import Format
-from penstock.connectors.files.names import Names
-from penstock.connectors.files.rolling import Block, Generation, OpenFile
+from penstock.connectors.files.sink.formats.format import Format
+from penstock.connectors.files.sink.names import Names
+from penstock.connectors.files.sink.rolling import Block, Generation, OpenFile
 from penstock.connectors.files.spill import Moved, Spill
 from penstock.connectors.files.stores import Store
 from penstock.connectors.files.widening import conform, merged

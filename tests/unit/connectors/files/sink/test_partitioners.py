@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import frame, schemaless
 
-from penstock.connectors.files.partitioners import Partitioner, Times, TimestampExtractor, directory_name
-from penstock.connectors.files.path_format import PathFormat
+from penstock.connectors.files.sink.partitioners import Partitioner, Times, TimestampExtractor, directory_name
+from penstock.connectors.files.sink.path_format import PathFormat
 from penstock.errors import ConfigException, DataException
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.connectors.files import FileSink
-from penstock.connectors.files.partitioners import TimestampExtractor
-from penstock.connectors.files.settings import FileSinkConfig
+from penstock.connectors.files.sink.partitioners import TimestampExtractor
+from penstock.connectors.files.sink.settings import FileSinkConfig
 from penstock.errors import ConfigException
 
 S3 = {

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.connectors.files.writing import frame, schemaless
 
-from penstock.connectors.files.avro import Avro, missing_library
 from penstock.connectors.files.columns import columns_of
-from penstock.connectors.files.formats import Bytes, Csv, Format, JsonLines, Parquet
+from penstock.connectors.files.sink.formats.avro import Avro, missing_library
+from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Parquet
 from penstock.data import STRING_SCHEMA, SchemaBuilder
 from penstock.errors import DataException
 

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import is_text
-from penstock.connectors.files.path_format import PathFormat
+from penstock.connectors.files.sink.path_format import PathFormat
 from penstock.errors import DataException
 
 #: A directory for values that are null, as Hive and Spark name it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.api import SinkConnector, Task, TopicPartition
-from penstock.connectors.files.settings import FileSinkConfig
+from penstock.connectors.files.sink.settings import FileSinkConfig
 from penstock.connectors.files.stores import open_store
 from penstock.errors import ConnectException
 
@@ -20,7 +20,7 @@ class FileSink(SinkConnector):
 
     def task_class(self) -> type[Task]:
         """The task that writes frames."""
-        from penstock.connectors.files.task import FileSinkTask
+        from penstock.connectors.files.sink.task import FileSinkTask
 
         return FileSinkTask
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicPartition, isolate
 from penstock.api.arrow import one_array
-from penstock.connectors.files.avro import Avro
-from penstock.connectors.files.compatibility import Compatibility, SchemaTrack
-from penstock.connectors.files.formats import Bytes, Csv, Format, JsonLines, Parquet
-from penstock.connectors.files.names import Names
-from penstock.connectors.files.partitioners import Partitioner
-from penstock.connectors.files.publishing import Publisher
-from penstock.connectors.files.rolling import RollingFiles, Rows
-from penstock.connectors.files.settings import FileSinkConfig, OnNull
+from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
+from penstock.connectors.files.sink.formats.avro import Avro
+from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Parquet
+from penstock.connectors.files.sink.names import Names
+from penstock.connectors.files.sink.partitioners import Partitioner
+from penstock.connectors.files.sink.publishing import Publisher
+from penstock.connectors.files.sink.rolling import RollingFiles, Rows
+from penstock.connectors.files.sink.settings import FileSinkConfig, OnNull
 from penstock.connectors.files.stores import Location, open_store
 from penstock.errors import ConnectException, DataException, RetriableException
 

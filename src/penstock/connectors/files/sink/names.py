@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.rolling import OpenFile
+from penstock.connectors.files.sink.rolling import OpenFile
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.names import Names
-from penstock.connectors.files.rolling import OpenFile
+from penstock.connectors.files.sink.names import Names
+from penstock.connectors.files.sink.rolling import OpenFile
 
 HERE = TopicPartition("a.b+c", 12)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.files.compatibility import Compatibility, SchemaTrack, projected
+from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack, projected
 from penstock.data import (
     FLOAT64_SCHEMA,
     INT32_SCHEMA,

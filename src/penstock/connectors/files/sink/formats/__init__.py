@@ -1,0 +1,5 @@
+"""How files are written: ``Format`` (``format``), with a class for each format.
+
+- ``avro``: container files.
+- ``format``: the others.
+"""

@@ -1,0 +1,66 @@
+"""What becomes of files that were read. Main type: ``Cleanup``. The task's thread.
+
+Source: the settings ``cleanup.policy``, ``finished.path`` and ``error.path`` of the SpoolDir connectors.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from dataclasses import dataclass, field
+
+from penstock.connectors.files.source.ledger import Outcome
+from penstock.connectors.files.source.settings import OnDone
+from penstock.connectors.files.stores import Found, Store
+from penstock.errors import ConnectException
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Cleanup:
+    """Moves and deletes files whose records are in Kafka, with their offsets.
+
+    A file that cannot be moved stays, is not read again, and is tried again with the next listing.
+
+    Attributes:
+        store: Where they are.
+        policy: For those that were read.
+        finished: Where those go.
+        failed: Where those go that could not be read; empty: they stay.
+    """
+
+    store: Store
+    policy: OnDone
+    finished: str = ""
+    failed: str = ""
+    _complaint: str = field(default="", repr=False)
+
+    def __call__(self, found: Found, outcome: Outcome) -> bool:
+        """Does it.
+
+        Returns:
+            True if the file is gone.
+        """
+        try:
+            if outcome is Outcome.FAILED:
+                if not self.failed:
+                    return False
+                self.store.move(found.key, f"{self.failed}/{found.key}")
+            elif self.policy is OnDone.DELETE:
+                self.store.delete(found.key)
+            elif self.policy is OnDone.NONE:
+                return False
+            else:
+                self.store.move(found.key, f"{self.finished}/{self._day(found)}{found.key}")
+        except ConnectException as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.warning("A file that was read stays where it is, and is tried again: %s", error)
+            return False
+        return True
+
+    def _day(self, found: Found) -> str:
+        if self.policy is not OnDone.MOVE_BY_DATE:
+            return ""
+        return f"{datetime.datetime.fromtimestamp(found.time_ns / 1e9, datetime.UTC):%Y-%m-%d}/"

@@ -1,0 +1,252 @@
+"""Which files are read next. Main type: ``Listing``; ``Unit`` is a file or a part of one. The task's thread.
+
+Files in the order of their names are taken while the store is still being listed, so the first one is read at once
+however many there are. In any other order the whole list is looked through, and the first of it kept.
+
+Source: the settings of the SpoolDir connectors, ``files.sort.attributes`` and ``file.minimum.age.ms``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, identity, log_of
+from penstock.connectors.files.stores import Found, Store
+
+#: Files that are kept of a list that is sorted.
+_MOST: Final = 50_000
+#: After so many files that are not read, control goes back for a moment.
+_TICK: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A file, or a part of a large one.
+
+    Attributes:
+        found: The file.
+        identity: Of it, or of the part; see ``ledger``.
+        part: Which one, from 0.
+        parts: How many there are.
+        share: The bytes of a part.
+        log: The number of its log.
+    """
+
+    found: Found
+    identity: int
+    part: int = 0
+    parts: int = 1
+    share: int = 0
+    log: int = 0
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The bytes of the part; None: all of the file."""
+        if self.parts == 1:
+            return None
+        last = self.part == self.parts - 1
+        return self.part * self.share, self.found.size if last else (self.part + 1) * self.share
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which files there are to read, and in which order.
+
+    Attributes:
+        address: Of the store: a part of the identity of files.
+        pattern: What the name of a file has to match; None: any that begins with neither a dot nor an underscore.
+        recursive: True if directories are looked into.
+        skipped: Directories that are not looked into.
+        minimum_age_ms: How long ago a file has to have been changed.
+        most_bytes: Larger files are left alone; None: there is no limit.
+        least_bytes: Smaller files are left alone.
+        order: Attributes of ``files.sort.attributes``; ``NameAsc``: as they are listed.
+        attributes: What makes a file another one: ``path``, ``lastModified``, ``size``, ``name``.
+        owner: The text by which a file is dealt to a task: files with the same one are read in order.
+        split: Tells the bytes of a part of a file; 0: the file is read as a whole.
+        logs: The numbers of the logs of the task; see ``ledger``.
+        busy: Files with this ending are left alone; empty: there are no such.
+    """
+
+    address: str
+    pattern: re.Pattern[str] | None = None
+    recursive: bool = True
+    skipped: frozenset[str] = frozenset()
+    minimum_age_ms: int = 0
+    most_bytes: int | None = None
+    least_bytes: int = 0
+    order: tuple[str, ...] = ("NameAsc",)
+    attributes: tuple[str, ...] = ("path", "lastModified", "size")
+    owner: Callable[[Found], str] = lambda found: found.key
+    split: Callable[[Found], int] = lambda _: 0
+    logs: frozenset[int] = frozenset(range(LOGS))
+    busy: str = ""
+
+    def skips(self, directory: str) -> bool:
+        """True if a directory is not looked into."""
+        name = directory.rpartition("/")[2]
+        return not self.recursive or directory in self.skipped or name.startswith((".", "_tmp"))
+
+    def takes(self, found: Found) -> bool:
+        """True if a file is to be read, whatever its age."""
+        if self.busy and found.name.endswith(self.busy):
+            return False
+        if self.pattern is None:
+            fits = not found.name.startswith((".", "_"))
+        else:
+            fits = self.pattern.fullmatch(found.name) is not None
+        return fits and found.size >= self.least_bytes and (self.most_bytes is None or found.size <= self.most_bytes)
+
+    def is_old_enough(self, found: Found, now_ms: float) -> bool:
+        """True if a file was not changed a moment ago."""
+        return self.minimum_age_ms <= 0 or now_ms - found.time_ns / 1e6 >= self.minimum_age_ms
+
+    def identity(self, found: Found, part: str = "") -> int:
+        """What the ledger knows a file by, or a part of one."""
+        values = {
+            "path": found.key,
+            "uri": found.key,
+            "name": found.name,
+            "lastModified": found.time_ns,
+            "size": found.size,
+        }
+        return identity(self.address, *(values[one] for one in self.attributes), part)
+
+    def is_own(self, found: Found, part: str = "") -> bool:
+        """True if this task is the one for a file."""
+        return self.log(found, part) in self.logs
+
+    def log(self, found: Found, part: str = "") -> int:
+        """The number of the log of a file, or of a part of one."""
+        return log_of(self.owner(found) + part)
+
+    def units(self, found: Found) -> list[Unit]:
+        """The file, or its parts, whoever reads them."""
+        share = self.split(found)
+        parts = -(-found.size // share) if share else 1
+        if parts <= 1:
+            return [Unit(found, self.identity(found), log=self.log(found))]
+        return [
+            Unit(found, self.identity(found, f"{one}/{parts}"), one, parts, share, self.log(found, str(one)))
+            for one in range(parts)
+        ]
+
+
+class Listing:
+    """One look at all files.
+
+    Args:
+        store: Where they are.
+        selection: Which of them are read.
+        ledger: Which were read.
+        now_ms: The time now.
+        clean: Called with each file that is done with, and how it ended; True: it is gone now.
+
+    Attributes:
+        listed: How many files there were so far.
+        waiting: How many of them were too new.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        selection: Selection,
+        ledger: Ledger,
+        now_ms: Callable[[], float],
+        clean: Callable[[Found, Outcome], bool] = lambda *_: False,
+    ) -> None:
+        self.listed = 0
+        self.waiting = 0
+        self._store, self._selection, self._ledger = store, selection, ledger
+        self._now_ms, self._clean = now_ms, clean
+
+    def __iter__(self) -> Iterator[Unit | None]:
+        """What is to be read, in order; None: nothing yet, and the caller may do something else first."""
+        order = self._selection.order
+        if order == ("NameAsc",):
+            yield from self._new()
+            return
+        found = []
+        for one in self._new():
+            if one is None:
+                yield None
+            else:
+                found.append(one)
+                if len(found) > 2 * _MOST:
+                    found = heapq.nsmallest(_MOST, found, key=lambda unit: sort_key(unit.found, order))
+        yield from sorted(found, key=lambda unit: (sort_key(unit.found, order), unit.part))
+
+    def _new(self) -> Iterator[Unit | None]:
+        selection = self._selection
+        for found in self._store.walk(selection.skips):
+            if not selection.takes(found):
+                continue
+            self.listed += 1
+            if self.listed % _TICK == 0:
+                yield None
+            yield from self._units(found)
+
+    def _units(self, found: Found) -> Iterator[Unit]:
+        selection, ledger = self._selection, self._ledger
+        whole = selection.identity(found)
+        if ledger.outcome(whole) is not None:
+            self._done(found, whole)
+            return
+        if not selection.is_old_enough(found, self._now_ms()):
+            self.waiting += 1
+            return
+        units = selection.units(found)
+        if len(units) == 1:
+            if units[0].log in selection.logs:
+                yield units[0]
+            return
+        for one in units:
+            if ledger.outcome(one.identity) is None:
+                if one.log in selection.logs:
+                    yield one
+            else:
+                ledger.saw(one.identity)
+        if selection.is_own(found):
+            fates = [ledger.committed(one.identity) for one in units]
+            if None not in fates:
+                # The parts were read by several tasks: now the file as a whole is done with.
+                outcome = Outcome.FAILED if Outcome.FAILED in fates else Outcome.READ
+                ledger.finish(ledger.logs[selection.log(found)], whole, outcome)
+
+    def _done(self, found: Found, whole: int) -> None:
+        outcome = self._ledger.committed(whole) if self._selection.is_own(found) else None
+        if outcome is None or not self._clean(found, outcome):
+            self._ledger.saw(whole)
+
+
+def sort_key(found: Found, order: Sequence[str]) -> tuple[object, ...]:
+    """A file's place in an order.
+
+    >>> one, other = Found("a", 2, 1), Found("b", 1, 1)
+    >>> sorted([one, other], key=lambda file: sort_key(file, ["LastModifiedAsc", "LengthAsc"]))[0].key
+    'b'
+    """
+    return (*(_KEYS[one](found) for one in order), found.key)
+
+
+class _Down(str):
+    """A text that sorts the other way."""
+
+    def __lt__(self, other: str) -> bool:
+        return str.__gt__(self, other)
+
+
+_KEYS: Final[dict[str, Callable[[Found], object]]] = {
+    "NameAsc": lambda found: found.name,
+    "NameDesc": lambda found: _Down(found.name),
+    "LengthAsc": lambda found: found.size,
+    "LengthDesc": lambda found: -found.size,
+    "LastModifiedAsc": lambda found: found.time_ns,
+    "LastModifiedDesc": lambda found: -found.time_ns,
+}
+#: The orders that there are.
+ORDERS: Final = tuple(_KEYS)

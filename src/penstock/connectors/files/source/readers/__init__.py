@@ -1,0 +1,8 @@
+"""The rows of files, block by block: ``Reader`` (``reader``), a class for each format.
+
+- ``opening``: the reader of a file.
+- ``csv``, ``json_lines``, ``lines``: text; ``text``: such files as blocks of whole lines; ``isolating``: the bad rows
+  of a block.
+- ``columnar``: Parquet and ORC. ``avro``: Avro container files.
+- ``fitting``: columns as a schema wants them.
+"""

@@ -1,0 +1,149 @@
+"""Avro container files. Main type: ``Avro``; needs fastavro, which makes Python objects of rows. The task's thread.
+
+Source: the Avro specification, "Object Container Files" and "Logical Types".
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.readers.lines import VALUE
+from penstock.connectors.files.source.readers.reader import BadFileException, Input, Piece, Reader, parts_of, unit_of
+from penstock.connectors.files.widening import json_text
+
+_PLAIN: Final = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+}
+_LOGICAL: Final = {
+    "date": pa.date32(),
+    "time-millis": pa.time32("ms"),
+    "time-micros": pa.time64("us"),
+    "timestamp-millis": pa.timestamp("ms", "UTC"),
+    "timestamp-micros": pa.timestamp("us", "UTC"),
+    "local-timestamp-millis": pa.timestamp("ms"),
+    "local-timestamp-micros": pa.timestamp("us"),
+    "uuid": pa.string(),
+}
+
+
+class Avro(Reader):
+    """Avro; a block is one of the file."""
+
+    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+        """See ``Reader``. Rows in front of the place are read again, and left out."""
+        import fastavro
+
+        raw = file.open()
+        try:
+            try:
+                blocks = fastavro.block_reader(raw)
+                schema = blocks.writer_schema
+            except (ValueError, EOFError, KeyError, StopIteration, fastavro.schema.SchemaParseException) as error:
+                raise _no_file(error) from error
+            field = field_of(schema, {})
+            begin, skipped = unit_of(place)
+            number = -1
+            while True:
+                number += 1
+                try:
+                    block = next(blocks, None)
+                    if block is None:
+                        return
+                    if number < begin:
+                        continue
+                    rows = list(block)
+                except (ValueError, EOFError, KeyError, IndexError, TypeError, OSError) as error:
+                    raise _no_file(error) from error
+                single = not pa.types.is_struct(field.type)
+                for piece in parts_of(_table(rows, field), number, skipped if number == begin else 0):
+                    yield replace(piece, is_single=single)
+        finally:
+            raw.close()
+
+
+def field_of(schema: Any, named: dict[str, Any]) -> pa.Field:
+    """An Avro schema as an Arrow field: its type, and whether it may be null.
+
+    Args:
+        schema: As fastavro has parsed it.
+        named: Types that were named before.
+    """
+    if isinstance(schema, list):
+        others = [one for one in schema if one != "null"]
+        if len(others) == 1:
+            return field_of(others[0], named).with_nullable(len(others) < len(schema))
+        # Values of several types: text, which holds JSON where they are none.
+        return pa.field("", pa.string(), nullable="null" in schema)
+    if isinstance(schema, str):
+        if schema in named:
+            return pa.field("", named[schema], nullable=False)
+        return pa.field("", _PLAIN.get(schema, pa.string()), nullable=schema == "null")
+    kind = schema["type"]
+    made = _logical(schema)
+    if made is None and kind in ("record", "error"):
+        named[schema["name"]] = pa.string()
+        made = pa.struct([field_of(one["type"], named).with_name(one["name"]) for one in schema["fields"]])
+    elif made is None and kind == "array":
+        made = pa.list_(field_of(schema["items"], named).with_name("element"))
+    elif made is None and kind == "map":
+        item = field_of(schema["values"], named)
+        made = pa.map_(pa.string(), item.with_name("value"))
+    elif made is None:
+        return field_of(kind, named) if not isinstance(kind, str) else pa.field("", _PLAIN[kind], nullable=False)
+    if "name" in schema and kind in ("record", "error", "enum", "fixed"):
+        named[schema["name"]] = made
+    return pa.field("", made, nullable=False)
+
+
+def _logical(schema: Mapping[str, Any]) -> pa.DataType | None:
+    kind = schema.get("logicalType")
+    if kind == "decimal" and schema.get("precision", 0) <= 76:
+        precision, scale = schema["precision"], schema.get("scale", 0)
+        return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+    return _LOGICAL.get(kind) if isinstance(kind, str) else None
+
+
+def _table(rows: list[Any], field: pa.Field) -> pa.Table:
+    values = pa.array([_shaped(row, field.type) for row in rows], field.type)
+    if pa.types.is_struct(field.type) and field.type.num_fields:
+        columns = [values.field(index) for index in range(field.type.num_fields)]
+        return pa.Table.from_arrays(columns, schema=pa.schema(list(field.type)))
+    return pa.Table.from_arrays([values], schema=pa.schema([field.with_name(VALUE)]))
+
+
+def _shaped(value: Any, kind: pa.DataType) -> Any:
+    """A value as ``pa.array`` takes it."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {one.name: _shaped(value.get(one.name), one.type) for one in kind}
+    if pa.types.is_list(kind):
+        return [_shaped(one, kind.value_type) for one in value]
+    if pa.types.is_map(kind):
+        return [(key, _shaped(one, kind.item_type)) for key, one in value.items()]
+    if pa.types.is_string(kind) and not isinstance(value, str):
+        return str(value) if isinstance(value, uuid.UUID) else json_text(value)
+    if pa.types.is_binary(kind) and isinstance(value, (Decimal, datetime.timedelta)):
+        return str(value).encode()
+    return value
+
+
+def _no_file(error: Exception) -> BadFileException:
+    return BadFileException(f"is no whole Avro container file: {type(error).__name__} {' '.join(str(error).split())}")

@@ -1,0 +1,257 @@
+"""Files with a JSON object in each line, or one behind the other. Main type: ``JsonLines``. The task's thread.
+
+Lines are read by PyArrow's reader. Where a block has lines that are no objects, or fields whose type changes, Python
+reads this block.
+
+Source: https://jsonlines.org; the SpoolDir connector for JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.readers.lines import VALUE
+from penstock.connectors.files.source.readers.reader import (
+    BLOCK_BYTES,
+    Bad,
+    BadFileException,
+    Input,
+    Piece,
+    Reader,
+)
+from penstock.connectors.files.source.readers.text import Block, blocks, open_text, rows_of
+from penstock.connectors.files.widening import inferred, widened
+
+_SAMPLE_BYTES = 1 << 20
+_MOST_BYTES = 256 << 20
+#: The mark of a table of values that are no objects.
+_SINGLE = {"single": "true"}
+
+
+class JsonLines(Reader):
+    """JSON.
+
+    Args:
+        types: Of fields by their names, where they are known; those of others are found in the data.
+        charset: The encoding.
+    """
+
+    appends = True
+    splits = True
+
+    def __init__(self, types: Mapping[str, pa.DataType] | None = None, charset: str = "utf-8") -> None:
+        self._given, self._charset = types or {}, charset
+
+    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+        """See ``Reader``."""
+        text = open_text(file, self._charset)
+        try:
+            sample = next(blocks(Input(file.found, file.open), text, Place(), None, _SAMPLE_BYTES), None)
+        finally:
+            text.close()
+        if sample is None:
+            return
+        if file.span is None and _is_document(sample.data):
+            yield from self._document(file, place)
+            return
+        types = self._types(sample.data)
+        text = open_text(file, self._charset)
+        try:
+            for block in blocks(file, text, place):
+                piece, types = self._piece(block, types)
+                yield piece
+        finally:
+            text.close()
+
+    def _types(self, data: bytes) -> dict[str, pa.DataType]:
+        """The types of a sample; those of texts that look like times are text, as JSON has no times."""
+        try:
+            table = pajson.read_json(pa.BufferReader(data))
+        except pa.ArrowInvalid:
+            return dict(self._given)
+        found = {field.name: _without_times(field.type) for field in table.schema}
+        return found | dict(self._given)
+
+    def _piece(self, block: Block, types: dict[str, pa.DataType]) -> tuple[Piece, dict[str, pa.DataType]]:
+        start = Place(block.at, 0, block.line)
+        try:
+            table = self._read(block.data, types)
+            new = {one.name: _without_times(one.type) for one in table.schema if one.name not in types}
+            if any(table.schema.field(name).type != kind for name, kind in new.items()) or _grew(table, types):
+                types = {name: _without_times(table.schema.field(name).type) for name in table.schema.names} | {
+                    name: kind for name, kind in types.items() if name in self._given
+                }
+                table = self._read(block.data, types)
+            return Piece(table, start, block.end), {**types, **new}
+        except pa.ArrowInvalid:
+            table, bad, types = self._by_lines(block, types)
+            return Piece(table, start, block.end, bad, is_single=_is_single(table)), types
+
+    def _read(self, data: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+        schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
+        return pajson.read_json(
+            pa.BufferReader(data),
+            read_options=pajson.ReadOptions(use_threads=False, block_size=max(len(data) + 1, BLOCK_BYTES)),
+            parse_options=pajson.ParseOptions(explicit_schema=schema if types else None),
+        )
+
+    def _by_lines(
+        self, block: Block, types: dict[str, pa.DataType]
+    ) -> tuple[pa.Table, list[Bad], dict[str, pa.DataType]]:
+        """Reads lines one by one."""
+        values: list[Any] = []
+        bad: list[Bad] = []
+        lines: list[tuple[int, bytes]] = []
+        for start, end in rows_of(block.data, None):
+            line = block.line + block.data.count(b"\n", 0, start) if block.line else 0
+            raw = block.data[start:end].rstrip(b"\r\n")
+            try:
+                values.append(orjson.loads(raw))
+                lines.append((line, raw))
+            except orjson.JSONDecodeError as error:
+                bad.append(Bad(line, raw, f"is no JSON: {error}", len(values)))
+        return self._columns(values, lines, bad, types)
+
+    def _columns(
+        self, values: list[Any], lines: list[tuple[int, bytes]], bad: list[Bad], types: dict[str, pa.DataType]
+    ) -> tuple[pa.Table, list[Bad], dict[str, pa.DataType]]:
+        objects = [isinstance(value, dict) for value in values]
+        if values and not any(objects):
+            return pa.table({VALUE: inferred(values)}).replace_schema_metadata(_SINGLE), bad, types
+        rows: list[dict[str, Any]] = []
+        kept: list[Bad] = []
+        # Both are in the order of the file.
+        other = iter([*bad, None])
+        late = next(other)
+        for index, value in enumerate(values):
+            while late is not None and late.before <= index:
+                kept.append(Bad(late.line, late.text, late.reason, len(rows)))
+                late = next(other)
+            reason = self._misfit(value) if objects[index] else "is no JSON object, as other lines are"
+            if reason:
+                kept.append(Bad(*lines[index], reason, len(rows)))
+            else:
+                rows.append(value)
+        while late is not None:
+            kept.append(Bad(late.line, late.text, late.reason, len(rows)))
+            late = next(other)
+        table = _table(rows, types, self._given)
+        types = {**types, **{one.name: one.type for one in table.schema if not pa.types.is_null(one.type)}}
+        return table, kept, types
+
+    def _misfit(self, value: dict[str, Any]) -> str:
+        """Why a value does not fit the types that are given; empty: it does."""
+        for name, kind in self._given.items():
+            if value.get(name) is not None:
+                try:
+                    _column([value[name]], kind)
+                except (pa.ArrowException, ValueError, TypeError) as error:
+                    return f'has a field "{name}" that is no {kind}: {" ".join(str(error).split())}'
+        return ""
+
+    def _document(self, file: Input, place: Place) -> Iterator[Piece]:
+        """Reads a file whose objects stand over several lines, or in an array."""
+        if file.found.size > _MOST_BYTES:
+            raise BadFileException(
+                f"has JSON over several lines and {file.found.size} bytes, and at most {_MOST_BYTES} can be read at "
+                "once: write one object in each line"
+            )
+        text = open_text(file, self._charset)
+        try:
+            data = text.read(4 * _MOST_BYTES)
+        finally:
+            text.close()
+        values = _values(data)
+        table, bad, _ = self._columns(values, [(0, b"")] * len(values), [], dict(self._given))
+        piece = Piece(table, Place(0, 0, 0), Place(len(data), 0, 0), bad, is_single=_is_single(table))
+        if place.at < len(data):
+            yield piece
+
+
+def _table(rows: list[dict[str, Any]], types: Mapping[str, pa.DataType], given: Mapping[str, pa.DataType]) -> pa.Table:
+    names = dict.fromkeys([*types, *(str(name) for row in rows for name in row)])
+    columns = {}
+    for name in names:
+        cells = [row.get(name) for row in rows]
+        if name in given:
+            columns[name] = _column(cells, given[name])
+            continue
+        found = inferred(cells)
+        kind = widened(types[name], found.type) if name in types else found.type
+        columns[name] = found if found.type == kind else inferred(cells, kind)
+    return pa.table(columns)
+
+
+def _column(cells: list[Any], kind: pa.DataType) -> pa.Array:
+    """Cells in a type that was given, as PyArrow's reader makes it of their JSON."""
+    if pa.types.is_string(kind) or pa.types.is_nested(kind):
+        return pa.array(cells, kind)
+    data = b"\n".join(orjson.dumps({"c": cell}) for cell in cells)
+    options = pajson.ParseOptions(explicit_schema=pa.schema([("c", kind)]))
+    return (
+        pajson.read_json(pa.BufferReader(data), parse_options=options).column(0).combine_chunks()
+        if cells
+        else pa.array([], kind)
+    )
+
+
+def _is_single(table: pa.Table) -> bool:
+    return b"single" in (table.schema.metadata or {})
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _without_times(one.type)) for one in kind])
+    return pa.list_(_without_times(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _grew(table: pa.Table, types: Mapping[str, pa.DataType]) -> bool:
+    """True if a nested type has fields that it had not, among them texts that look like times."""
+    return any(
+        table.schema.field(name).type != kind
+        and table.schema.field(name).type != _without_times(table.schema.field(name).type)
+        for name, kind in types.items()
+    )
+
+
+def _is_document(data: bytes) -> bool:
+    """True if the first line is no JSON by itself, and the beginning looks like that of an object or an array."""
+    first = data.lstrip()[:1]
+    if first == b"[":
+        return True
+    if first != b"{":
+        return False
+    line = data.lstrip().split(b"\n", 1)[0]
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # One of many lines that are whole objects may be broken.
+        return line.strip() == b"{" or (b"\n" in data.strip() and not line.rstrip().endswith(b"}"))
+    return False
+
+
+def _values(data: bytes) -> list[Any]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadFileException(f"is no UTF-8: {error}") from error
+    decoder, at, found = json.JSONDecoder(), 0, list[Any]()
+    while True:
+        while at < len(text) and text[at] in " \t\r\n,":
+            at += 1
+        if at == len(text):
+            return found
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except ValueError as error:
+            raise BadFileException(f"is no JSON: {error}") from error
+        found += value if isinstance(value, list) else [value]

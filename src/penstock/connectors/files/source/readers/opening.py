@@ -1,0 +1,85 @@
+"""The reader of a file, by the settings and its name. Main type: ``Readers``. Pure; any thread."""
+
+from __future__ import annotations
+
+from penstock.api.arrow import arrow_type
+from penstock.connectors.files.source.readers.avro import Avro
+from penstock.connectors.files.source.readers.columnar import Orc, Parquet
+from penstock.connectors.files.source.readers.csv import Csv
+from penstock.connectors.files.source.readers.json_lines import JsonLines
+from penstock.connectors.files.source.readers.lines import Lines, Whole
+from penstock.connectors.files.source.readers.reader import BadFileException, Reader
+from penstock.connectors.files.source.readers.text import compression_of
+from penstock.connectors.files.source.settings import ENDINGS, FileSourceConfig
+from penstock.connectors.files.stores import Found
+
+
+class Readers:
+    """Makes the reader of a file.
+
+    Args:
+        config: The settings.
+        connector: The class of the connector, as it is configured.
+    """
+
+    def __init__(self, config: FileSourceConfig, connector: str) -> None:
+        self._config, self._format = config, config.format(connector)
+        schema = config.values
+        fields = () if schema is None else schema.fields
+        self._types = {one.name: arrow_type(one.schema) for one in fields}
+        self._readers: dict[str, Reader] = {}
+
+    def of(self, found: Found) -> Reader:
+        """The reader of a file.
+
+        Raises:
+            BadFileException: Its name tells no format.
+        """
+        kind = self.kind(found)
+        if kind is None:
+            raise BadFileException(
+                "has a name that tells no format: set format.class, or input.file.pattern to the files that are to be "
+                f"read; what is known are the endings {', '.join(ENDINGS)}, each also with .gz, .zst, .bz2, .lz4 or .xz"
+            )
+        if kind == "csv":
+            return self._readers.setdefault(self._ending(found), self._made(kind, found))
+        return self._readers.setdefault(kind, self._made(kind, found))
+
+    def kind(self, found: Found) -> str | None:
+        """The format of a file; None: its name does not tell."""
+        return ENDINGS.get(self._ending(found)) if self._format == "auto" else self._format
+
+    def share(self, found: Found) -> int:
+        """The bytes of the parts in which a file is read; 0: it is read as a whole."""
+        most = self._config.split_bytes
+        if not most or found.size <= most or compression_of(found.name) is not None or self._config.restores:
+            return 0
+        kind = self.kind(found)
+        if kind is None or not self.of(found).splits:
+            return 0
+        if kind != "parquet" and self._config.encoding.lower().replace("_", "-") not in ("utf-8", "utf8", "ascii"):
+            return 0
+        return most
+
+    def _ending(self, found: Found) -> str:
+        name = found.name.rsplit(".", 1)[0] if compression_of(found.name) else found.name
+        return name.rpartition(".")[2].lower()
+
+    def _made(self, kind: str, found: Found) -> Reader:
+        encoding = self._config.encoding
+        match kind:
+            case "csv":
+                return Csv(self._config.dialect(self._ending(found)), self._types)
+            case "json":
+                return JsonLines(self._types, encoding)
+            case "json-text":
+                return Lines(encoding, skip_empty=True)
+            case "text":
+                return Lines(encoding)
+            case "parquet":
+                return Parquet()
+            case "orc":
+                return Orc()
+            case "avro":
+                return Avro()
+        return Whole()

@@ -1,0 +1,145 @@
+"""The interface of readers: rows of a file as columns, block by block. Main types: ``Reader``, ``Input``, ``Piece``.
+
+Owning thread: the task's. Source: Penstock's own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.stores import Found
+from penstock.errors import DataException
+
+#: Bytes of text that are a block.
+BLOCK_BYTES = 4 << 20
+#: Rows of a block of formats that have columns.
+BLOCK_ROWS = 32_768
+
+
+class BadFileException(DataException):
+    """A file that cannot be read, whatever is done again: no Parquet, no columns that fit, damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """A row that cannot be read.
+
+    Attributes:
+        line: Its line in the file, from 1; 0 = not known.
+        text: Its bytes, as they are in the file; empty where the format has none.
+        reason: What is wrong.
+        before: How many rows of the piece are in front of it.
+    """
+
+    line: int
+    text: bytes
+    reason: str
+    before: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Rows of a file, in order.
+
+    Attributes:
+        table: The rows, without those that are bad.
+        place: Where the first of them is.
+        next: The place behind the last one.
+        bad: The bad ones.
+        is_single: True if the rows are values that are no structs, in the column ``value``.
+    """
+
+    table: pa.Table
+    place: Place
+    next: Place
+    bad: list[Bad] = field(default_factory=list)
+    is_single: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A file, or a part of one, to be read.
+
+    Attributes:
+        found: The file.
+        open: Opens it: PyArrow's ``NativeFile``.
+        span: The bytes of the part; None: all.
+        is_settled: False if the file has changed since it was found, so that a last line without an end may grow.
+        warn: Takes what a user should know, once for a text.
+    """
+
+    found: Found
+    open: Callable[[], Any]
+    span: tuple[int, int] | None = None
+    is_settled: Callable[[], bool] = lambda: True
+    warn: Callable[[str], object] = lambda _: None
+
+
+class Reader(ABC):
+    """Reads files of one format.
+
+    Attributes:
+        appends: True if a file that has grown is read on where it ended.
+        splits: True if several tasks can read parts of a file.
+    """
+
+    appends: ClassVar[bool] = False
+    splits: ClassVar[bool] = False
+
+    @abstractmethod
+    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+        """The rows from the block on that begins at a place. The same place gives the same, if the file is the same.
+
+        Raises:
+            BadFileException: The file cannot be read as this format.
+        """
+
+
+def rest(piece: Piece, begin: Place) -> Piece | None:
+    """What is left of a piece behind rows that were read before; None: nothing.
+
+    Args:
+        piece: A block.
+        begin: Where reading began; if that is in the block, with the number of rows that were read.
+    """
+    if piece.place.at != begin.at or not (begin.rows or begin.letters):
+        return piece
+    skipped = min(begin.rows, piece.table.num_rows)
+    kept = [] if begin.letters else [one for one in piece.bad if one.before >= skipped]
+    if piece.table.num_rows == skipped and not kept:
+        return None
+    bad = [replace(one, before=one.before - skipped) for one in kept]
+    return replace(piece, table=piece.table.slice(skipped), place=replace(begin, line=piece.place.line), bad=bad)
+
+
+def place_in(unit: int, row: int = 0) -> Place:
+    """A place in a file of row groups, stripes or blocks.
+
+    Args:
+        unit: The number of one.
+        row: The row in it.
+    """
+    return Place(unit << 32 | row, 0, 0)
+
+
+def unit_of(place: Place) -> tuple[int, int]:
+    """The number of a row group, stripe or block, and the row in it.
+
+    >>> unit_of(place_in(3, 17))
+    (3, 17)
+    """
+    return place.at >> 32, place.at & 0xFFFFFFFF
+
+
+def parts_of(table: pa.Table, unit: int, first: int) -> Iterator[Piece]:
+    """The rows of a stripe or a block of a file, in parts, from one that begins at a row on."""
+    for start in range(first, table.num_rows, BLOCK_ROWS):
+        end = start + BLOCK_ROWS
+        after = place_in(unit + 1) if end >= table.num_rows else place_in(unit, end)
+        yield Piece(table.slice(start, BLOCK_ROWS), place_in(unit, start), after)

@@ -1,0 +1,293 @@
+"""Rows of files as records: topic, key, headers, time, partition; bad rows as dead letters. Main type: ``Records``.
+
+No I/O; the task's thread. Source: the columns that ``FileSink`` writes beside the values.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from penstock.api import SourceFrame
+from penstock.api.arrow import connect_schema, is_text, one_array, struct_column
+from penstock.connectors.files.source.readers.fitting import fitted
+from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Piece
+from penstock.connectors.files.stores import Found
+from penstock.data import OPTIONAL_STRING_SCHEMA, Schema, Type
+from penstock.errors import DataException
+
+HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_VALUE: Final = "value"
+
+Offset = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Makes frames of rows.
+
+    Attributes:
+        topic: Of all files; empty: see the next ones.
+        topics: Topics by regular expressions for keys of files.
+        restores: True if the files have the layout of ``FileSink``.
+        metadata: The columns that are no fields of values; None: all of them that a file has.
+        prefix: What their names begin with.
+        delimiter: Between topic, partition and offset in the names of files.
+        key: The fields of the value that make the key.
+        key_schema: Of the keys.
+        value_schema: Of the values; None: what the columns say.
+        key_name: The name of the keys' schema.
+        value_name: That of the values' schema.
+        timestamp_mode: ``PROCESS_TIME``, ``FILE_TIME`` or ``FIELD``.
+        timestamp_field: The field.
+        with_headers: True if records tell their file.
+        address: Of the store, for headers.
+    """
+
+    topic: str = ""
+    topics: tuple[tuple[str, re.Pattern[str]], ...] = ()
+    restores: bool = False
+    metadata: tuple[str, ...] | None = ()
+    prefix: str = "kafka_"
+    delimiter: str = "+"
+    key: tuple[str, ...] = ()
+    key_schema: Schema | None = None
+    value_schema: Schema | None = None
+    key_name: str = ""
+    value_name: str = ""
+    timestamp_mode: str = "PROCESS_TIME"
+    timestamp_field: str = ""
+    with_headers: bool = False
+    address: str = ""
+
+    def topic_of(self, found: Found) -> str | None:
+        """The topic of a file; None: it belongs to none."""
+        if self.restores:
+            directory, _, rest = found.key.partition("/")
+            return unquote(directory) if rest else None
+        if self.topics:
+            return next((topic for topic, pattern in self.topics if pattern.fullmatch(found.key)), self.topic or None)
+        return self.topic
+
+    def place_of(self, found: Found) -> tuple[str, int] | None:
+        """The topic and partition that the name of a file of ``FileSink`` says."""
+        mark = re.escape(self.delimiter)
+        match = re.fullmatch(rf"(.+){mark}(\d+){mark}\d+(-\d+)?(\.[A-Za-z0-9.]+)?", found.name)
+        return (match[1], int(match[2])) if match else None
+
+    def fitted(self, piece: Piece) -> Piece:
+        """The rows with the fields of ``value_schema``, and those bad that do not fit.
+
+        Raises:
+            BadFileException: A column is missing.
+        """
+        if self.value_schema is None:
+            return piece
+        return fitted(piece, self.value_schema, [self.prefix + one for one in self._beside(piece.table)])
+
+    def frame(self, piece: Piece, found: Found, partition: Offset, offset: Offset) -> SourceFrame:
+        """A frame of the rows.
+
+        Raises:
+            BadFileException: The columns cannot be records: of a type that Connect has not, without a field of the key.
+        """
+        table = piece.table
+        columns, single = self._columns(piece)
+        try:
+            value, value_schema = self._value(columns, single)
+            made = {_VALUE: value}
+            key_schema = self.key_schema
+            if self.key:
+                made["key"], key_schema = self._key(columns)
+            beside = self._beside(table)
+            if "key" in beside and not self.key:
+                keys = _typed(one_array(table.column(self.prefix + "key")))
+                made["key"], key_schema = keys, connect_schema(keys.type, optional=True)
+        except DataException as error:
+            raise BadFileException(f"has columns that are no records: {error}") from error
+        if "headers" in beside:
+            made["headers"] = _headers(one_array(table.column(self.prefix + "headers")))
+        if self.with_headers:
+            made["headers"] = _repeated(self._file_headers(found), table.num_rows)
+        timestamp = self._timestamps(made, table, columns, found, beside)
+        place = self.place_of(found) if self.restores else None
+        if "partition" in beside:
+            made["partition"] = table.column(self.prefix + "partition").cast(pa.int32())
+        return SourceFrame(
+            pa.table(made),
+            self.topic_of(found),
+            value_schema,
+            partition,
+            offset,
+            key_schema=key_schema,
+            timestamp=timestamp,
+            partition=place[1] if place is not None and "partition" not in made else None,
+        )
+
+    def letters(self, topic: str, bad: Sequence[Bad], found: Found, partition: Offset, offset: Offset) -> SourceFrame:
+        """Bad rows, or a bad file, as dead letters."""
+        headers = [
+            [
+                {"key": "file", "value": f"{self.address}/{found.key}".encode()},
+                {"key": "line", "value": str(one.line).encode()},
+                {"key": "error", "value": one.reason.encode()},
+            ]
+            for one in bad
+        ]
+        made = {
+            _VALUE: pa.array([one.text.decode(errors="replace") for one in bad], pa.string()),
+            "headers": pa.array(headers, HEADERS),
+        }
+        return SourceFrame(
+            pa.table(made), topic, OPTIONAL_STRING_SCHEMA, partition, offset, offset_after=lambda _: offset
+        )
+
+    def _beside(self, table: pa.Table) -> set[str]:
+        """The columns beside the values that are there."""
+        wanted = ("key", "headers", "topic", "partition", "offset", "timestamp")
+        return {
+            one
+            for one in (wanted if self.metadata is None else self.metadata)
+            if self.prefix + one in table.column_names
+        }
+
+    def _fields(self, table: pa.Table) -> list[str]:
+        beside = {self.prefix + one for one in self._beside(table)}
+        return [name for name in table.column_names if name not in beside]
+
+    def _columns(self, piece: Piece) -> tuple[pa.Table, bool]:
+        names = self._fields(piece.table)
+        single = piece.is_single or (self.restores and names == [_VALUE])
+        return piece.table.select(names), single
+
+    def _value(self, columns: pa.Table, single: bool) -> tuple[pa.Array, Schema | None]:
+        if single:
+            value = _typed(one_array(columns.column(_VALUE)))
+            return value, self.value_schema or connect_schema(value.type, optional=True)
+        typed = pa.table({name: _typed(one_array(columns.column(name))) for name in columns.column_names})
+        fields = [
+            pa.field(name, typed.column(name).type, columns.schema.field(name).nullable) for name in typed.column_names
+        ]
+        arrays = [one_array(one) for one in typed.columns]
+        value = (
+            pa.StructArray.from_arrays(arrays, fields=fields)
+            if fields
+            else pa.array([{}] * columns.num_rows, pa.struct([]))
+        )
+        schema = self.value_schema or connect_schema(value.type)
+        if self.value_name and self.value_schema is None and schema is not None:
+            schema = Schema(Type.STRUCT, name=self.value_name, fields=schema.fields)
+        return value, schema
+
+    def _key(self, columns: pa.Table) -> tuple[pa.Array, Schema | None]:
+        lacking = [name for name in self.key if name not in columns.column_names]
+        if lacking:
+            raise DataException(
+                f"there is no field {', '.join(lacking)} for the key; there are {', '.join(columns.column_names)}"
+            )
+        keys = struct_column(columns, self.key)
+        schema = self.key_schema or connect_schema(keys.type)
+        if self.key_name and self.key_schema is None and schema is not None:
+            schema = Schema(Type.STRUCT, name=self.key_name, fields=schema.fields)
+        return keys, schema
+
+    def _timestamps(
+        self, made: dict[str, Any], table: pa.Table, columns: pa.Table, found: Found, beside: set[str]
+    ) -> int | None:
+        """Adds the column of times, or tells the time of all rows."""
+        if self.timestamp_mode == "FILE_TIME":
+            return found.time_ns // 1_000_000
+        name = self.prefix + "timestamp" if "timestamp" in beside else ""
+        source = table
+        if self.timestamp_mode == "FIELD":
+            name, source = self.timestamp_field, columns
+            if name not in columns.column_names:
+                raise BadFileException(f'has no field "{name}", which timestamp.field names')
+        if name:
+            made["timestamp"] = _times(one_array(source.column(name)), name)
+        return None
+
+    def _file_headers(self, found: Found) -> list[dict[str, Any]]:
+        values = {
+            "file.path": f"{self.address}/{found.key}",
+            "file.name": found.name,
+            "file.length": str(found.size),
+            "file.last.modified": str(found.time_ns // 1_000_000),
+        }
+        return [{"key": name, "value": value.encode()} for name, value in values.items()]
+
+
+def _times(column: pa.Array, name: str) -> pa.Array:
+    kind = column.type
+    try:
+        if pa.types.is_timestamp(kind):
+            return column.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
+        if pa.types.is_date(kind):
+            return column.cast(pa.timestamp("ms")).cast(pa.int64())
+        if is_text(kind):
+            return column.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+        return column.cast(pa.int64())
+    except pa.ArrowException as error:
+        raise BadFileException(f'has a field "{name}" that is no time: {error}') from error
+
+
+def _headers(column: pa.Array) -> pa.Array:
+    """Headers as a frame has them; those of JSON files are objects with values in base64."""
+    if column.type.equals(HEADERS):
+        return column
+    if pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
+        fields = {one.name: one.type for one in column.type.value_type}
+        if "value" in fields and is_text(fields["value"]):
+            return pa.array(
+                [
+                    None
+                    if row is None
+                    else [
+                        {"key": one["key"], "value": None if one["value"] is None else base64.b64decode(one["value"])}
+                        for one in row
+                    ]
+                    for row in column.to_pylist()
+                ],
+                HEADERS,
+            )
+        if set(fields) == {"key", "value"}:
+            return column.cast(HEADERS)
+    if pa.types.is_null(column.type) or (pa.types.is_list(column.type) and pa.types.is_null(column.type.value_type)):
+        return pa.array([[]] * len(column), HEADERS)
+    if is_text(column.type):
+        rows = [None if text is None else json.loads(text) for text in column.to_pylist()]
+        return _headers(pa.array(rows, pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))))
+    raise BadFileException(f"has headers of the type {column.type}, and not a list of keys and values")
+
+
+def _repeated(value: Any, count: int) -> pa.Array:
+    return pa.array([value], HEADERS).take(pa.array([0] * count, pa.int64()))
+
+
+def _typed(array: pa.Array) -> pa.Array:
+    """The same values, where nothing has Arrow's type of nulls."""
+    kind = _type(array.type)
+    if kind == array.type:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), kind)
+    return pa.array(array.to_pylist(maps_as_pydicts=None), kind)
+
+
+def _type(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_type(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_type(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_type(kind.value_type)))
+    return kind

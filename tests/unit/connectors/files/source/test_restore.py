@@ -1,0 +1,202 @@
+"""What the file sink wrote comes back as it was: keys, headers, times, partitions and schemas."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from moto.server import ThreadedMotoServer
+from tests.unit.connectors.files.source.test_task import plain
+from tests.unit.connectors.files.writing import Context
+
+from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
+from penstock.connectors.files import FileSource
+from penstock.connectors.files.sink.task import FileSinkTask
+from penstock.data import (
+    BYTES_SCHEMA,
+    FLOAT32_SCHEMA,
+    INT8_SCHEMA,
+    INT64_SCHEMA,
+    OPTIONAL_STRING_SCHEMA,
+    STRING_SCHEMA,
+    Date,
+    Schema,
+    SchemaBuilder,
+    Timestamp,
+)
+from penstock.data import Decimal as DecimalSchema
+from penstock.testing import run_source
+
+ITEM = SchemaBuilder.struct().field("sku", STRING_SCHEMA).field("count", INT8_SCHEMA).build()
+ORDER = (
+    SchemaBuilder.struct()
+    .field("id", INT64_SCHEMA)
+    .field("note", OPTIONAL_STRING_SCHEMA)
+    .field("price", DecimalSchema.builder(2).build())
+    .field("day", Date.SCHEMA)
+    .field("at", Timestamp.SCHEMA)
+    .field("weight", FLOAT32_SCHEMA)
+    .field("raw", BYTES_SCHEMA)
+    .field("items", SchemaBuilder.array(ITEM).build())
+    .field("tags", SchemaBuilder.map(STRING_SCHEMA, INT64_SCHEMA).optional().build())
+    .build()
+)
+KIND = pa.struct(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("note", pa.string()),
+        pa.field("price", pa.decimal128(38, 2), nullable=False),
+        pa.field("day", pa.date32(), nullable=False),
+        pa.field("at", pa.timestamp("ms", "UTC"), nullable=False),
+        pa.field("weight", pa.float32(), nullable=False),
+        pa.field("raw", pa.binary(), nullable=False),
+        pa.field(
+            "items",
+            pa.list_(
+                pa.field(
+                    "element",
+                    pa.struct(
+                        [pa.field("sku", pa.string(), nullable=False), pa.field("count", pa.int8(), nullable=False)]
+                    ),
+                    nullable=False,
+                )
+            ),
+            nullable=False,
+        ),
+        pa.field("tags", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),
+    ]
+)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def orders(count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": number,
+            "note": None if number % 3 else f"n{number}",
+            "price": Decimal(number) / 100,
+            "day": datetime.date(2026, 1, 1 + number % 28),
+            "at": datetime.datetime(2026, 1, 1, 12, 0, number % 60, 123000, tzinfo=datetime.UTC),
+            "weight": number + 0.5,
+            "raw": bytes([number % 256, 0]),
+            "items": [{"sku": f"s{one}", "count": one} for one in range(number % 3)],
+            "tags": [("a", number)] if number % 2 else None,
+        }
+        for number in range(count)
+    ]
+
+
+class Topic:
+    """A topic of three partitions, in a sink task that writes it into files."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        props = {"name": "s", "topics": "t", "rotate.schedule.interval.ms": "-1", "flush.size": "7", **settings}
+        self.context = Context(props, tolerant=False)
+        self.task = FileSinkTask()
+        self.task.initialize(self.context)
+        self.task.start(props)
+        self.task.open([TopicPartition("t", one) for one in range(3)])
+
+    def write(self, values: pa.Array, schema: Schema | None, keys: pa.Array, key_schema: Schema | None) -> None:
+        """Puts each value to the partition of its number, with a header and a time, and closes all files."""
+        count = len(values)
+        headers = [[{"key": "h", "value": bytes([number % 256])}] for number in range(count)]
+        columns = {
+            "topic": ["t"] * count,
+            "partition": pa.array([number % 3 for number in range(count)], pa.int32()),
+            "offset": pa.array([number // 3 for number in range(count)], pa.int64()),
+        }
+        table = pa.table(
+            {
+                **columns,
+                "timestamp": pa.array([1_700_000_000_000 + number for number in range(count)], pa.int64()),
+                "key": keys,
+                "value": values,
+                "headers": pa.array(headers, HEADERS),
+            }
+        )
+        self.task.put(SinkFrame(table, key_schema, schema, origin=pa.table(columns), _context=self.context))
+        self.context.closing = True
+        self.task.pre_commit({TopicPartition("t", one): OffsetAndMetadata(count) for one in range(3)})
+
+
+def restored(settings: dict[str, str], tasks: int = 2) -> dict[int, list[tuple[Any, ...]]]:
+    """What comes back, in order, by partition."""
+    with run_source(
+        FileSource, {"file.minimum.age.ms": "0", "empty.poll.wait.ms": "10", **settings}, tasks_max=tasks, timeout_s=10
+    ) as run:
+        run.finish()
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for one in run.records:
+        headers = [(header.key, header.value) for header in one.headers]
+        row = (one.topic, plain(one.key), one.key_schema, plain(one.value), one.value_schema, one.timestamp, headers)
+        found.setdefault(one.kafka_partition or 0, []).append(row)
+    return found
+
+
+def expected(values: list[Any], schema: Schema | None, key_schema: Schema | None) -> dict[int, list[tuple[Any, ...]]]:
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for number, value in enumerate(values):
+        headers = [("h", bytes([number % 256]))]
+        row = ("t", f"k{number}", key_schema, value, schema, 1_700_000_000_000 + number, headers)
+        found.setdefault(number % 3, []).append(row)
+    return found
+
+
+def as_read(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "tags": dict(row["tags"]) if row["tags"] else None}
+
+
+@pytest.fixture(params=["directory", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "directory":
+        yield {"url": str(tmp_path)}
+        return
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    url = f"http://{host}:{port}"
+    client = boto3.client(
+        "s3", endpoint_url=url, aws_access_key_id="id", aws_secret_access_key="secret", region_name="us-east-1"
+    )
+    bucket = f"archive-{uuid.uuid4().hex}"
+    client.create_bucket(Bucket=bucket)
+    yield {
+        "s3.bucket.name": bucket,
+        "store.url": url,
+        "aws.access.key.id": "id",
+        "aws.secret.access.key": "secret",
+        "s3.region": "us-east-1",
+    }
+    client.close()
+    server.stop()
+
+
+@pytest.mark.parametrize("kind", ["parquet", "avro"])
+def test_a_topic_comes_back_as_it_was(place: dict[str, str], kind: str) -> None:
+    rows = orders(50)
+    topic = Topic({**place, "format.class": kind, "metadata.columns": "key,headers,timestamp,offset,partition,topic"})
+    topic.write(pa.array(rows, KIND), ORDER, pa.array([f"k{one}" for one in range(50)]), STRING_SCHEMA)
+
+    found = restored(place)
+
+    wanted = expected([as_read(row) for row in rows], ORDER, STRING_SCHEMA)
+    without_schemas = {one: [row[:2] + row[3:4] + row[5:] for row in lines] for one, lines in found.items()}
+    assert without_schemas == {one: [row[:2] + row[3:4] + row[5:] for row in lines] for one, lines in wanted.items()}
+
+
+def test_texts_and_numbers_come_back_as_such(place: dict[str, str]) -> None:
+    topic = Topic({**place, "metadata.columns": "key,headers,timestamp"})
+    topic.write(pa.array(list(range(20))), INT64_SCHEMA, pa.array([f"k{one}" for one in range(20)]), STRING_SCHEMA)
+
+    found = restored({**place, "mode": "RESTORE_BACKUP"})
+
+    assert {one: [row[3] for row in rows] for one, rows in found.items()} == {
+        one: list(range(one, 20, 3)) for one in range(3)
+    }
