@@ -12,7 +12,7 @@ from penstock.testing.chaos.distributed import GroupChaos, Kind, plan
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 #: In these seconds of this seed every kind of fault comes, and the last one has ended soon after them.
-SECONDS = 30
+SECONDS = 27
 SEED = 158084
 
 

@@ -182,10 +182,13 @@ def sink_pipeline(
 def ensure_equal(
     runtime: SparkRuntime, converter: Converter, chain: Sequence[Transformation], messages: Sequence[bytes], file: Path
 ) -> None:
+    as_text, as_columns = (
+        sink_pipeline(runtime, converter, chain, form) for form in (ValueForm.TEXT, ValueForm.COLUMNS)
+    )
     for values in batches(messages):
         expected = [text for text in (by_itself(converter, chain, one) for one in values) if text is not None]
-        assert sunk(sink_pipeline(runtime, converter, chain, ValueForm.TEXT), values, file) == expected
-        given = sink_pipeline(runtime, converter, chain, ValueForm.COLUMNS).run(consumed(values))
+        assert sunk(as_text, values, file) == expected
+        given = as_columns.run(consumed(values))
         assert sum(frame.num_rows for frame in given.frames or ()) == len(expected)
         nulls = sum(frame.table.column("value").null_count for frame in given.frames or ())
         assert nulls == expected.count("null") or b"null" in messages

@@ -84,9 +84,11 @@ def test_work_goes_on_after_a_master_without_recovery_and_after_a_time_without_s
 SHARING = """
     import sys
     from penstock.pipeline.spark.session import SparkRuntime
+    from penstock.testing.spark_cluster import QUICKLY
     from penstock.testing.spark_settings import QUICK_START
 
-    runtime = SparkRuntime({"spark.master": sys.argv[1], "spark.executor.memory": "512m", **QUICK_START})
+    quickly = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICKLY, **QUICK_START}
+    runtime = SparkRuntime({"spark.master": sys.argv[1], **quickly})
     runtime.start()
     query = lambda session: session.range(100).selectExpr("sum(id)").collect()[0][0]
     print(runtime.run(query), runtime.parallelism, flush=True)

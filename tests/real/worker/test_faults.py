@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mar
 
 ALL_RUN = ["RUNNING", "RUNNING"]
 #: Half of them are sent before the broker stops answering; the others would be more than what may be added.
-LINES = 2_000_000
+LINES = 1_400_000
 STALL_S = float(os.environ.get("PENSTOCK_STALL_SECONDS", "10"))
 
 

@@ -39,7 +39,7 @@ def blocked_stop(stage: Stage) -> None:
 
 
 def leaked_threads(stage: Stage) -> None:
-    """A task leaks 10,000 threads, or all that the machine has; then nobody can start one for some seconds."""
+    """A task leaks 3,000 threads, or all that the machine has; then nobody can start one for some seconds."""
     ask = stage.worker.ask
     with stage.trouble("none") as idle, stage.trouble("leaked-threads") as trouble:
         stage.worker.wait_running(idle.name)

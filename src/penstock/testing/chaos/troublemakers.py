@@ -18,7 +18,7 @@ from typing import Any, Final
 from penstock.api import SourceConnector, SourceTask
 from penstock.config import ConfigDef, ConfigType, ValidString
 
-LEAKED_THREADS: Final = 10_000
+LEAKED_THREADS: Final = 3_000
 _TURNS: Final = 1_000_000
 _STACK_BYTES: Final = 64 * 1024
 
@@ -80,7 +80,7 @@ def _loop(until: Path) -> None:
 
 
 def _leak_threads(until: Path) -> None:
-    """As many threads as the machine has, at most 10,000; then none can be started by anybody."""
+    """As many threads as the machine has, at most 3,000; then none can be started by anybody."""
     gone = threading.Event()
     before = threading.stack_size(_STACK_BYTES)
     try:
