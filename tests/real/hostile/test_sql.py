@@ -144,15 +144,14 @@ trim substring position overlay cast using /* */ -- for placing both escape coll
 def test_whatever_the_fence_lets_through_is_an_expression_for_spark(spark_runtime):
     session = spark_runtime.session(180)
     chance, passed = random.Random(4), 0
-    ends = time.monotonic() + 5
-    while time.monotonic() < ends:
+    # Always the same ones, however long that takes.
+    while passed < 100:
         words = chance.choices(WORDS.split(), k=chance.randint(2, 10))
         text = " ".join(words) if chance.random() < 0.5 else f"({' '.join(words)})"
         with contextlib.suppress(SqlRefused):
             read(text)
             # The tree of Spark has nothing to add to what the tokens have let through.
             passed += is_expression(session, text)
-    assert passed > 20
 
 
 def is_expression(session, text):
@@ -181,17 +180,18 @@ def test_the_tree_of_spark_is_refused_too(spark_runtime, text):
 def test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on(spark_runtime):
     quick = Chain(spark_runtime, stages(sql(select="upper(name) as x")))
     slow = sql(select=f"name, name rlike {SLOW_PATTERN} as x, 10 div length(name) as y")
-    slow.limit_s = 3.0
+    # More than a session needs for its first plan on a busy machine.
+    slow.limit_s = 5.0
     chain = Chain(spark_runtime, stages(slow))
     # As a task has it, which keeps away from the worker's session for a while.
     task, names = build_source_pipeline(spark_runtime, chain._spec()), [f"n{number}" for number in range(12)]
-    names[7] = SLOW_TEXT
+    names[10] = SLOW_TEXT
     records = [record(Struct(NAMED).put("name", name), schema=NAMED) for name in names]
     spark_runtime.session(180)
     batch = task.run(SourceRecords(records))
-    assert list(batch.errors) == [7]
-    assert "had nothing else to do: it took longer than 3 s. Look for expressions" in str(batch.errors[7].message)
-    assert batch.errors[7].stage == "TRANSFORMATION"
+    assert list(batch.errors) == [10]
+    assert "had nothing else to do: it took longer than 5 s. Look for expressions" in str(batch.errors[10].message)
+    assert batch.errors[10].stage == "TRANSFORMATION"
     assert [json.loads(one)["name"] for one in sent(batch)] == [name for name in names if name != SLOW_TEXT]
     # The next of its batches cost the session of the others nothing, and errors of values are those of their records.
     generation = spark_runtime.session(180) and spark_runtime.generation
