@@ -35,7 +35,7 @@ VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 def recorded() -> Iterator[Case]:
     """The records of vectors, with those that one class and configuration has together.
 
-    Of one configuration in four, unless ``PENSTOCK_EXAMPLES`` asks for more. All are tried by
+    Of one configuration in six, unless ``PENSTOCK_EXAMPLES`` asks for more. All are tried by
     ``python -m penstock.testing.vectors``, and with ``apply`` by a unit test.
     """
     setups: dict[tuple[str, str, str], tuple[Transformation, list[ConnectRecord]]] = {}
@@ -46,7 +46,7 @@ def recorded() -> Iterator[Case]:
             if vector.setup not in setups:
                 setups[vector.setup] = made(vector.cls, vector.config), []
             setups[vector.setup][1].append(decode_record(vector.input))
-    every = 1 if "PENSTOCK_EXAMPLES" in os.environ else 4
+    every = 1 if "PENSTOCK_EXAMPLES" in os.environ else 6
     for (_, cls, settings), (transform, records) in list(setups.items())[::every]:
         yield Case((transform,), records, f"{cls} {settings}")
 

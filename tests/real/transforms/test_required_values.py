@@ -87,7 +87,8 @@ def test_results_are_the_same_where_nothing_is_known(
 ) -> None:
     jobs = SparkJobs(spark_runtime)
     batches: list[list[dict[str, Any] | None]] = [[WHOLE, WHOLE], [WHOLE, ROWS["inner text"]], [*ROWS.values()]]
-    for name, chain in CHAINS.items():
+    # What defaults do to messages without schemas is the same whatever is known.
+    for name, chain in list(CHAINS.items())[:: 1 if schemas == "true" else 3]:
         json = configured(JsonConverter(), {"schemas.enable": schemas, "replace.null.with.default": defaults})
         spec = PipelineSpec(json, json, SimpleHeaderConverter(), stages(*chain), "required")
         known = [results(SourcePipeline(spec, jobs), rows) for rows in batches]

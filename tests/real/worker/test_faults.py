@@ -1,4 +1,7 @@
-"""What a worker needs breaks under it: its Spark JVM is killed, frozen, out of memory; the broker stops answering."""
+"""What a worker needs breaks under it: its Spark JVM is frozen, or out of memory; the broker stops answering.
+
+Its JVM is killed in ``test_spark_tasks``, and under a group in ``tests/real/chaos``.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
     made.worker.close()
 
 
-def test_a_jvm_that_is_killed_frozen_or_out_of_memory_is_replaced_and_nothing_is_lost(
+def test_a_jvm_that_is_frozen_or_out_of_memory_is_replaced_and_nothing_is_lost(
     flow: FileFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker, trigger = flow.worker, flow.source.with_name("trigger")
@@ -54,8 +57,6 @@ def test_a_jvm_that_is_killed_frozen_or_out_of_memory_is_replaced_and_nothing_is
 
     with Feeder(flow.source):
         jvm = flow.start()
-        os.kill(jvm, signal.SIGKILL)
-        jvm = replaced("killed", jvm)
         os.kill(jvm, signal.SIGSTOP)
         jvm = replaced("frozen", jvm)
         trigger.touch()
