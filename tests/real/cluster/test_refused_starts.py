@@ -33,8 +33,6 @@ def make_topic(servers: str, name: str, partitions: int, policy: str) -> None:
     ("kind", "partitions", "policy", "says"),
     [
         ("config", 2, "compact", ("config.storage.topic", "must have a single partition", "it has 2")),
-        ("config", 1, "delete", ("config.storage.topic", "cleanup.policy=compact", "kafka-configs --alter")),
-        ("offset", 5, "delete", ("offset.storage.topic", "cleanup.policy=compact", "kafka-configs --alter")),
         ("status", 2, "compact,delete", ("status.storage.topic", "cleanup.policy=compact", "kafka-configs --alter")),
     ],
 )

@@ -3,12 +3,8 @@
 import contextlib
 import json
 import random
-import subprocess
-import sys
-import textwrap
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -24,7 +20,6 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
 from penstock.testing.chains import Chain, configured, record, sent, stages
-from penstock.testing.connect_server import ConnectServer
 from penstock.testing.worker_process import WorkerProcess
 from penstock.transforms.sql import Sql
 from penstock.transforms.sql_fence import parse, read, refuse_parsed
@@ -291,42 +286,3 @@ def test_a_preview_that_takes_all_memory_leaves_the_worker_and_its_session_alone
     assert "of the preview" in json.dumps(found)
     assert ask("(select first(value) from text.`/etc/hostname`) as x")[0] == 400
     assert shared_worker.text().count("Spark session") == sessions
-
-
-# ------------------------------------------------------------------ Spark Connect
-@pytest.mark.timeout(600)
-def test_the_fence_holds_on_spark_connect(tmp_path: Path) -> None:
-    script = textwrap.dedent("""
-        import sys
-        from penstock.errors import ConfigException, DataException
-        from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.testing.chains import Chain, configured, record, sent, stages
-        from penstock.transforms.sql import Sql
-
-        runtime = SparkRuntime({"spark.remote": sys.argv[1]})
-        session = runtime.session(120)
-        session.sql("DECLARE OR REPLACE VARIABLE hidden STRING DEFAULT 'secret'")
-        print("files", session.conf.get("spark.sql.runSQLOnFiles"))
-        for text in ATTACKS:
-            try:
-                configured(Sql(), {"select": f"{text} as x"})
-                print("taken", text)
-            except ConfigException as error:
-                print("refused" if "no expression over" in str(error) else str(error))
-        for text in [*ATTACKS, "hidden", "n::int + 1"]:
-            transform = Sql()
-            transform._select = f"{text} as x"
-            batch = Chain(runtime, stages(transform)).source([record({"n": 1})])
-            print([str(error.message)[:20] for error in batch.errors.values()], sent(batch))
-        runtime.stop()
-    """)
-    with ConnectServer(tmp_path) as server:
-        command = [sys.executable, "-c", f"ATTACKS = {ATTACKS!r}\n{script}", server.url]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert lines[0] == "files false"
-    assert lines[1 : 1 + len(ATTACKS)] == ["refused"] * len(ATTACKS)
-    assert lines[1 + len(ATTACKS) : -2] == ["['It is no expression '] []"] * len(ATTACKS)
-    assert "secret" not in lines[-2]
-    assert lines[-1] == """[] [b'{"x":2}']"""

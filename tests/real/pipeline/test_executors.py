@@ -1,4 +1,4 @@
-"""A session whose executors go: a standalone cluster of Spark whose master and worker are killed."""
+"""A session that shares a cluster and whose executors go: a standalone cluster whose master and worker are killed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.spark_cluster import SparkCluster
-
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+
+#: Another worker's session, with the number of cores that it has by itself, until it is killed.
+OTHER = """
+    import json, sys
+    from penstock.pipeline.spark.session import SparkRuntime
+
+    runtime = SparkRuntime(json.loads(sys.argv[1]))
+    runtime.start()
+    query = lambda session: session.range(100).selectExpr("sum(id)").collect()[0][0]
+    print(runtime.run(query), runtime.parallelism, flush=True)
+    sys.stdin.read()
+"""
 
 #: In a process of its own: PySpark has one session for a process, and this one is on a cluster.
 SCRIPT = """
-    import logging, sys
+    import json, logging, subprocess, sys
     from pathlib import Path
     from penstock.pipeline.spark.session import SparkRuntime
     from penstock.telemetry.standstills import standstill_of
@@ -33,12 +43,22 @@ SCRIPT = """
         return in_thread("job", lambda: runtime.run(query))
 
 
-    with SparkCluster(Path(sys.argv[1]), cores=1) as cluster:
-        runtime = SparkRuntime(
-            {**cluster.settings, **QUICK_START}, executors_timeout_s=6.0, on_failure=failures.append
+    with SparkCluster(Path(sys.argv[1]), cores=4) as cluster:
+        settings = {**cluster.settings, **QUICK_START}
+        other = subprocess.Popen(
+            [sys.executable, "-c", sys.argv[2], json.dumps(settings)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
-        runtime.start()
-        print("up:", job().result(WAIT_S), runtime.generation, runtime.trouble)
+        try:
+            runtime = SparkRuntime(settings, executors_timeout_s=6.0, on_failure=failures.append)
+            runtime.start()
+            print("up:", job().result(WAIT_S), runtime.generation, runtime.trouble)
+            # Each would wait for ever if the other one had taken all cores.
+            print("shared:", other.stdout.readline().strip(), runtime.parallelism)
+        finally:
+            other.kill()
+            other.communicate()
+        print("without the other:", job().result(WAIT_S), runtime.generation)
 
         # It knows nothing of the application any more, and has its executors ended.
         cluster.master.kill()
@@ -61,9 +81,11 @@ SCRIPT = """
 """
 
 
-def test_work_goes_on_after_a_master_without_recovery_and_after_a_time_without_spark_workers(tmp_path: Path) -> None:
+def test_two_sessions_share_a_cluster_and_work_goes_on_without_the_other_its_master_and_its_workers(
+    tmp_path: Path,
+) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "spark")],
+        [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "spark"), textwrap.dedent(OTHER)],
         capture_output=True,
         text=True,
         timeout=280,
@@ -71,53 +93,11 @@ def test_work_goes_on_after_a_master_without_recovery_and_after_a_time_without_s
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    assert lines[:2] == ["up: 4950 1 None", "master anew: 4950 2 None"]
-    assert lines[2].startswith("told: spark_executors Spark at spark://127.0.0.1:")
-    assert " has had no executor any more since 20" in lines[2]
-    assert "this worker waits for cores of the cluster" in lines[2]
-    assert lines[3:] == ["waits: True", "workers again: 4950", "failures: []"]
+    assert lines[:2] == ["up: 4950 1 None", "shared: 4950 2 2"]
+    assert lines[2:4] == ["without the other: 4950 1", "master anew: 4950 2 None"]
+    assert lines[4].startswith("told: spark_executors Spark at spark://127.0.0.1:")
+    assert " has had no executor any more since 20" in lines[4]
+    assert "this worker waits for cores of the cluster" in lines[4]
+    assert lines[5:] == ["waits: True", "workers again: 4950", "failures: []"]
     assert "penstock.spark.executors.timeout.ms" in done.stderr
     assert done.stderr.count("Batches wait; a session without executors is replaced") == 2
-
-
-#: A worker's session with the settings that it has by itself, until its input ends.
-SHARING = """
-    import sys
-    from penstock.pipeline.spark.session import SparkRuntime
-    from penstock.testing.spark_cluster import QUICKLY
-    from penstock.testing.spark_settings import QUICK_START
-
-    quickly = {"spark.executor.memory": "512m", "spark.executor.extraJavaOptions": QUICKLY, **QUICK_START}
-    runtime = SparkRuntime({"spark.master": sys.argv[1], **quickly})
-    runtime.start()
-    query = lambda session: session.range(100).selectExpr("sum(id)").collect()[0][0]
-    print(runtime.run(query), runtime.parallelism, flush=True)
-    sys.stdin.read()
-    print(runtime.run(query), flush=True)
-    runtime.stop()
-"""
-
-
-def test_two_workers_share_the_cores_of_a_cluster_and_one_goes_on_without_the_other(tmp_path: Path) -> None:
-    with SparkCluster(tmp_path / "spark", cores=4) as cluster:
-        workers = [
-            subprocess.Popen(
-                [sys.executable, "-c", textwrap.dedent(SHARING), cluster.url],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for _ in range(2)
-        ]
-        first, second = workers
-        assert first.stdout is not None
-        assert second.stdout is not None
-        try:
-            # The second one would wait for ever if the first one had taken all cores.
-            assert [first.stdout.readline(), second.stdout.readline()] == ["4950 2\n", "4950 2\n"]
-            first.kill()
-            assert second.communicate("", timeout=60)[0] == "4950\n"
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.communicate()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.real.hostile.test_sql import ATTACKS
 from tests.real.pipeline.test_plans import chosen
 
 from penstock.broker import EmbeddedBroker
@@ -190,3 +191,40 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
     )
 
     assert done.stdout.split("\n")[:2] == ["True", "the same"], done.stdout + done.stderr[-4000:]
+
+
+@pytest.mark.timeout(600)
+def test_the_fence_of_sql_holds_on_the_server(server: ConnectServer) -> None:
+    script = textwrap.dedent("""
+        import sys
+        from penstock.errors import ConfigException, DataException
+        from penstock.pipeline.spark.session import SparkRuntime
+        from penstock.testing.chains import Chain, configured, record, sent, stages
+        from penstock.transforms.sql import Sql
+
+        runtime = SparkRuntime({"spark.remote": sys.argv[1]})
+        session = runtime.session(120)
+        session.sql("DECLARE OR REPLACE VARIABLE hidden STRING DEFAULT 'secret'")
+        print("files", session.conf.get("spark.sql.runSQLOnFiles"))
+        for text in ATTACKS:
+            try:
+                configured(Sql(), {"select": f"{text} as x"})
+                print("taken", text)
+            except ConfigException as error:
+                print("refused" if "no expression over" in str(error) else str(error))
+        for text in [*ATTACKS, "hidden", "n::int + 1"]:
+            transform = Sql()
+            transform._select = f"{text} as x"
+            batch = Chain(runtime, stages(transform)).source([record({"n": 1})])
+            print([str(error.message)[:20] for error in batch.errors.values()], sent(batch))
+        runtime.stop()
+    """)
+    command = [sys.executable, "-c", f"ATTACKS = {ATTACKS!r}\n{script}", server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert lines[0] == "files false"
+    assert lines[1 : 1 + len(ATTACKS)] == ["refused"] * len(ATTACKS)
+    assert lines[1 + len(ATTACKS) : -2] == ["['It is no expression '] []"] * len(ATTACKS)
+    assert "secret" not in lines[-2]
+    assert lines[-1] == """[] [b'{"x":2}']"""

@@ -88,7 +88,10 @@ CLAIMS: Final = {
         _FENCE,
         "test_every_function_of_the_installed_spark_is_allowed_or_refused_by_name",
     ),
-    "They are the same on Spark Connect": (_FENCE, "test_the_fence_holds_on_spark_connect"),
+    "They are the same on Spark Connect": (
+        "tests/real/pipeline/test_spark_connect.py",
+        "test_the_fence_of_sql_holds_on_the_server",
+    ),
     "A preview runs them in a process": (
         _FENCE,
         "test_a_preview_that_takes_all_memory_leaves_the_worker_and_its_session_alone",
