@@ -45,19 +45,16 @@ SCRIPT = """
 
     with SparkCluster(Path(sys.argv[1]), cores=4) as cluster:
         settings = {**cluster.settings, **QUICK_START}
-        other = subprocess.Popen(
+        runtime = SparkRuntime(settings, executors_timeout_s=6.0, on_failure=failures.append)
+        runtime.start()
+        print("up:", job().result(WAIT_S), runtime.generation, runtime.trouble)
+        with subprocess.Popen(
             [sys.executable, "-c", sys.argv[2], json.dumps(settings)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )
-        try:
-            runtime = SparkRuntime(settings, executors_timeout_s=6.0, on_failure=failures.append)
-            runtime.start()
-            print("up:", job().result(WAIT_S), runtime.generation, runtime.trouble)
-            # Each would wait for ever if the other one had taken all cores.
+        ) as other:
+            # It would wait for ever if the first one had taken all cores.
             print("shared:", other.stdout.readline().strip(), runtime.parallelism)
-        finally:
             other.kill()
-            other.communicate()
         print("without the other:", job().result(WAIT_S), runtime.generation)
 
         # It knows nothing of the application any more, and has its executors ended.
