@@ -97,4 +97,5 @@ def test_two_sessions_share_a_cluster_and_work_goes_on_without_the_other_its_mas
     assert "this worker waits for cores of the cluster" in lines[4]
     assert lines[5:] == ["waits: True", "workers again: 4950", "failures: []"]
     assert "penstock.spark.executors.timeout.ms" in done.stderr
-    assert done.stderr.count("Batches wait; a session without executors is replaced") == 2
+    # For the master and for the workers; a busy machine may have no executor for a while at the beginning, too.
+    assert done.stderr.count("Batches wait; a session without executors is replaced") >= 2
