@@ -234,7 +234,8 @@ class SourceRecord(ConnectRecord):
         self.value = value
         self.value_schema = value.schema if value_schema is None and isinstance(value, Struct) else value_schema
         self.key = key
-        self.key_schema = key.schema if key_schema is None and isinstance(key, Struct) else key_schema
+        # Most records have no key, and a task makes some hundred thousand of them a second.
+        self.key_schema = key_schema if key is None or key_schema is not None else _schema_of(key)
         self.kafka_partition = partition
         self.timestamp = timestamp
         self.raw_headers = headers
@@ -426,6 +427,10 @@ class SinkRecord(ConnectRecord):
             f"SinkRecord(topic={self.topic!r}, partition={self.kafka_partition}, kafka_offset={self.kafka_offset}, "
             f"key={self.key!r}, value={self.value!r}, timestamp={self.timestamp})"
         )
+
+
+def _schema_of(value: object) -> Schema | None:
+    return value.schema if isinstance(value, Struct) else None
 
 
 #: What an argument by position must be, where that is checked: one more or less, and another constructor is meant.

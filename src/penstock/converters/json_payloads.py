@@ -27,6 +27,7 @@ from penstock.converters.json_structs import (
     STRING,
     ObjectTexts,
     Tries,
+    array_texts,
     whole,
 )
 from penstock.data import Schema, Type
@@ -52,6 +53,8 @@ _ANY_NUMBER: Final = frozenset(((Timestamp.LOGICAL_NAME, Type.INT64), (Date.LOGI
 #: More messages left than one in so many: the pattern has found too few.
 _WORTH: Final = 2
 _MAX_KNOWN: Final = 1_000
+#: A longer pattern of an array takes a matcher more memory than it has, and then many times as long.
+_MAX_PATTERN: Final = 8_000
 
 
 class PlainPayloads:
@@ -121,11 +124,20 @@ def _texts_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
 
 def _value_pattern(schema: Schema, defaults: bool) -> str | ObjectTexts | None:
     may_be_null = schema.optional and (schema.default is None or not defaults)
-    if schema.type is Type.STRUCT:
-        inner = _texts_of(schema, defaults)
+    if schema.type in (Type.STRUCT, Type.ARRAY):
+        inner = _texts_of(schema, defaults) if schema.type is Type.STRUCT else _array_of(schema, defaults)
         return replace(inner, pattern=f"null|{inner.pattern}") if inner is not None and may_be_null else inner
     if schema.name not in LOGICAL_NAMES or (schema.name, schema.type) in _ANY_NUMBER:
         value = _SCALARS.get(schema.type)
     else:
         return None
     return f"null|{value}" if value is not None and may_be_null else value
+
+
+def _array_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
+    """The texts of arrays of a schema. The pattern has that of an item twice."""
+    if schema.name in LOGICAL_NAMES or schema.value_schema is None:
+        return None
+    item = _value_pattern(schema.value_schema, defaults)
+    found = None if item is None else array_texts(item)
+    return found if found is not None and len(found.pattern) <= _MAX_PATTERN else None

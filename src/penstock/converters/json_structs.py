@@ -90,11 +90,11 @@ class Tries:
 
 @dataclass(frozen=True)
 class ObjectTexts:
-    """Texts of objects with certain members.
+    """Texts of objects with certain members; as a member of these, of arrays, too (``array_texts``).
 
     Attributes:
         pattern: What they look like, space around them aside.
-        flat: The members; None = one of them is an object itself.
+        flat: The members; None = one of them is an object or an array itself.
     """
 
     pattern: str
@@ -186,6 +186,17 @@ class ObjectTexts:
         return None
 
 
+def array_texts(item: str | ObjectTexts) -> ObjectTexts:
+    """Texts of arrays, as the values of members.
+
+    Args:
+        item: What an item looks like.
+    """
+    one = item.pattern if isinstance(item, ObjectTexts) else item
+    items = f"(?:(?:{one}){_SPACE},{_SPACE})*(?:{one})"
+    return ObjectTexts(f"\\[{_SPACE}(?:{items}{_SPACE})?\\]", None)
+
+
 @dataclass(frozen=True)
 class ReadTexts:
     """The texts that were read.
@@ -271,4 +282,6 @@ def _with_doubles(kind: pa.DataType) -> pa.DataType:
         return pa.float64()
     if pa.types.is_struct(kind):
         return pa.struct([one.with_type(_with_doubles(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_doubles(kind.value_type)))
     return kind

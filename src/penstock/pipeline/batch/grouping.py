@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.data import Schema, Type
+from penstock.pipeline.batch.roads import are_of_one_schema
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.text_bounds import bounded
 from penstock.pipeline.plan.objects import KINDS, object_array
@@ -110,11 +112,14 @@ def group_records(
     groups: list[RecordGroup] = []
     misfits: dict[int, ConnectRecord] = {}
     if any_value:
-        by_position = dict(zip(range(len(records)) if positions is None else positions, records, strict=True))
         told = on_bad
 
+        @cache
+        def by_position() -> Mapping[int, ConnectRecord]:
+            return dict(zip(range(len(records)) if positions is None else positions, records, strict=True))
+
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
-            record = by_position[seq]
+            record = by_position()[seq]
             if side == "value" and record.value_schema is not None:
                 misfits[seq] = record.new_record(value_schema=None)
             else:
@@ -131,8 +136,7 @@ def group_records(
 
 def _by_schema(records: Sequence[ConnectRecord]) -> list[Sequence[int] | None]:
     """The indices of the records of each pair of schemas; None for all records."""
-    pairs = {(id(record.key_schema), id(record.value_schema)) for record in records}
-    if len(pairs) == 1:
+    if are_of_one_schema(records):
         return [None] if records else []
     found: dict[tuple[Schema | None, Schema | None], list[int]] = {}
     # Looking a schema up compares it in full; its identity settles nearly all records.

@@ -9,8 +9,9 @@ Thread: a task's pipeline thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import chain
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -147,8 +148,16 @@ def apply_classic(
 
 
 def attributes_of(records: Sequence[ConnectRecord]) -> Attributes:
-    """Returns a function that gives an attribute of all records."""
-    return lambda name: [getattr(record, name, None) for record in records]
+    """Returns a function that gives an attribute of all records; it is looked up once for all who ask."""
+
+    @cache
+    def attribute(name: str) -> Sequence[Any]:
+        try:
+            return list(map(attrgetter(name), records))
+        except AttributeError:  # records of a source have no offset in Kafka
+            return [getattr(record, name, None) for record in records]
+
+    return attribute
 
 
 def columns_of(attributes: Attributes, positions: Sequence[int] | None, rows: int, failures: Failures) -> LazyColumns:

@@ -21,10 +21,12 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +57,8 @@ _FEW: Final = 256
 #: Fewer records are through in the worker before others have begun.
 MIN_SPREAD_ROWS: Final = 5_000
 _LEVELS: Final = 3
+_VALUES: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key"), attrgetter("value"))
+_SCHEMAS: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key_schema"), attrgetter("value_schema"))
 
 
 class Why(enum.Enum):
@@ -186,9 +190,10 @@ def _behind(shape: Shape, staged: Staged, writes: frozenset[str]) -> Shape:
 # ------------------------------------------------------------------------------------------------------------ a batch
 def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
     """Returns the reason why all records of a source's batch go as rows."""
-    if many_schemas(records):
+    one_schema = are_of_one_schema(records)
+    if not one_schema and many_schemas(records):
         return Why.MANY_SCHEMAS
-    if _deep_schemas(records):
+    if _deep_schemas(records[:1] if one_schema else records):
         return Why.DEEP_SCHEMA
     return Why.HUGE_VALUE if _huge_values(records) else None
 
@@ -232,6 +237,11 @@ def many_schemas(records: Sequence[ConnectRecord]) -> bool:
     return are_many(len(schemas), rows)
 
 
+def are_of_one_schema(records: Sequence[ConnectRecord]) -> bool:
+    """True if all records have the same objects for their schemas, as those of most tasks do."""
+    return all(all(map(is_, map(schema, records), repeat(schema(records[0])))) for schema in _SCHEMAS if records)
+
+
 def is_huge(table: pa.Table) -> bool:
     """True if a text or bytes of a table is too large for a plan."""
     return table.nbytes > HUGE_BYTES and any(
@@ -247,8 +257,25 @@ def _has_length(kind: pa.DataType) -> bool:
 
 
 def _huge_values(records: Sequence[ConnectRecord]) -> bool:
-    levels = _LEVELS if len(records) <= _FEW else 0
-    return any(_is_huge(record.value, levels) or _is_huge(record.key, levels) for record in records)
+    for side in _VALUES:
+        values = list(map(side, records))
+        if len(values) <= _FEW:
+            found = any(_is_huge(value, _LEVELS) for value in values)
+        else:
+            # A function for each value would cost more than all else that is done with it here.
+            kinds = set(map(type, values))
+            sized = {kind for kind in kinds if issubclass(kind, (str, bytes))}
+            texts: Any = values if sized == kinds else [one for one in values if type(one) in sized] if sized else ()
+            found = max(map(len, texts), default=0) > HUGE_BYTES
+        if found:
+            return True
+    return False
+
+
+def _deep_schemas(records: Sequence[ConnectRecord]) -> bool:
+    found = {id(record.value_schema): record.value_schema for record in records}
+    found |= {id(record.key_schema): record.key_schema for record in records}
+    return any(map(exceeds, found.values()))
 
 
 def _is_huge(value: object, levels: int) -> bool:
@@ -261,9 +288,3 @@ def _is_huge(value: object, levels: int) -> bool:
     if isinstance(value, dict):
         return any(_is_huge(item, levels - 1) for item in value.values())
     return isinstance(value, list) and any(_is_huge(item, levels - 1) for item in value[:_FEW])
-
-
-def _deep_schemas(records: Sequence[ConnectRecord]) -> bool:
-    found = {id(record.value_schema): record.value_schema for record in records}
-    found |= {id(record.key_schema): record.key_schema for record in records}
-    return any(map(exceeds, found.values()))
