@@ -34,8 +34,8 @@ class ValueForm(Enum):
     """The form in which a ``FrameSinkTask`` is given values.
 
     COLUMNS: as typed columns, also of values without a schema. VARIANT: the same, but keys and values without a schema
-    are Spark's VARIANT. TEXT: as one string column, each value printed as Java's ``toString`` does; for sinks that
-    write text. Source: Penstock's own.
+    are Spark's VARIANT. TEXT: as one string column, each value printed as Java's ``toString`` does, beside keys as
+    COLUMNS has them; for sinks that write text. Source: Penstock's own.
     """
 
     COLUMNS = "columns"

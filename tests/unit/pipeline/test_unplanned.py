@@ -162,3 +162,18 @@ def test_json_with_schemas_passes_without_them(monkeypatch: pytest.MonkeyPatch) 
     assert [one.get("n") for one in values] == list(range(5))
     assert len(passed) == 1
     assert passed[0].column("value").nbytes < len(ENVELOPE)
+
+
+def test_keys_without_a_schema_are_typed_columns_beside_texts_and_take_no_plan() -> None:
+    json = JsonConverter()
+    json.configure({"schemas.enable": "false"}, False)
+    spec = PipelineSpec(json, json, SimpleHeaderConverter(), value_form=ValueForm.TEXT)
+    keys = [b'{"id":1}', b'{"id":2,"at":null}', None, b"{", b'{"id":3}']
+    made, passed = run(spec, keys, [b'{"a":1}', b"null", b"[2]", b"3", None])
+    assert list(made.errors) == [3]
+    assert made.errors[3].stage == "KEY_CONVERTER"
+    (frame,) = made.frames or ()
+    assert str(frame.table["key"].type) == "struct<id: int64, at: null>"
+    assert frame.table["key"].to_pylist() == [{"id": 1, "at": None}, {"id": 2, "at": None}, None, {"id": 3, "at": None}]
+    assert frame.table["value"].to_pylist() == ["{a=1}", None, "[2]", None]
+    assert [one.column("key").to_pylist() for one in passed] == [keys], "keys pass a plan all the same"

@@ -7,7 +7,7 @@ Start from:
 - ``group_records`` (``grouping``), or ``columns_of_table`` (``frame``) for frames: records as columns, a group for each
   pair of schemas.
 - ``why_rows`` (``roads``): which records are columns, and which go through ``row_road`` one by one, and why.
-- ``KnownTexts`` (``known_texts``): texts that are made in front of a plan, for tasks that take text.
+- ``with_texts`` (``known_texts``): texts that are made in front of a plan, for tasks that take text.
 - ``Spreader`` (``spreading``): sends large batches to Spark's Python workers, as ``Part`` (``parts``), where
   ``StatelessWork`` (``python_workers``) runs transforms without state; ``crossing``: the form of errors.
 - ``Assembly`` (``assembly``) or ``frames_of`` (``sink_frames``): results put together again, row i for record i.

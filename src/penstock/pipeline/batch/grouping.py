@@ -94,7 +94,7 @@ def group_records(
     on_bad: OnBadValue,
     any_value: bool = False,
     mixed: bool = True,
-    loose: bool = False,
+    loose: Set[SideName] = frozenset(),
     without: Set[SideName] = frozenset(),
 ) -> list[RecordGroup]:
     """Groups records by schemas and lays them out.
@@ -106,7 +106,7 @@ def group_records(
         on_bad: Called for each value that fits no column; its record is left out of the groups.
         any_value: Whether values that are not of their schema are taken as schemaless ones.
         mixed: Whether schemaless values of mixed kinds are laid out.
-        loose: Whether no schemaless values are laid out.
+        loose: Sides of which no schemaless values are laid out.
         without: Sides that are left out, as if all of them were null.
     """
     groups: list[RecordGroup] = []
@@ -160,17 +160,17 @@ def _lay_out(
     sink: bool,
     on_bad: OnBadValue,
     mixed: bool,
-    loose: bool,
+    loose: Set[SideName],
     without: Set[SideName],
 ) -> list[RecordGroup]:
     nothing: tuple[Side, pa.Array | None, dict[int, Exception]] = (NOTHING, None, {})
     key, keys, key_errors = value, values, value_errors = nothing
     if "key" not in without:
         made = [one.key for one in records]
-        key, keys, key_errors = side_column(made, records[0].key_schema, mixed=mixed, loose=loose)
+        key, keys, key_errors = side_column(made, records[0].key_schema, mixed=mixed, loose="key" in loose)
     if "value" not in without:
         made = [one.value for one in records]
-        value, values, value_errors = side_column(made, records[0].value_schema, mixed=mixed, loose=loose)
+        value, values, value_errors = side_column(made, records[0].value_schema, mixed=mixed, loose="value" in loose)
     bad: dict[int, tuple[SideName, Exception]] = {index: ("value", error) for index, error in value_errors.items()}
     bad |= {index: ("key", error) for index, error in key_errors.items()}
     for index, (name, error) in sorted(bad.items()):

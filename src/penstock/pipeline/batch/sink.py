@@ -11,7 +11,7 @@ Thread: one instance a task, used by the task's pipeline thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,7 +26,7 @@ from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, 
 from penstock.pipeline.batch.framing import FrameRunner
 from penstock.pipeline.batch.grouping import group_records, rows_of_pairs
 from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
-from penstock.pipeline.batch.known_texts import KnownTexts, texts_of_read
+from penstock.pipeline.batch.known_texts import with_texts
 from penstock.pipeline.batch.loose_values import LooseValues, TypedPart, add_of_records, without_loose
 from penstock.pipeline.batch.parts import Part, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
@@ -35,7 +35,6 @@ from penstock.pipeline.batch.roads import (
     are_many,
     is_huge,
     parted_by_plan,
-    shape_unplanned,
     why_messages_in_rows,
     why_rows,
 )
@@ -79,6 +78,11 @@ if TYPE_CHECKING:
 
 _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
 _SIDES: tuple[SideName, SideName] = ("key", "value")
+#: What has no schema and is typed columns in frames, by the form of their values.
+_TYPED: Final[Mapping[ValueForm | None, tuple[SideName, ...]]] = {
+    ValueForm.COLUMNS: ("key", "value"),
+    ValueForm.TEXT: ("key",),
+}
 #: The hint of values that are texts already.
 _AT_ONCE: Final = "at once"
 
@@ -146,10 +150,11 @@ class SinkPipeline:
             self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
         # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
-        # These are read here for frames, all at once, and not by a plan.
+        #: What frames have as typed columns where it has no schema, and what of it is read here, not by a plan.
+        self._typed = frozenset(_TYPED.get(self._form, ()))
         self._loose: frozenset[SideName] = frozenset()
-        if self._straight and self._form is ValueForm.COLUMNS and not self._first.steps:
-            self._loose = frozenset(side for side, one in self._converters.items() if _is_schemaless(one))
+        if self._straight and not self._first.steps:
+            self._loose = frozenset(side for side in self._typed if _is_schemaless(self._converters[side]))
         self._known = KnownTypes()
         # Texts look the same in a frame, however they were made.
         self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
@@ -184,16 +189,15 @@ class SinkPipeline:
         if not table.num_rows:
             return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
         failures = Failures()
-        texts = KnownTexts(table.num_rows)
-        groups, alone, why, messages = self._parted(table, failures, texts)
+        groups, alone, why, messages = self._parted(table, failures)
         read = self._begin_reading(groups, table, messages, failures, submit)
         # While Spark has what is before it; what has failed is noted when that is done.
         topics, everything = table.column("topic"), np.arange(table.num_rows)
         values = {side: self._alone[side].all_values(topics, table.column(side)) for side in self._loose}
 
         def finish() -> SinkBatch:
-            outcomes = [texts.told(one) for one in read()]
-            loose = {side: LooseValues(side) for side in _SIDES}
+            outcomes = read()
+            loose = {side: LooseValues(side) for side in _SIDES if side in self._typed}
             for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
                 if side not in values:
                     continue
@@ -207,9 +211,7 @@ class SinkPipeline:
 
         return finish
 
-    def _parted(
-        self, table: pa.Table, failures: Failures, texts: KnownTexts
-    ) -> tuple[list[Group], np.ndarray, Why | None, pa.Table]:
+    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None, pa.Table]:
         """The groups of those messages that are columns, and the rows of the others; why the batch goes as rows; the
         messages, as they were sorted."""
         everything = np.arange(table.num_rows)
@@ -222,7 +224,7 @@ class SinkPipeline:
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE, table
-        found, unread, deep, changed, messages = self._sorted(table, failures, texts)
+        found, unread, deep, changed, messages = self._sorted(table, failures)
         if self._loose:
             found = [one for one in found if not (one.shape.key.absent and one.shape.value.absent)]
         if not self._whole and self._form is None:
@@ -287,7 +289,7 @@ class SinkPipeline:
             table = table.take(pa.array(failures.origins))
         if self._form is not None:
             before = [headers[failures.seq(row)] for row in positions]
-            made = self._framed(live, positions, before, table, failures, why, loose)
+            made = self._framed(live, positions, before, table, failures, loose)
             return self._frames([*read, *made], table, failures, loose)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
@@ -340,9 +342,7 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(
-        self, table: pa.Table, failures: Failures, texts: KnownTexts
-    ) -> tuple[list[Group], np.ndarray, bool, bool, pa.Table]:
+    def _sorted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, bool, bool, pa.Table]:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
         for a plan; whether texts lack something; the messages, without the schemas that stand in them."""
         columns = {side: table.column(side) for side in _SIDES}
@@ -380,9 +380,7 @@ class SinkPipeline:
                 name: column for name, (side, column) in given.items() if not side.absent
             }
             group = Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
-            left = self._whole or shape_unplanned(steps, group.shape) is not None
-            known = texts_of_read(group) if self._texts_alone and not left else None
-            groups.append(group if known is None else texts.instead(group, known))
+            groups.append(with_texts(group) if self._texts_alone and not self._whole else group)
         single = np.zeros(table.num_rows, dtype=bool)
         for one in found.values():
             if one.codes is not None:
@@ -498,7 +496,7 @@ class SinkPipeline:
         failures: Failures,
         *,
         mixed: bool,
-        loose: bool = False,
+        loose: Set[SideName] = frozenset(),
     ) -> list[Group]:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
             failures.raised(seq, _STAGES[side], self._names[side], error)
@@ -514,7 +512,6 @@ class SinkPipeline:
         headers: Sequence[ConnectHeaders | None],
         table: pa.Table,
         failures: Failures,
-        why: Why | None,
         loose: Mapping[SideName, LooseValues],
     ) -> list[Outcome]:
         """Records as columns of frames, and in ``loose`` what has no schema.
@@ -525,7 +522,6 @@ class SinkPipeline:
             headers: What they had before transforms in Python.
             table: The messages.
             failures: Those so far; gets more.
-            why: Why the batch goes as rows.
             loose: Gets keys and values without a schema.
         """
         if not live:
@@ -540,15 +536,13 @@ class SinkPipeline:
                 else one.new_record(value_schema=None, value=java_text_of(one.value, one.value_schema))
                 for one in live
             ]
-        is_loose = self._form is ValueForm.COLUMNS
-        if is_loose:
-            left = {side: one for side, one in loose.items() if side not in self._loose}
-            add_of_records(left, live, np.asarray(positions, dtype=np.int64))
-        found = self._grouped(steps, live, positions, failures, mixed=True, loose=is_loose)
+        left = {side: one for side, one in loose.items() if side not in self._loose}
+        add_of_records(left, live, np.asarray(positions, dtype=np.int64))
+        found = self._grouped(steps, live, positions, failures, mixed=True, loose=self._typed)
         groups = [replace(one, carry=carry) for one in found]
         columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
-        if is_loose or (why is Why.HUGE_VALUE and not steps):
-            # A plan, which these messages have seen before, would change nothing; huge texts it cannot take.
+        if not steps:
+            # A plan, which these messages have seen before, would change nothing.
             return [unchanged(one, columns) for one in groups]
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
         failures.found(outcomes)
@@ -563,7 +557,7 @@ class SinkPipeline:
     ) -> SinkBatch:
         rows = table.num_rows
         typed: dict[SideName, Sequence[TypedPart]] = {}
-        if self._form is ValueForm.COLUMNS:
+        if self._typed:
             outcomes = [without_loose(one, rows, loose) for one in outcomes]
             topics = topics_of(outcomes, table)
             for side, one in loose.items():

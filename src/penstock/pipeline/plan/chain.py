@@ -242,7 +242,7 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
         path.routes = (*routes, step) if isinstance(step, TopicRoute) and routes is not None else None
         bag = replace(bag, by_topic=partial(path.program.by_topic, path.routes))
     path.bag = bag.with_columns(columns)
-    path.changed |= plan.writes
+    path.changed |= plan.writes | columns.keys()
     path.shape = plan.shape if staged.step.bounds_text else plan.shape.without_bounds(plan.writes)
 
 

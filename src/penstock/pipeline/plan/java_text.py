@@ -1,7 +1,6 @@
 """Java's ``String.valueOf`` of each value as a Spark column: what StringConverter writes and text sinks are given.
 
-Main function: ``java_text``. Main types: ``AsText`` (the last step of a pipeline whose task asks for text) and
-``AsLength`` (in its place where texts are known before the plan).
+Main function: ``java_text``. Main type: ``AsText``, the last step of a pipeline whose task asks for text.
 
 What cannot be had: the order of a ``HashMap`` with a schema (it prints in the order it was read), and what ``byte[]``
 prints (its address); bytes print as ``[B@`` and the CRC-32 of the content.
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.data import OPTIONAL_INT32_SCHEMA, Date, Schema, Time, Timestamp, Type
+from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.data.text import MILLIS_PER_DAY, hash_map_order
 from penstock.pipeline.columns import decimal_columns as decimals
 from penstock.pipeline.columns.expressions import rare
@@ -132,25 +131,3 @@ class AsText(Step):
             return Made({self.side: java_text(bag.side(self.side), carrier, known.physical)})
 
         return StepPlan(text, make, names, names)
-
-
-@dataclass(frozen=True)
-class AsLength(Step):
-    """Replaces a side whose text is known in front of the plan by the number of its bytes.
-
-    What a plan hands back of its rows is half of its work, and more for texts of 1 KB.
-    """
-
-    side: SideName
-
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
-
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made({self.side: F.octet_length(bag.side(self.side))})
-
-        names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, _LENGTH), make, names, names)
-
-
-_LENGTH: Final = Side.of(OPTIONAL_INT32_SCHEMA)

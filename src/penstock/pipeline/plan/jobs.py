@@ -53,7 +53,7 @@ from penstock.pipeline.plan.isolated_jobs import (
     without_content,
 )
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
-from penstock.pipeline.plan.step import Shape
+from penstock.pipeline.plan.step import RAW, Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.driver_calls import release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
@@ -109,6 +109,10 @@ class Group:
         return batch_rows if self.rows is None else len(self.rows)
 
 
+#: Messages that no step works on.
+_PASSING: Final = (Group((), Shape(RAW, RAW), None, {}),)
+
+
 def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> Outcome:
     """Returns the outcome of a group without steps, for which no plan is needed.
 
@@ -149,9 +153,9 @@ class _Plan:
         starred: list[Sequence[Column | str]] = [["*", *layer] for layer in self.layers]
         return [*starred, self.final]
 
-    def outcomes(self, output: pa.Table, rows: np.ndarray | None) -> list[Outcome]:
-        """Returns the outcomes of its groups; ``rows``: the position in the batch of each row of the output."""
-        return outcomes_of(output, rows, self.ends, self.places, apart=self.apart)
+    def outcomes(self, output: pa.Table, given: pa.Table | None, rows: np.ndarray | None) -> list[Outcome]:
+        """Returns the outcomes of its groups; ``rows``: the position in the batch of each row of input and output."""
+        return outcomes_of(output, given, rows, self.ends, self.places, apart=self.apart)
 
 
 class SparkJobs:
@@ -226,20 +230,12 @@ class SparkJobs:
     def pass_by(self, table: pa.Table) -> None:
         """Sends messages, which are read elsewhere, through a plan that says only how long each of them is.
 
-        What a plan hands back of its rows is half of its work, and more for messages of 1 KB.
-
         Args:
-            table: Columns of bytes.
+            table: Keys and values, as bytes or texts.
         """
 
         def job(session: SparkSession) -> None:
-            names = tuple(table.column_names)
-
-            def make() -> _Plan:
-                return _Plan((), [F.octet_length(name).alias(name) for name in names], (), True)
-
-            plan = self._kept((self._runtime.generation, "pass by", names), make)
-            self._execute(session, ("pass by", table.schema), table, plan)
+            self._execute(session, ("pass by", table.schema), table, self._plan_of(_PASSING, (None,), apart=True))
 
         # What has cost a session here goes on without having seen one: it would be the same.
         self._runtime.run(job, lambda loss: (lambda: None) if self._apart.takes(loss, nbytes_of(table)) else None)
@@ -348,7 +344,7 @@ class SparkJobs:
         assert columns.frame is not None, "the rows are a DataFrame"
         group = Group(steps, columns.shape, None, {}, columns.carried)
         plan = self._plan_of((group,), (None,), apart=False)
-        return plan.outcomes(_collected(columns.frame, plan, own=False), None)[0]
+        return plan.outcomes(_collected(columns.frame, plan, own=False), None, None)[0]
 
     def planned(
         self, columns: FrameColumns, steps: tuple[Staged, ...], topic: str | None
@@ -391,10 +387,10 @@ class SparkJobs:
         self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
     ) -> list[Outcome]:
         order = PlanOrder(((group.steps, group.shape, group.carry),), (None,), apart)
-        output, plan = self._run_order(
+        output, given, plan = self._run_order(
             order, (group.steps, group.shape, apart), lambda plan: _table(group, shared, plan, rows)
         )
-        return plan.outcomes(output, group.rows)
+        return plan.outcomes(output, given, group.rows)
 
     # ------------------------------------------------------------------ several groups
     def _run_shared(
@@ -407,25 +403,28 @@ class SparkJobs:
         places = np.concatenate(positions)
         order = PlanOrder(tuple((group.steps, group.shape, group.carry) for group in ordered), slots, apart)
         key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
-        output, plan = self._run_order(order, key, lambda plan: _shared_table(ordered, slots, places, shared, plan))
-        return plan.outcomes(output, places)
+        output, given, plan = self._run_order(
+            order, key, lambda plan: _shared_table(ordered, slots, places, shared, plan)
+        )
+        return plan.outcomes(output, given, places)
 
     # ------------------------------------------------------------------ on a session, or on one of its own
     def _run_order(
         self, order: PlanOrder, key: Hashable, table_of: Callable[[_Plan], pa.Table]
-    ) -> tuple[pa.Table, _Plan]:
+    ) -> tuple[pa.Table, pa.Table, _Plan]:
+        """Returns what came of the rows, the rows, and their plan."""
         nbytes = passed = 0
 
-        def job(session: SparkSession) -> tuple[pa.Table, _Plan]:
+        def job(session: SparkSession) -> tuple[pa.Table, pa.Table, _Plan]:
             nonlocal nbytes, passed
             plan = self._plan_of_order(order)
             table = table_of(plan)
             nbytes, passed = nbytes_of(table), plan.passed[0]
             output = self._execute(session, key, table, plan)
             plan.passed[0] = max(passed, nbytes, 1)
-            return output, plan
+            return output, table, plan
 
-        def alone(loss: Loss) -> Callable[[], tuple[pa.Table, _Plan]] | None:
+        def alone(loss: Loss) -> Callable[[], tuple[pa.Table, pa.Table, _Plan]] | None:
             if not self._apart.takes(loss, nbytes, passed):
                 return None
             return lambda: self._order_alone(order, table_of)
@@ -446,7 +445,7 @@ class SparkJobs:
             lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
         )
 
-    def _order_alone(self, order: PlanOrder, table_of: Callable[[_Plan], pa.Table]) -> tuple[pa.Table, _Plan]:
+    def _order_alone(self, order: PlanOrder, table_of: Callable[[_Plan], pa.Table]) -> tuple[pa.Table, pa.Table, _Plan]:
         """Runs an order in a session of its own; the plan is that of the worker's session, which comes first."""
         plan = self._runtime.run(lambda session: self._plan_of_order(order))
 
@@ -456,8 +455,9 @@ class SparkJobs:
         def lost(row: pa.Table, loss: Loss) -> pa.Table:
             return with_error(run(without_content(row, (GROUP_COLUMN,), _nulls)), what_was_lost(row, loss))
 
-        output = pa.concat_tables(in_parts(table_of(plan), run, lost), promote_options="default")
-        return output, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
+        table = table_of(plan)
+        output = pa.concat_tables(in_parts(table, run, lost), promote_options="default")
+        return output, table, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
 
     def _slots(self, groups: Sequence[Group]) -> list[int]:
         """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
@@ -685,7 +685,7 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
             if len(parts) > 1:
                 mine = F.col(GROUP_COLUMN) == F.lit(slot)
                 taken = mine if taken is None else mine & taken
-            ends.append(End(taken, leaf, slot or 0))
+            ends.append(End(taken, leaf, slot or 0, compiled.suffix))
     if lookups:
         reads |= {"topic"}
     changed = {name for end in ends for name in end.leaf.changed if name in OTHERS} | carry

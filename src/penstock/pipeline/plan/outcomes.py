@@ -1,5 +1,9 @@
 """The output of a job: the columns that are selected last, and what their rows say of each group.
 
+Where outcomes have columns of their own (sinks), a key or value that no step changes is not handed back, but only how
+long each is: what a plan hands back of its rows is half of its work, and more for texts of 1 KB. The outcome has the
+column that the job was given.
+
 Main types: ``Outcome`` (what came of a group) and ``End`` (where a record may end: a leaf of a group's chain). Main
 functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
 
@@ -17,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from penstock.data import Type
 from penstock.pipeline.columns.types import Form, spark_type
-from penstock.pipeline.plan.chain import FaultPlace, Leaf
+from penstock.pipeline.plan.chain import FaultPlace, Leaf, input_column
 from penstock.pipeline.plan.step import Shape, Side
 
 if TYPE_CHECKING:
@@ -57,6 +62,11 @@ class End:
     taken: Column | None
     leaf: Leaf
     slot: int
+    suffix: str = ""
+
+    def changes(self, name: str) -> bool:
+        """True if a step has changed a side, or there is none."""
+        return name in self.leaf.changed or getattr(self.leaf.shape, name).absent
 
 
 def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[Column]:
@@ -65,7 +75,7 @@ def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[C
     for name in _SIDES:
         if apart:
             final += [
-                collectable(getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)).alias(f"{name}_{index}")
+                _handed_back(end, name).alias(f"{name}_{index}")
                 for index, end in enumerate(ends)
                 if not getattr(end.leaf.shape, name).absent
             ]
@@ -82,6 +92,14 @@ def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[C
     if any(end.leaf.dropped is not None for end in ends):
         final.append(_choose(ends, [_or_null(end.leaf.dropped) for end in ends]).alias("dropped"))
     return final or [F.lit(None).cast("boolean").alias("dropped")]
+
+
+def _handed_back(end: End, name: str) -> Column:
+    column, side = getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)
+    if end.changes(name):
+        return collectable(column, side)
+    has_length = side.physical.form is Form.SCALAR and side.carrier.type in (Type.STRING, Type.BYTES)
+    return F.octet_length(column) if has_length else column.isNull()
 
 
 def collectable(column: Column, side: Side) -> Column:
@@ -110,6 +128,7 @@ def _choose(ends: Sequence[End], columns: Sequence[Column]) -> Column:
 
 def outcomes_of(
     output: pa.Table,
+    given: pa.Table | None,
     rows: np.ndarray | None,
     ends: Sequence[End],
     places: Mapping[int, FaultPlace],
@@ -120,6 +139,7 @@ def outcomes_of(
 
     Args:
         output: Its rows, with the columns of ``final_columns``.
+        given: What it was given, row by row the same; None where ends are not apart.
         rows: The position in the batch of each; None = all rows of the batch, in order.
         ends: Where its records may end.
         places: Where its faults arise.
@@ -129,7 +149,7 @@ def outcomes_of(
         return [replace(outcome_of_bytes(output, ends[0].leaf.shape, places), rows=rows)]
     others, error, dropped = _beside(output)
     if len(ends) == 1:
-        sides = _sides_of(output, 0)
+        sides = _sides_of(output, given, ends[0], 0)
         return [Outcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
     leaves = output.column("leaf").to_numpy()
     found: list[Outcome] = []
@@ -138,7 +158,7 @@ def outcomes_of(
         if not len(mine):
             continue
         pick = pa.array(mine)
-        sides = _sides_of(output, index)
+        sides = _sides_of(output, given, end, index)
         columns = {name: column.take(pick) for name, column in (sides | others).items()}
         positions = mine if rows is None else rows[mine]
         own_error = None if error is None else error.take(pick)
@@ -176,6 +196,11 @@ def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.binary()) if pa.types.is_string(column.type) else column
 
 
-def _sides_of(output: pa.Table, index: int) -> dict[str, pa.ChunkedArray]:
+def _sides_of(output: pa.Table, given: pa.Table | None, end: End, index: int) -> dict[str, pa.ChunkedArray]:
     names = set(output.column_names)
-    return {name: output.column(f"{name}_{index}") for name in _SIDES if f"{name}_{index}" in names}
+    assert given is not None, "ends are apart"
+    return {
+        name: output.column(f"{name}_{index}") if end.changes(name) else given.column(input_column(name, end.suffix))
+        for name in _SIDES
+        if f"{name}_{index}" in names
+    }
