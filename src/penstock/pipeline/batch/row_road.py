@@ -23,14 +23,22 @@ from penstock.data import ConnectHeaders, Schema
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.parts import Part
 from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.segments import Columns, Failures
-from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, SideName, WrittenAtOnce
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.types import default_physical
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
 
 #: Fewer records of a topic and schema are as quick one by one.
 MIN_AT_ONCE: Final = 64
 #: Records and their rows in the batch.
 Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
+
+
+def is_narrow(side: Side) -> bool:
+    """True if a column is in the narrowest layout of its schema, as converters beside Spark take it."""
+    return unbounded(side.physical) == default_physical(side.schema)
 
 
 def java_text_of(value: object, schema: Schema | None) -> str:
@@ -143,33 +151,61 @@ class OneSide:
         topic: str | None,
         schema: Schema | None,
         column: pa.Array | pa.ChunkedArray | None,
-        rows: int,
+        rows: np.ndarray,
         records: Callable[[np.ndarray], list[ConnectRecord]],
         failures: Failures,
     ) -> pa.Array:
-        """The bytes of the rows of a frame, null where one has failed; as `written`.
+        """The bytes of values that are a column, null where one has failed; as `written`.
 
         Args:
             topic: The topic of all rows; None if they have several.
             schema: Of this side.
-            column: The rows of this side in the narrowest layout of its schema; None if they are in none.
-            rows: How many there are.
-            records: Gives some rows as records, by their numbers.
+            column: The values in the narrowest layout of the schema; None if they are in none.
+            rows: The row of each in the batch.
+            records: Gives some of them as records, by their places in the column.
             failures: Gets more, and the rows that were written one by one.
         """
         made: WrittenAtOnce | None = None
         if topic is not None and column is not None and isinstance(self._converter, RowConverter):
             made = self._converter.write_at_once(topic, schema, one_array(column))
-        odd = np.arange(rows) if made is None else np.flatnonzero(made.odd)
+        odd = np.arange(len(rows)) if made is None else np.flatnonzero(made.odd)
         if made is not None and not len(odd):
             return made.messages
-        failures.went_as_rows(odd, Why.ONE_BY_ONE)
-        alone = self._written_alone((records(odd), odd.tolist()), failures)
+        failures.went_as_rows(rows[odd], Why.ONE_BY_ONE)
+        alone = self._written_alone((records(odd), rows[odd].tolist()), failures)
         if made is None:
             return alone
-        places = np.arange(rows)
-        places[odd] = rows + np.arange(len(odd))
+        places = np.arange(len(rows))
+        places[odd] = len(rows) + np.arange(len(odd))
         return pa.concat_arrays([made.messages, alone]).take(pa.array(places))
+
+    def written_part(self, part: Part, failures: Failures) -> pa.Array:
+        """The bytes of records that are columns; as `written`.
+
+        Args:
+            part: They.
+            failures: Gets more, and the rows that were written one by one.
+        """
+        assert part.shape is not None, "it is columns"
+        side, topics = part.shape.side(self._side), part.attribute("topic")
+        column = None if side.absent else one_array(part.columns[self._side])
+        if column is None or not is_narrow(side) or len(part) < MIN_AT_ONCE or set(map(type, topics)) != {str}:
+            return self.written((part.records(), part.rows.tolist()), failures)
+        encoded = pa.array(topics, pa.string()).dictionary_encode()
+        pieces: list[pa.Array] = []
+        places: list[np.ndarray] = []
+        for code, topic in enumerate(encoded.dictionary.to_pylist()):
+            mine = np.flatnonzero(encoded.indices.to_numpy() == code)
+
+            def records(some: np.ndarray, mine: np.ndarray = mine) -> list[ConnectRecord]:
+                made = part.records()
+                return [made[place] for place in mine[some].tolist()]
+
+            some = column if len(mine) == len(part) else column.take(pa.array(mine))
+            pieces.append(self.written_column(topic, side.schema, some, part.rows[mine], records, failures))
+            places.append(mine)
+        whole = pa.concat_arrays(pieces)
+        return whole if len(pieces) == 1 else whole.take(pa.array(np.argsort(np.concatenate(places))))
 
     def _alike(self, rows: Rows, failures: Failures) -> dict[tuple[str, Schema | None], list[tuple[int, object]]]:
         """The places and values of the records of each topic and schema, without those that have failed."""

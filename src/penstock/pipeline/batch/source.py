@@ -58,7 +58,7 @@ from penstock.pipeline.batch.rebuild import (
     rows_of,
 )
 from penstock.pipeline.batch.roads import Why, is_huge, parted_by_plan, why_batch_in_rows, why_rows
-from penstock.pipeline.batch.row_road import OneSide, Rows, all_rows, merged, parted, transformed
+from penstock.pipeline.batch.row_road import OneSide, Rows, all_rows, is_narrow, merged, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
     Columns,
@@ -72,8 +72,7 @@ from penstock.pipeline.batch.segments import (
 from penstock.pipeline.batch.source_assembly import put_coordinates, write_headers, write_own_headers
 from penstock.pipeline.batch.spreading import Spreader
 from penstock.pipeline.columns.nesting import make_room
-from penstock.pipeline.columns.text_bounds import unbounded
-from penstock.pipeline.columns.types import collectable, default_physical
+from penstock.pipeline.columns.types import collectable
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome
@@ -264,9 +263,10 @@ class SourcePipeline:
             for side in _SIDES:
                 known = columns.shape.side(side)
                 if side in self._own and not known.absent:
-                    narrow = unbounded(known.physical) == default_physical(known.schema)
-                    column = columns.sides[side] if topic and narrow else None
-                    made = self._alone[side].written_column(topic, known.schema, column, rows, records, failures)
+                    column = columns.sides[side] if topic and is_narrow(known) else None
+                    made = self._alone[side].written_column(
+                        topic, known.schema, column, np.arange(rows), records, failures
+                    )
                     assembly.put(side, made)
 
         def finish() -> ProduceBatch:
@@ -340,10 +340,12 @@ class SourcePipeline:
         outcomes = self._jobs.run([group], shared, rows, apart=True)
         failures.found(outcomes)
         rest = self._segments[1:]
-        if rest and isinstance(one := rest[0], Stateless) and self._spreader.takes(one, rows):
+        if self._stays_columns(rest, rows):
             beside = beside_of_frame(frame, columns.others, rows)
-            parts = parts_of_outcomes(SourceRecord, outcomes, rows, beside, failures.failed(rows))
-            laid, left = self._spread(one, parts, rest[1:], failures)
+            laid: Sequence[Part] = parts_of_outcomes(SourceRecord, outcomes, rows, beside, failures.failed(rows))
+            left: Rows = [], []
+            if rest and isinstance(one := rest[0], Stateless):
+                laid, left = self._spread(one, laid, rest[1:], failures)
             return self._go_on(*left, rows, failures, rest[1:], None, submit, laid)
         made = [_records_of(frame, columns, outcome, rows) for outcome in outcomes]
         live, positions = in_order(made, rows, failures)
@@ -385,7 +387,8 @@ class SourcePipeline:
             started = time.perf_counter()
             behind = segments[index + 1 :]
             if isinstance(segment, Stateless) and parts:
-                laid, (live, positions) = self._spread(segment, parts, behind, failures)
+                whole = [*parts, *([part_of_records(*all_rows(live, positions))] if live else [])]
+                laid, (live, positions) = self._spread(segment, whole, behind, failures)
                 parts = ()
             elif isinstance(segment, Stateless):
                 given = all_rows(live, positions)
@@ -399,10 +402,11 @@ class SourcePipeline:
                 rows = rows if failures.origins is None else len(failures.origins)
                 self._spent(segment.alias, time.perf_counter() - started)
             else:
-                leave = bool(behind) and self._spreader.takes(behind[0], len(live)) and can_be_part(live)
+                leave = why is None and self._stays_columns(behind, len(live)) and can_be_part(live)
                 found = self._apply_columns(segment, live, positions, failures, rows, why, leave)
                 parts, (live, positions) = found[:2]
                 planned = planned or found[2]
+        laid = [*laid, *parts]
         groups: list[Group] = []
         alone: Rows = [], []
         if self._last.steps and live:
@@ -410,22 +414,23 @@ class SourcePipeline:
             if alone[0]:
                 alone = transformed(self._last, alone, failures)
                 live, positions = merged(rest, alone)
+        rest = all_rows(live, positions)
         attributes: Attributes = attributes_of(live)
         if laid:
-            groups += [Group(self._last.steps, one.shape, one.rows, one.columns) for one in laid if one.shape]
-            attributes, positions = with_parts(live, all_rows(live, positions)[1], laid)
+            groups += self._groups_of(laid)
+            attributes, positions = with_parts(*rest, laid)
         columns = columns_of(attributes, positions, rows, failures)
         unplanned, groups = parted_by_plan(groups)
         result: Callable[[], list[Outcome]] = list
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
-        whole = bool(live) and not (planned or groups or self._must or self._without_spark)
-        left = live, positions, attributes
+        beside_spark = bool(live) and not (planned or groups or self._must or self._without_spark)
 
         def finish() -> ProduceBatch:
-            made = self._finish_records(left, alone, Assembly(rows), failures, columns, result, unplanned)
+            given = positions, attributes
+            made = self._finish_records(given, rest, laid, alone, Assembly(rows), failures, columns, result, unplanned)
             # Bytes that were made beside Spark only have seen no plan.
-            if not whole or not made.table.num_rows or is_huge(made.table):
+            if not beside_spark or not made.table.num_rows or is_huge(made.table):
                 return made
             if self._stock:
                 self._jobs.pass_by(made.table.select(_SIDES))
@@ -436,7 +441,9 @@ class SourcePipeline:
 
     def _finish_records(
         self,
-        given: tuple[list[ConnectRecord], Sequence[int] | None, Attributes],
+        given: tuple[Sequence[int] | None, Attributes],
+        live: Rows,
+        laid: Sequence[Part],
         alone: Rows,
         assembly: Assembly,
         failures: Failures,
@@ -444,7 +451,7 @@ class SourcePipeline:
         result: Callable[[], list[Outcome]],
         unplanned: Sequence[Outcome],
     ) -> ProduceBatch:
-        live, positions, attributes = given
+        positions, attributes = given
         # First: the job may be making some of the columns at this moment.
         outcomes: Sequence[Outcome] = [*unplanned, *result()]
         if positions is not None:
@@ -466,8 +473,10 @@ class SourcePipeline:
         for side, one in self._alone.items():
             by_rows = alone
             if side in self._own:
-                by_rows = all_rows(live, positions)
+                by_rows = live
                 assembly.put(side, pa.nulls(assembly.rows, pa.binary()))
+                for part in laid:
+                    assembly.fill(side, part.rows.tolist(), one.written_part(part, failures))
             if by_rows[0]:
                 assembly.fill(side, by_rows[1], one.written(by_rows, failures))
         if not all(isinstance(self._converters[side], RowConverter) for side in self._own):
@@ -494,12 +503,31 @@ class SourcePipeline:
         taken = []
         for one in joined(laid):
             assert one.shape is not None, "it is columns"
-            why = why_rows(self._last.steps, one.shape)
-            if why is None:
+            if why_rows(self._last.steps, one.shape) is None:
                 taken.append(one)
             else:
                 left = merged(left, (one.records(), one.rows.tolist()))
         return taken, left
+
+    # ------------------------------------------------------------------ what stays columns
+    def _stays_columns(self, behind: Sequence[Segment], rows: int) -> bool:
+        """True if what comes out of a plan is no records for what is behind it.
+
+        That is Python workers, or converters that write columns beside Spark: these would make columns of it again.
+        """
+        return self._spreader.takes(behind[0], rows) if behind else self._stock and not self._without_spark
+
+    def _groups_of(self, laid: Sequence[Part]) -> list[Group]:
+        """The groups of records that are columns, for the last plan; sides that are written beside it are in none."""
+        groups: list[Group] = []
+        for part in laid:
+            assert part.shape is not None, "it is columns"
+            shape = part.shape
+            for side in self._own:
+                shape = shape.with_side(side, NOTHING)
+            columns = {name: column for name, column in part.columns.items() if name not in self._own}
+            groups.append(Group(self._last.steps, shape, part.rows, columns))
+        return groups if self._last.steps else []
 
     # ------------------------------------------------------------------ the two roads
     def _parted(
@@ -551,7 +579,7 @@ class SourcePipeline:
         """Runs column steps whose result Python needs.
 
         Returns:
-            What is left: parts, if they ``leave``; or records. And whether all went through a plan.
+            What is left: parts, if they ``leave``, and records. And whether all went through a plan.
         """
         if not live:
             return (), (live, positions), False
@@ -562,11 +590,10 @@ class SourcePipeline:
             alone = transformed(segment, alone, failures)
         given, places = rest
         whole = len(given) == rows
-        if leave:
-            beside = beside_of(given) if given else {}
+        if leave and given:
+            beside = beside_of(given)
             beside = beside if whole else by_row(beside, places, rows)
-            parts = parts_of_outcomes(type(live[0]), outcomes, rows, beside, failures.failed(rows))
-            return [*parts, *([part_of_records(*alone)] if alone[0] else [])], ([], []), planned
+            return parts_of_outcomes(type(live[0]), outcomes, rows, beside, failures.failed(rows)), alone, planned
         known = given if whole else dict(zip(places, given, strict=True))
         made = [rebuilt_rows(outcome, known) for outcome in outcomes]
         left = in_order([*made, list(zip(alone[1], alone[0], strict=True))], rows, failures)
