@@ -10,7 +10,7 @@ Start from:
 - ``StringConverter`` (``as_string``), ``ByteArrayConverter`` (``as_bytes``), ``BooleanConverter`` (``as_boolean``) and
   the numbers (``as_number``).
 - ``SimpleHeaderConverter`` (``headers``).
-- ``registry``: converters with a schema registry (Avro, JSON Schema, Protobuf), record by record in Python.
+- ``registry``: converters with a schema registry (Avro, JSON Schema, Protobuf), beside Spark.
 
 What a converter has to offer is ``ColumnConverter`` of ``penstock.pipeline.plan.step``; its names are in
 ``penstock.plugins.stock``. How many records fail, and what becomes of them, is no matter of this package: see

@@ -123,7 +123,13 @@ class Cursors:
 
     def varints(self) -> np.ndarray:
         """The next number of each, with zigzag; int64."""
-        found = self.source.octets[self.at].astype(np.uint64)
+        found = self.numbers()
+        numbers: np.ndarray = (found >> _ONE).view(np.int64) ^ -(found & _ONE).view(np.int64)
+        return numbers
+
+    def numbers(self) -> np.ndarray:
+        """The next number of each, without a sign; uint64."""
+        found: np.ndarray = self.source.octets[self.at].astype(np.uint64)
         more = np.flatnonzero(found >= 0x80)
         wrong: np.ndarray | None = None
         if len(more):
@@ -139,8 +145,7 @@ class Cursors:
             self.mark(wrong)
             found[wrong] = 0
         self._moved()
-        numbers: np.ndarray = (found >> _ONE).view(np.int64) ^ -(found & _ONE).view(np.int64)
-        return numbers
+        return found
 
     def octets(self) -> np.ndarray:
         """The next byte of each."""

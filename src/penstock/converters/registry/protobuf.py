@@ -1,8 +1,9 @@
 """ProtobufConverter: Protobuf with its schema in the schema registry. Class ``ProtobufConverter``.
 
-Record by record, in Python: Spark's ``from_protobuf`` and ``to_protobuf`` need jars that it does not come with, and
-which schema and message type a message has stands in its first bytes. Message types are compiled once for each id, so a
-message costs the protobuf library's parser in C and one function call for each of its values.
+Beside Spark, in Python: Spark's ``from_protobuf`` and ``to_protobuf`` need jars that it does not come with, and which
+schema and message type a message has stands in its first bytes. Message types are compiled once for each id. Messages
+of a flat type are read many at once (``protobuf_blocks``); any other one, and each that is written, costs the protobuf
+library's parser in C and one function call for each of its values.
 
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.protobuf.ProtobufConverter, ProtobufDataConfig.
@@ -41,6 +42,7 @@ class ProtobufConverter(RegistryConverter["ProtobufCodec", ProtobufConverterConf
 
     needs: ClassVar[str] = "penstock.converters.registry.protobuf_codec"
     null_is_tombstone: ClassVar[bool] = True
+    has_columns: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__(ProtobufConverterConfig)

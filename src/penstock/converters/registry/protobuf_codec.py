@@ -17,6 +17,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, EncodeError
 
 from penstock.converters.registry.java_text import without_halves
+from penstock.converters.registry.protobuf_blocks import ProtobufBlocks, protobuf_blocks
 from penstock.converters.registry.protobuf_describing import root_name
 from penstock.converters.registry.protobuf_files import message_at, place_of, read_file
 from penstock.converters.registry.protobuf_names import ProtobufOptions
@@ -75,6 +76,7 @@ class ProtobufCodec:
         self._readers: dict[tuple[int, ...], _Reader | DataException] = {}
         self._writers: dict[Schema, _Writer] = {}
         self._own: ProtobufCodec | None = None
+        self._columns: tuple[ProtobufBlocks | None] | None = None
 
     @property
     def record_name(self) -> str | None:
@@ -136,8 +138,16 @@ class ProtobufCodec:
         )
 
     # ------------------------------------------------------------------ reading
-    def columns(self) -> None:
-        """None: payloads are read one by one."""
+    def columns(self) -> ProtobufBlocks | None:
+        """Returns the reader of many payloads of the file's first message type, or None if they have no columns."""
+        if self._columns is None:
+            where = "a message"
+            reader = self._reader_of((0,), where)
+            found = None
+            if isinstance(reader, _Reader):
+                found = protobuf_blocks(message_at(self.file, (0,), where), reader.schema, self._options)
+            self._columns = (found,)
+        return self._columns[0]
 
     def column_writer(self, schema: Schema) -> None:
         """None: values are written one by one."""
@@ -149,10 +159,7 @@ class ProtobufCodec:
             DataException: It is none.
         """
         indexes, data = read_indexes(payload, where)
-        place = tuple(indexes)
-        reader = self._readers.get(place)
-        if reader is None:
-            reader = self._readers[place] = self._reader(message_at(self.file, place, where))
+        reader = self._reader_of(tuple(indexes), where)
         if isinstance(reader, DataException):
             raise DataException(f"Cannot read {where}: {reader}")
         try:
@@ -163,6 +170,12 @@ class ProtobufCodec:
             ) from error
         except DataException as error:
             raise DataException(f"Cannot read {where}: {error}") from error
+
+    def _reader_of(self, place: tuple[int, ...], where: str) -> _Reader | DataException:
+        reader = self._readers.get(place)
+        if reader is None:
+            reader = self._readers[place] = self._reader(message_at(self.file, place, where))
+        return reader
 
     def _reader(self, message: Descriptor) -> _Reader | DataException:
         # A type that Connect has no form of is refused for each of its messages, and compiled once.
