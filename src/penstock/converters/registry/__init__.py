@@ -10,7 +10,8 @@ Start from:
 
 They work beside Spark, which reads and writes none of these formats without jars that it does not come with; the schema
 of a message is known by its id alone. Schemas are compiled once for each id, so that a message costs no look-up and no
-parsing. Messages of one schema are read together where they have columns (``reading_columns``). The converters that are Spark columns are in ``penstock.converters``.
+parsing. Messages of one schema are read together where they have columns (``reading_columns``). The converters that are
+Spark columns are in ``penstock.converters``.
 
 Needs the extra ``penstock[registry]``; importing these modules does not.
 
