@@ -65,6 +65,37 @@ FIELDS: list[tuple[dict[str, object], list[str], list[str]]] = [
         ["null", '{"a":1,"b":"x"}', '{ "a" : null , "b" : "" }'],
         ['{"b":"x"}', '{"b":"x","a":1}', '{"a":1,"b":"x","c":1}', '{"a":1,"a":2,"b":"x"}', "[]"],
     ),
+    (
+        {"field": "ids", "type": "array", "optional": True, "items": {"type": "int32"}},
+        ["null", "[]", "[ 1 , -5,999999999 ]"],
+        ["[1.0]", "[null]", "[2147483648]", "{}", "[[1]]", "[true]"],
+    ),
+    (
+        {"field": "tags", "type": "array", "items": {"type": "string", "optional": True}},
+        ["[]", '["a",null,"],[\\u00e4 😀"]'],
+        ["null", '["\\ud83d\\ude00"]', "[5]", '"a"'],
+    ),
+    (
+        {
+            "field": "parts",
+            "type": "array",
+            "items": {
+                "type": "struct",
+                "optional": True,
+                "fields": [
+                    {"field": "f", "type": "float", "optional": True},
+                    {"field": "rows", "type": "array", "items": {"type": "array", "items": {"type": "int64"}}},
+                ],
+            },
+        },
+        ["[]", '[null,{"f":0.1,"rows":[]},{"f":null,"rows":[[],[1,2]]}]'],
+        [
+            '[{"rows":[]}]',
+            '[{"f":1e5,"rows":[]}]',
+            '[{"f":1,"rows":[null]}]',
+            '[{"f":1,"rows":[[9223372036854775807]]}]',
+        ],
+    ),
 ]
 SCHEMA = json.dumps({"type": "struct", "fields": [field for field, _, _ in FIELDS]})
 OTHERS: list[bytes | None] = [
