@@ -61,7 +61,8 @@ headers. The worker names them for all connectors; a connector that names its ow
 converters on this page but those with a schema registry can be used for headers too.
 
 Records of a batch are converted together, as columns. With a schema registry that holds for Avro of one topic and
-schema; [what has no columns](decisions/avro-in-blocks.md), Protobuf and JSON Schema are converted one by one.
+schema, and for reading flat messages in Protobuf: scalars and enums of proto3. [What has no
+columns](decisions/avro-in-blocks.md), all other Protobuf and JSON Schema are converted one by one.
 
 {_NOTATION} Messages are shown as text where they are text, else as hexadecimal digits.
 """
