@@ -406,7 +406,9 @@ class SourcePipeline:
                 found = self._apply_columns(segment, live, positions, failures, rows, why, leave)
                 parts, (live, positions) = found[:2]
                 planned = planned or found[2]
-        laid = [*laid, *parts]
+        laid, of_laid, left = self._parted_columns([*laid, *parts])
+        if left[0]:
+            live, positions = merged(all_rows(live, positions), left)
         groups: list[Group] = []
         alone: Rows = [], []
         if self._last.steps and live:
@@ -417,7 +419,7 @@ class SourcePipeline:
         rest = all_rows(live, positions)
         attributes: Attributes = attributes_of(live)
         if laid:
-            groups += self._groups_of(laid)
+            groups += of_laid
             attributes, positions = with_parts(*rest, laid)
         columns = columns_of(attributes, positions, rows, failures)
         unplanned, groups = parted_by_plan(groups)
@@ -500,14 +502,7 @@ class SourcePipeline:
         """Runs a segment in Python workers and returns the results: as columns if only those are left, and the rest."""
         columns = not behind and bool(self._last.steps) and not self._own
         laid, left = self._spreader.run(segment, parts, failures, columns=columns)
-        taken = []
-        for one in joined(laid):
-            assert one.shape is not None, "it is columns"
-            if why_rows(self._last.steps, one.shape) is None:
-                taken.append(one)
-            else:
-                left = merged(left, (one.records(), one.rows.tolist()))
-        return taken, left
+        return joined(laid), left
 
     # ------------------------------------------------------------------ what stays columns
     def _stays_columns(self, behind: Sequence[Segment], rows: int) -> bool:
@@ -517,17 +512,26 @@ class SourcePipeline:
         """
         return self._spreader.takes(behind[0], rows) if behind else self._stock and not self._without_spark
 
-    def _groups_of(self, laid: Sequence[Part]) -> list[Group]:
-        """The groups of records that are columns, for the last plan; sides that are written beside it are in none."""
+    def _parted_columns(self, laid: Sequence[Part]) -> tuple[list[Part], list[Group], Rows]:
+        """Those parts that the last plan takes, their groups in it, and the records of the others.
+
+        Sides that are written beside the plan are in no group.
+        """
+        taken: list[Part] = []
         groups: list[Group] = []
+        left: Rows = [], []
         for part in laid:
             assert part.shape is not None, "it is columns"
             shape = part.shape
             for side in self._own:
                 shape = shape.with_side(side, NOTHING)
+            if why_rows(self._last.steps, shape) is not None:
+                left = merged(left, (part.records(), part.rows.tolist()))
+                continue
+            taken.append(part)
             columns = {name: column for name, column in part.columns.items() if name not in self._own}
             groups.append(Group(self._last.steps, shape, part.rows, columns))
-        return groups if self._last.steps else []
+        return taken, groups if self._last.steps else [], left
 
     # ------------------------------------------------------------------ the two roads
     def _parted(
