@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,12 +17,16 @@ from penstock.converters.registry.avro import AvroConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_road
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords
+from penstock.pipeline.batch.parts import Part
 from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.source import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.spark.session import SparkRuntime
+from penstock.testing.chains import configured, stages
 from penstock.testing.schema_registry import RegistryStandIn
+from penstock.transforms.insert_field import InsertFieldValue
 
 VALUES = SchemaBuilder.struct().name("app.V").field("n", INT32_SCHEMA).field("s", OPTIONAL_STRING_SCHEMA).build()
 OTHERS = SchemaBuilder.struct().name("app.O").optional().field("s", STRING_SCHEMA).build()
@@ -41,6 +47,21 @@ class NoSpark(SparkJobs):
         raise AssertionError("no plan is needed")
 
 
+class Planned(NoSpark):
+    """A plan that drops every fifth row, and sends the others to two other topics."""
+
+    def run(self, groups: Sequence[Group], shared: Any, rows: int, *, apart: bool) -> list[Any]:
+        assert apart, "what comes of it is no bytes yet"
+        found: list[Outcome] = []
+        for group in groups:
+            mine = np.arange(rows) if group.rows is None else group.rows
+            topics = pa.chunked_array([[f"x{row % 3 and 1}" for row in mine.tolist()]])
+            dropped = pa.chunked_array([[row % 5 == 1 for row in mine.tolist()]])
+            columns = {name: pa.chunked_array([column]) for name, column in group.columns.items()}
+            found.append(Outcome(group.rows, group.shape, {**columns, "topic": topics}, None, dropped, {}))
+        return found
+
+
 @pytest.fixture
 def registry() -> Iterator[RegistryStandIn]:
     stand_in = RegistryStandIn()
@@ -55,6 +76,7 @@ def run(
     *,
     at_once: bool,
     avro_keys: bool = False,
+    jobs: NoSpark | None = None,
 ) -> tuple[ProduceBatch, Roads, int]:
     monkeypatch.setattr(row_road, "MIN_AT_ONCE", 1 if at_once else 10**9)
     sides = []
@@ -62,8 +84,10 @@ def run(
         made = AvroConverter() if avro_keys or not is_key else StringConverter()
         made.configure({"schema.registry.url": registry.url} if isinstance(made, AvroConverter) else {}, is_key)
         sides.append(made)
-    jobs, roads = NoSpark(), cast("list[Roads]", [])
-    spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter())
+    insert = configured(InsertFieldValue(), {"static.field": "f", "static.value": "v"})
+    transforms = [] if jobs is None else stages(insert)
+    jobs, roads = jobs or NoSpark(), cast("list[Roads]", [])
+    spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter(), transforms)
     pipeline = build_source_pipeline(SparkRuntime({}), spec, jobs, roads.append)
     found = pipeline.run(batch if isinstance(batch, SourceFrame) else SourceRecords(batch))
     for one in sides:
@@ -141,3 +165,33 @@ def test_frames_have_the_bytes_of_their_records(registry: RegistryStandIn, monke
         assert passed == 40
         if topic:
             assert made.table.column("timestamp").to_pylist() == timestamps.to_pylist()
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_columns_behind_transforms_have_the_bytes_of_their_records(
+    registry: RegistryStandIn, monkeypatch: pytest.MonkeyPatch, framed: bool
+) -> None:
+    values = [Struct.unchecked(VALUES, [number, None if number % 3 else f"s{number}"]) for number in range(60)]
+    records = [record("t", VALUES, one, values[-1 - row]) for row, one in enumerate(values)]
+    batch: Any = [*records, record("t", None, None), record("t", None, {"any": 1})]
+    if framed:
+        keys, _, _ = to_arrow(values[::-1], VALUES)
+        batch = replace(frame_of(values, key=keys), key_schema=VALUES)
+    alone, _, _ = run(registry, batch, monkeypatch, at_once=False, avro_keys=True, jobs=Planned())
+    made_of: list[int] = []
+
+    def no_records(part: Part) -> list[object]:
+        made_of.append(len(part))
+        return []
+
+    monkeypatch.setattr(Part, "records", no_records)
+
+    made, roads, _ = run(registry, batch, monkeypatch, at_once=True, avro_keys=True, jobs=Planned())
+
+    assert made.table.equals(alone.table)
+    assert told(made) == told(alone)
+    assert not made_of, "no Struct is made of a column"
+    assert set(made.table.column("topic").to_pylist()[:60]) == {"x0", "x1", None}
+    assert made.table.column("dropped").to_pylist()[:60] == [row % 5 == 1 for row in range(60)]
+    assert made.table.column("value").null_count == 12 + (0 if framed else 1)
+    assert roads[Why.ONE_BY_ONE if not framed else None]
