@@ -19,6 +19,8 @@ from typing import Final
 from penstock.broker import EmbeddedBroker
 from penstock.testing.chaos import data_cases, rest_cases, surroundings_cases, task_cases
 from penstock.testing.chaos.broker_rounds import ROUNDS, BrokerRounds
+from penstock.testing.chaos.bulk import BulkChaos
+from penstock.testing.chaos.bulk import plan as plan_bulk
 from penstock.testing.chaos.connectors import TableChaos
 from penstock.testing.chaos.connectors import plan as plan_kills
 from penstock.testing.chaos.distributed import GroupChaos, plan
@@ -66,8 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--connectors", action="store_true", help="kills at random while rows go from table to table, each way twice"
     )
+    parser.add_argument("--bulk", action="store_true", help="kills at random while executors write five bulk loads")
     parser.add_argument(
-        "--minutes", type=float, help="how long there are faults: 20 with --distributed, 3 with each of --connectors"
+        "--minutes",
+        type=float,
+        help="how long there are faults: 20 with --distributed, 3 with --bulk and with each of --connectors",
     )
     parser.add_argument("--seed", type=int, default=1, help="of these: which faults there are")
     parser.add_argument(
@@ -97,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_group(Path(scratch), options.seed, minutes(20.0), options.lines, options.rounds)
         if options.connectors:
             return run_tables(Path(scratch), options.seed, minutes(3.0))
+        if options.bulk:
+            return run_bulk(Path(scratch), options.seed, minutes(3.0))
         return run(chosen, Path(scratch))
 
 
@@ -136,6 +143,21 @@ def run_tables(directory: Path, seed: int, minutes: float, workers: int = 2) -> 
             except AssertionError:
                 print(f"FAILED {name} with --seed {seed}\n{traceback.format_exc()}", flush=True)
                 return 1
+    return 0
+
+
+def run_bulk(directory: Path, seed: int, minutes: float) -> int:
+    """Runs the kills of a seed while executors write bulk loads.
+
+    Returns:
+        1 if something was lost, doubled or does not run again, else 0.
+    """
+    with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
+        try:
+            BulkChaos(directory, broker, minutes).run(plan_bulk(seed, minutes * 60))
+        except AssertionError:
+            print(f"FAILED with --seed {seed}\n{traceback.format_exc()}", flush=True)
+            return 1
     return 0
 
 

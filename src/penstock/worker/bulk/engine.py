@@ -29,7 +29,6 @@ from penstock.kafka.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.pipeline.batch.frame_spark import misfit_of
-from penstock.pipeline.spark.cluster import is_clustered
 from penstock.pipeline.spark.python_work import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.stores.offsets import value_bytes
@@ -169,7 +168,7 @@ class BulkEngine:
             self._services.topics.ensure([frame.topic])
         now = self._plan_now(frame, offsets)
         cores = self._begin(run, now, markers)
-        tries = Tries(most=1 if is_clustered(self._services.conf) else Tries().most)
+        tries = Tries()
         before = Totals.of(self._markers.of(run))
         try:
             while True:
@@ -184,6 +183,7 @@ class BulkEngine:
                     assert plan is not None
                     return self._finished(run, plan, done, before, begun)
                 self._judge(error, run, tries, done)
+                self._pause(tries.count, ended)
         finally:
             tell(None)
 
@@ -395,6 +395,12 @@ class BulkEngine:
             f"The run '{run.run}' of task {self._task} has failed{where}: {message}. {done.rows:,} rows of it are "
             "dealt with; restart the task to go on behind them"
         ) from error
+
+    def _pause(self, count: int, ended: Callable[[], bool]) -> None:
+        """Waits before another job: a broker may be away for a moment."""
+        pause, until = threading.Event(), time.monotonic() + 2.0 ** (count - 1)
+        while time.monotonic() < until and not ended():
+            pause.wait(_LOOK_S)
 
     def _finished(self, run: RunKey, plan: RunPlan, done: Totals, before: Totals, begun: float) -> Finished:
         markers = self._markers.of(run)

@@ -25,6 +25,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.api import FrameSinkTask, FrameSourceTask, SourceFrame, SourceTask, Task
+from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
 from penstock.pipeline.batch.crossing import frame_of, table_bytes
 from penstock.telemetry import Stack
@@ -173,6 +174,8 @@ class TaskHost:
             return None
         if isinstance(polled, SourceFrame):
             return self._frame(polled, keep)
+        if isinstance(polled, BulkFrame):
+            raise ConnectException(f"poll() of {type(self._task).__name__} returned a BulkFrame. {NO_SPARK}")
         if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
             return ("strange", type(polled).__name__)
         records = list(polled)
