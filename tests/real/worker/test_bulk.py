@@ -84,7 +84,7 @@ class Load:
         return self
 
     def failed(self) -> str:
-        self.worker.wait(lambda: "FAILED" in self.worker.states(self.name), f"{self.name} fails", 90)
+        self.worker.wait(lambda: "FAILED" in self.worker.states(self.name), f"{self.name} fails", 150)
         assert not self.offsets()
         return self.worker.trace(self.name)
 

@@ -377,6 +377,8 @@ class _Attempt:
         settings = replace(work.delivery.producer, transactional_id=own_id)
         self._producer = cluster.producer(settings, self._name, work.delivery.stops_at_failure)
         self._in_transaction = work.delivery.transactions
+        #: Whether something was sent that is not committed.
+        self._open = False
         try:
             if self._in_transaction:
                 self._take_id(self._producer)
@@ -401,7 +403,7 @@ class _Attempt:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is not None and self._in_transaction:
+        if kind is not None and self._in_transaction and self._open:
             # Who reads committed messages only does not have to wait for the end of its time.
             with suppress(KafkaException):
                 self._producer.abort_transaction(_SLICE_S)
@@ -461,6 +463,7 @@ class _Attempt:
         if sent.num_rows and outgoing.failure is None:
             topic = outgoing.batch.topic
             self._creator.ensure([topic] if topic is not None else pc.unique(sent.column("topic")).to_pylist())
+            self._open = True
             self._producer.send(outgoing.batch, _Receipts(self), rows=outgoing.rows)
             self._counts.sent += sent.num_rows
             self._counts.nbytes += sum(
@@ -501,6 +504,7 @@ class _Attempt:
             self._log.write([entry], _PATIENCE_S)
         self._work.probe(f"after-commit-{self._partition}")
         self.marker, self._counts = marker, _Counts()
+        self._open = False
         self._errors.counts.total_records_skipped = 0
 
     # ------------------------------------------------------------------ Kafka
