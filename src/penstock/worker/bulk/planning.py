@@ -10,6 +10,7 @@ Thread: that of a run's job; nothing here runs a job of Spark.
 from __future__ import annotations
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ log = logging.getLogger(__name__)
 #: Rows that an executor's Python has at once, beside those under way to Kafka.
 ROWS_AT_ONCE: Final = 10_000
 _BYTES_AT_ONCE: Final = 16 << 20
+#: In the text of a physical plan. What is broadcast leaves rows where they are.
+_SHUFFLE: Final = re.compile(r"(?<!Broadcast)Exchange ")
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ def planned(session: SparkSession, frame: BulkFrame, chain: Chain) -> Planned:
     rows, road = _planned(data, about, chain) or _rows(data, about, chain)
     jdf: Any = rows._jdf
     plan = jdf.queryExecution().executedPlan().toString()
-    if "Exchange" in plan and "Sort [" not in plan:
+    if _SHUFFLE.search(plan) and "Sort [" not in plan:
         # A shuffle gives the rows of a partition in the order in which they arrive, another one each time.
         rows = rows.sortWithinPartitions(HASH)
         jdf = rows._jdf
