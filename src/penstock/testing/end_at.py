@@ -9,7 +9,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 #: In front of a point where the executor is to end.
 EXECUTOR: Final = "executor:"
@@ -22,9 +22,11 @@ class EndAt:
     Attributes:
         orders: A file that names the point; removed before the end. With ``executor:`` in front the executor of Spark
             ends that has started the process.
+        for_executors: See ``penstock.worker.bulk.shipping``.
     """
 
     orders: str
+    for_executors: ClassVar[bool] = True
 
     def __call__(self, point: str) -> None:
         """The process has come to a point."""

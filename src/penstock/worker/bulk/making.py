@@ -29,6 +29,7 @@ from penstock.settings.worker import WorkerSettings
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import Delivery
 from penstock.worker.bulk.planning import Chain
+from penstock.worker.bulk.shipping import probe_for_executors
 from penstock.worker.task_parts import make_recipes
 from penstock.worker.tolerance import ErrorHandler
 from penstock.worker.topic_creation import TopicCreator, plan_of
@@ -119,6 +120,6 @@ def make_bulk(
             chained.topics,
             chained.errors,
             settings.errors_log_include_messages,
-            probe,
+            probe_for_executors(probe),
         ),
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import penstock
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import TransformStage
+from penstock.worker.task_spec import no_probe
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,6 +95,15 @@ class Parts:
             )
             for one in self.chain
         ]
+
+
+def probe_for_executors(probe: Callable[[str], None]) -> Callable[[str], None]:
+    """The probe that goes to executors: the worker's, if that is made for it, as its attribute ``for_executors`` says.
+
+    >>> probe_for_executors(lambda point: None) is no_probe
+    True
+    """
+    return probe if getattr(probe, "for_executors", False) else no_probe
 
 
 def packed(work: object, what: str) -> bytes:

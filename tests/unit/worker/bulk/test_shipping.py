@@ -1,0 +1,53 @@
+"""What goes to executors, and how it is packed."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from penstock.converters.as_json import JsonConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.errors import ConnectException
+from penstock.testing.bulk_tasks import Marked
+from penstock.testing.end_at import EndAt
+from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe, packed, probe_for_executors, shipped
+from penstock.worker.task_spec import no_probe
+
+
+def test_a_probe_goes_only_where_it_is_made_for_that() -> None:
+    assert probe_for_executors(lambda point: None) is no_probe
+    end = EndAt("nowhere")
+    assert probe_for_executors(end) is end
+    assert pickle.loads(packed(end, "it")) == end
+    packed(no_probe, "it")
+
+
+def test_parts_are_made_where_they_arrive() -> None:
+    json, header = Recipe(JsonConverter, {"schemas.enable": "false"}), Recipe(SimpleHeaderConverter, {})
+    chain = (TransformRecipe("marked", Recipe(Marked, {"refuse": "x"}), None, False),)
+    parts: Parts = pickle.loads(packed(Parts("orders", json, json, header, chain), "it"))
+    key, value = parts.converters()
+    assert value.from_connect_data("t", None, {"a": 1}) == b'{"a":1}'
+    assert key is not value
+    [stage] = parts.transforms()
+    assert (stage.alias, type(stage.transformation), stage.props) == ("marked", Marked, {"refuse": "x"})
+
+
+def test_what_cannot_be_packed_is_named() -> None:
+    with pytest.raises(ConnectException, match="The work of it cannot be sent to Spark's executors"):
+        packed(lambda: None, "The work of it")
+
+
+def test_shipped_work_needs_nothing_of_penstock_until_it_is_called() -> None:
+    from pyspark import cloudpickle
+
+    sent = cloudpickle.dumps(shipped(pickle.dumps(_echo), ["/nowhere"]))
+    assert b"penstock.worker.bulk.executor" not in sent
+    work: Any = pickle.loads(sent)
+    assert list(work(iter([1, 2]))) == [1, 2]
+
+
+def _echo(batches: Any) -> Any:
+    yield from batches
