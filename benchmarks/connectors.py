@@ -2,9 +2,10 @@
 
 A topic into its mirror is in `benchmarks.mirror`.
 (a) One worker reads a table of 12 columns into a topic, beside Debezium's connector in Java Kafka Connect, and beside
-`COPY .. TO STDOUT` of psql into a file. (b) Four tasks upsert messages of 1 KB of a topic of 8 partitions into a
-table, beside one session that loads the same rows by COPY and INSERT .. ON CONFLICT, and beside statements of one
-row. Each row is counted at the end. CPU seconds are those of all processes of a worker, and of all of the server.
+`COPY .. TO STDOUT` of psql into a file; and one makes as many orders, which is what is left without a database.
+(b) Four tasks upsert messages of 1 KB of a topic of 8 partitions into a table, beside one session that loads the same
+rows by COPY and INSERT .. ON CONFLICT, and beside statements of one row. Each row is counted at the end. CPU seconds
+are those of all processes of a worker, and of all of the server.
 
 Main types: `Outcome`, `Load`. Thread: the main thread.
 """
@@ -55,6 +56,12 @@ _PAD: Final = "x" * 500
 #: The rows that are written one by one: each takes as long as the first.
 _SINGLE: Final = 5_000
 _WORKER: Final = {f"{one}.converter": "org.apache.kafka.connect.storage.StringConverter" for one in ("key", "value")}
+#: Both sides as JSON without schemas.
+_JSON: Final = {
+    f"{part}.converter{rest}": value
+    for part in ("key", "value")
+    for rest, value in (("", "org.apache.kafka.connect.json.JsonConverter"), (".schemas.enable", "false"))
+}
 #: Longest that a worker may take to start, beside other work.
 _START_S: Final = 180.0
 #: The rows of a COPY of the session, as many as a frame of the sink has.
@@ -157,11 +164,6 @@ class Bench:
         number = next(numbers)
         topic = f"bench{number}.public.bench" if is_java else f"bench{number}-bench"
         self._environment.create_topic(topic)
-        converters = {
-            f"{part}.converter{rest}": value
-            for part in ("key", "value")
-            for rest, value in (("", "org.apache.kafka.connect.json.JsonConverter"), (".schemas.enable", "false"))
-        }
         here = {
             "connector.class": "JdbcSource",
             "connection.url": self._server.jdbc_url,
@@ -183,13 +185,34 @@ class Bench:
             "slot.name": f"bench{number}",
             "snapshot.mode": "initial_only",
         }
-        connector = {"name": f"bench{number}", "tasks.max": "1", **converters, **(there if is_java else here)}
+        connector = {"name": f"bench{number}", "tasks.max": "1", **_JSON, **(there if is_java else here)}
         plugins = (DEBEZIUM,) if is_java else ()
         name = "Debezium in Java Connect" if is_java else "JdbcSource"
         try:
             return self._run(
                 name, contestant, [connector], topic_counter(self._environment, topic), self._load.rows, plugins
             )
+        finally:
+            self._environment.delete_topic(topic)
+
+    # ------------------------------------------------------------------ records that are made
+    def datagen(self) -> Outcome:
+        """One worker makes orders and writes them into a topic."""
+        topic = f"bench{next(numbers)}-orders"
+        self._environment.create_topic(topic)
+        connector = {
+            "name": topic,
+            "connector.class": "Datagen",
+            "tasks.max": "1",
+            "quickstart": "orders",
+            "kafka.topic": topic,
+            "max.interval": "0",
+            "iterations": str(self._load.rows),
+            **_JSON,
+        }
+        count = topic_counter(self._environment, topic)
+        try:
+            return self._run("Datagen, orders", Contestant("penstock"), [connector], count, self._load.rows)
         finally:
             self._environment.delete_topic(topic)
 
@@ -421,6 +444,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 here = ran(bench.snapshot(Contestant("penstock")))
                 reaches("of COPY", here.rate / copied.rate, OF_COPY)
                 reaches("memory, times under 1.2 GiB", MEMORY_MIB / here.peak_mib, 1.0)
+                ran(bench.datagen())
                 if not options.no_java:
                     reaches("of Debezium", here.rate / ran(bench.snapshot(Contestant("java"))).rate, OVER_DEBEZIUM)
             if options.only != "snapshot":

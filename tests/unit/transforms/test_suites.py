@@ -111,7 +111,7 @@ def suite_of(target: str) -> type[PluginSuite]:
         "__module__": __name__,
     }
     if bare == "Sql":
-        # It works on frames, with Spark: here are its settings.
+        # It works on frames, with Spark: tests/real/transforms/test_frame_suites.py has the rest.
         body["make"] = TransformSuite.make
         return type(f"Test{name}", (PluginSuite,), body)
     # They are called as Java's are, since dead letters say so.

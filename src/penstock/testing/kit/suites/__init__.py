@@ -1,7 +1,8 @@
 """Suites of tests for authors: a class of pytest for each kind of plugin, to subclass in a test module.
 
 - ``SourceSuite`` (``sources``), ``SinkSuite`` (``sinks``) and, beside one of them, ``FrameSuite`` (``frames``).
-- ``TransformSuite`` (``transforms``) and ``ConverterSuite`` (``converters``).
+- ``TransformSuite`` (``transforms``) and ``ConverterSuite`` (``converters``); ``FrameTransformSuite``
+  (``frame_transforms``), which needs Java.
 
 ``ConnectorSuite`` (``connectors``) and ``PluginSuite`` (``plugins``) are their bases; ``hooks`` leaves out tests that
 need something of the author's. The runs that they make are those of ``penstock.testing.kit``.

@@ -1,0 +1,103 @@
+"""Tests of every transform that works on frames, in Spark.
+
+Main type: ``FrameTransformSuite``. It needs pytest and Java, so it is imported from here and not from
+``penstock.testing``.
+
+Owning thread: the test's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+import pytest
+
+from penstock.api import ConnectRecord, SinkRecord, SourceRecord
+from penstock.api.arrow import for_spark
+from penstock.pipeline.batch.framing import FrameRunner
+from penstock.pipeline.batch.segments import Failures, Framed
+from penstock.testing.kit.suites.transforms import TransformSuite, parts_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class FrameTransformSuite(TransformSuite):
+    """The tests of a ``FrameTransformation``: those of ``TransformSuite``, and of what frames ask for.
+
+    They run in Spark, with the fixture ``spark`` of ``penstock.testing.kit.fixtures``, and so need Java.
+
+    Source: Penstock's own.
+    """
+
+    @pytest.fixture(autouse=True)
+    def _with_spark(self, spark: Callable[[], SparkSession]) -> None:
+        self._spark = spark
+
+    def test_a_stateless_transform_has_no_state(self) -> None:
+        """An instance that has worked gives the same as a new one."""
+        made = self.make()
+        first = [parts_of(one) for one in self._run(made, self.records()) if isinstance(one, ConnectRecord)]
+        for other in (made, self.make()):
+            again = [parts_of(one) for one in self._run(other, self.records()) if isinstance(one, ConnectRecord)]
+            assert again == first, "another instance gives something else"
+
+    def test_a_frame_may_be_cut_anywhere(self) -> None:
+        """A record becomes the same by itself and in a batch."""
+        given = list(self.records())
+        together = self._applied([*given, *given])
+        for place, record in enumerate(given):
+            (alone,) = self._applied([record])
+            for found in (together[place], together[place + len(given)]):
+                assert isinstance(found, ConnectRecord) == isinstance(alone, ConnectRecord)
+                if isinstance(found, ConnectRecord) and isinstance(alone, ConnectRecord):
+                    assert parts_of(found) == parts_of(alone), "a record becomes another one in a batch"
+
+    def test_apply_runs_no_spark_job(self) -> None:
+        """The plan is made of the schemas alone, and the rows are asked for by the worker."""
+        session = _OneSession(self._spark())
+        self._run(self.make(), self.records(), session)
+        assert session.jobs_in_apply == 0, f"apply() ran {session.jobs_in_apply} jobs of Spark"
+
+    def _applied(self, records: Sequence[ConnectRecord]) -> list[ConnectRecord | Exception | None]:
+        return self._run(self.make(), records)
+
+    def _run(
+        self, made: Any, records: Sequence[ConnectRecord], session: _OneSession | None = None
+    ) -> list[ConnectRecord | Exception | None]:
+        """The outcomes of a batch; of a record that has become several, the first."""
+        found: list[ConnectRecord | Exception | None] = [None] * len(records)
+        for kind in (SourceRecord, SinkRecord):
+            rows = [row for row, record in enumerate(records) if isinstance(record, kind)]
+            failures, segment = Failures(), Framed(made, None, False, type(made).__name__, "kit")
+            runner = FrameRunner(cast("Any", session or _OneSession(self._spark())))
+            live, positions = runner.apply(
+                segment, [records[row] for row in rows], None, failures, len(rows), sink=kind is SinkRecord
+            )
+            places = range(len(live)) if positions is None else positions
+            for place, record in reversed(list(zip(places, live, strict=True))):
+                found[rows[failures.seq(place)]] = record
+            for place, error in failures.errors.items():
+                found[rows[place]] = error.exception if isinstance(error.exception, Exception) else None
+        return found
+
+
+class _OneSession:
+    """Runs the plans of frames on a session, as the worker's jobs do; counts the jobs that making a plan has run."""
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+        self.jobs_in_apply = 0
+
+    def collect(self, table: pa.Table, plan: Any, limit_s: float | None = None) -> tuple[pa.Table, Any]:
+        """See ``SparkJobs.collect``."""
+        given = self._session.createDataFrame(for_spark(table.combine_chunks()))
+        before = self._jobs()
+        frame, shape = plan(given)
+        self.jobs_in_apply += self._jobs() - before
+        return frame.toArrow(), shape
+
+    def _jobs(self) -> int:
+        return len(self._session.sparkContext.statusTracker().getJobIdsForGroup(None))
