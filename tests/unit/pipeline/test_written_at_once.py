@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceFrame, SourceRecord
+from penstock.converters.as_json import JsonConverter
 from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.registry.avro import AvroConverter
@@ -195,3 +196,52 @@ def test_columns_behind_transforms_have_the_bytes_of_their_records(
     assert made.table.column("dropped").to_pylist()[:60] == [row % 5 == 1 for row in range(60)]
     assert made.table.column("value").null_count == 12 + (0 if framed else 1)
     assert roads[Why.ONE_BY_ONE if not framed else None]
+
+
+class PlanNeeded(Exception):
+    """The plan would write the frame."""
+
+
+class OnePlan(NoSpark):
+    def run(self, *_: Any, **__: Any) -> list[Any]:
+        raise PlanNeeded
+
+    def through(self, table: pa.Table) -> pa.Table:
+        raise AssertionError("it is written by the plan")
+
+
+def json_frame(keys: pa.Array, values: pa.Array, *, never: bool = False) -> tuple[ProduceBatch, int]:
+    sides = []
+    for is_key in (True, False):
+        sides.append(JsonConverter())
+        sides[-1].configure({"schemas.enable": "false"}, is_key)
+    header = SimpleHeaderConverter()
+    header.configure({})
+    jobs = OnePlan()
+    spec = PipelineSpec(sides[0], sides[1], header, nothing_beside_spark=never)
+    schema = SchemaBuilder.struct().field("n", INT32_SCHEMA).build()
+    frame = SourceFrame(
+        pa.table({"key": keys, "value": values}), "t", schema, {}, {}, key_schema=OPTIONAL_STRING_SCHEMA
+    )
+    return build_source_pipeline(cast("Any", None), spec, jobs).run(frame), jobs.passed
+
+
+KEYS = pa.array(["a", None, 'b"'])
+
+
+def test_a_frame_is_json_without_a_plan_and_passes_spark_once() -> None:
+    made, passed = json_frame(KEYS, pa.array([{"n": 1}, {"n": 2}, {"n": -3}]))
+    assert made.table.column("key").to_pylist() == [b'"a"', b"null", b'"b\\""']
+    assert made.table.column("value").to_pylist() == [b'{"n":1}', b'{"n":2}', b'{"n":-3}']
+    assert not made.errors
+    assert passed == 3
+
+
+@pytest.mark.parametrize(
+    ("values", "never"), [([{"n": 1}, {"n": 2}, {"n": 3}], True), ([{"n": 1}, None, {"n": 3}], False)]
+)
+def test_the_plan_writes_a_frame_where_nothing_may_go_around_it_or_a_value_cannot_be_written(
+    values: list[object], never: bool
+) -> None:
+    with pytest.raises(PlanNeeded):
+        json_frame(KEYS, pa.array(values), never=never)

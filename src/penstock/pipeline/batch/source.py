@@ -250,8 +250,13 @@ class SourcePipeline:
         unplanned, groups = parted_by_plan([Group(self._last.steps, shape, None, sides)])
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         result: Callable[[], list[Outcome]] = list
+        seen: Callable[[], None] | None = None
         if groups:
             result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
+        elif written and not self._own:
+            # Nothing is left to be written: Spark sees the messages while the next batch is begun.
+            messages = pa.table(written)
+            seen = submit(lambda: self._jobs.pass_by(messages))
 
         def records(some: np.ndarray) -> list[ConnectRecord]:
             return list(frame_to_records(frame, data.take(pa.array(some))))
@@ -271,7 +276,9 @@ class SourcePipeline:
 
         def finish() -> ProduceBatch:
             made = self._finish_frame(frame, columns, [*unplanned, *result()][0], rows, write)
-            if not (groups or self._must):
+            if seen is not None:
+                seen()
+            elif not (groups or self._must):
                 self._jobs.pass_by(made.table.select(_SIDES))
             return made
 
