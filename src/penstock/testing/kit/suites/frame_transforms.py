@@ -55,24 +55,16 @@ class FrameTransformSuite(TransformSuite):
                 if isinstance(found, ConnectRecord) and isinstance(alone, ConnectRecord):
                     assert parts_of(found) == parts_of(alone), "a record becomes another one in a batch"
 
-    def test_apply_runs_no_spark_job(self) -> None:
-        """The plan is made of the schemas alone, and the rows are asked for by the worker."""
-        session = _OneSession(self._spark())
-        self._run(self.make(), self.records(), session)
-        assert session.jobs_in_apply == 0, f"apply() ran {session.jobs_in_apply} jobs of Spark"
-
     def _applied(self, records: Sequence[ConnectRecord]) -> list[ConnectRecord | Exception | None]:
         return self._run(self.make(), records)
 
-    def _run(
-        self, made: Any, records: Sequence[ConnectRecord], session: _OneSession | None = None
-    ) -> list[ConnectRecord | Exception | None]:
+    def _run(self, made: Any, records: Sequence[ConnectRecord]) -> list[ConnectRecord | Exception | None]:
         """The outcomes of a batch; of a record that has become several, the first."""
         found: list[ConnectRecord | Exception | None] = [None] * len(records)
         for kind in (SourceRecord, SinkRecord):
             rows = [row for row, record in enumerate(records) if isinstance(record, kind)]
             failures, segment = Failures(), Framed(made, None, False, type(made).__name__, "kit")
-            runner = FrameRunner(cast("Any", session or _OneSession(self._spark())))
+            runner = FrameRunner(cast("Any", _OneSession(self._spark())))
             live, positions = runner.apply(
                 segment, [records[row] for row in rows], None, failures, len(rows), sink=kind is SinkRecord
             )
@@ -85,19 +77,12 @@ class FrameTransformSuite(TransformSuite):
 
 
 class _OneSession:
-    """Runs the plans of frames on a session, as the worker's jobs do; counts the jobs that making a plan has run."""
+    """Runs the plans of frames on a session, as the worker's jobs do."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
-        self.jobs_in_apply = 0
 
     def collect(self, table: pa.Table, plan: Any, limit_s: float | None = None) -> tuple[pa.Table, Any]:
         """See ``SparkJobs.collect``."""
-        given = self._session.createDataFrame(for_spark(table.combine_chunks()))
-        before = self._jobs()
-        frame, shape = plan(given)
-        self.jobs_in_apply += self._jobs() - before
+        frame, shape = plan(self._session.createDataFrame(for_spark(table.combine_chunks())))
         return frame.toArrow(), shape
-
-    def _jobs(self) -> int:
-        return len(self._session.sparkContext.statusTracker().getJobIdsForGroup(None))
