@@ -2,6 +2,7 @@
 
 - ``stores``: where files are; ``store_settings``: the settings that say it.
 - ``spill``: rows that were moved out of memory.
+- ``file_schemas``: schemas in the metadata of files. Pure.
 - ``columns``, ``widening``: the columns of values, and types that only widen. Pure.
 """
 

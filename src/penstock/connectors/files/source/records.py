@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from penstock.api import SourceFrame
 from penstock.api.arrow import connect_schema, is_text, one_array, struct_column
+from penstock.connectors.files.file_schemas import schema_in
 from penstock.connectors.files.source.readers.fitting import fitted
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Piece
 from penstock.connectors.files.stores import Found
@@ -102,6 +103,8 @@ class Records:
         columns, single = self._columns(piece)
         try:
             value, value_schema = self._value(columns, single)
+            if self.restores and self.value_schema is None:
+                value_schema = _told(table, "value", value.type) or value_schema
             made = {_VALUE: value}
             key_schema = self.key_schema
             if self.key:
@@ -109,7 +112,8 @@ class Records:
             beside = self._beside(table)
             if "key" in beside and not self.key:
                 keys = _typed(one_array(table.column(self.prefix + "key")))
-                made["key"], key_schema = keys, connect_schema(keys.type, optional=True)
+                made["key"] = keys
+                key_schema = _told(table, "key", keys.type) or connect_schema(keys.type, optional=True)
         except DataException as error:
             raise BadFileException(f"has columns that are no records: {error}") from error
         if "headers" in beside:
@@ -164,7 +168,9 @@ class Records:
 
     def _columns(self, piece: Piece) -> tuple[pa.Table, bool]:
         names = self._fields(piece.table)
-        single = piece.is_single or (self.restores and names == [_VALUE])
+        told = schema_in(piece.table.schema.metadata, "value") if self.restores else None
+        is_value = names == [_VALUE] and (told is None or told.type is not Type.STRUCT)
+        single = piece.is_single or (self.restores and is_value)
         return piece.table.select(names), single
 
     def _value(self, columns: pa.Table, single: bool) -> tuple[pa.Array, Schema | None]:
@@ -222,6 +228,16 @@ class Records:
             "file.last.modified": str(found.time_ns // 1_000_000),
         }
         return [{"key": name, "value": value.encode()} for name, value in values.items()]
+
+
+def _told(table: pa.Table, side: str, kind: pa.DataType) -> Schema | None:
+    """The schema that a file tells of its values or keys, if these have its fields."""
+    schema = schema_in(table.schema.metadata, side)
+    if schema is None or (schema.type is Type.STRUCT) != pa.types.is_struct(kind):
+        return None
+    if schema.type is Type.STRUCT and {one.name for one in schema.fields} != set(kind.names):
+        return None
+    return schema
 
 
 def _times(column: pa.Array, name: str) -> pa.Array:

@@ -67,6 +67,7 @@ def read(ledger: Ledger, offsets: Offsets, unit: Unit, outcome: Outcome = Outcom
     offsets.write(log.partition, log.offset())
 
 
+@pytest.mark.slow
 def test_a_million_files_take_less_than_ten_megabytes_and_each_offset_a_few_kilobytes() -> None:
     count = 1_000_000
     store, offsets = Names(lambda: (f"year=2026/file-{number:07d}.parquet" for number in range(count))), Offsets()

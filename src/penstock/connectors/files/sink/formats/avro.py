@@ -41,7 +41,8 @@ class Avro(Format):
 
         parsed = parse_schema(_type(pa.struct(list(schema)), _RECORD))
         rows = (row for table in tables for row in _renamed(table).to_pylist(maps_as_pydicts="lossy"))
-        writer(out, parsed, rows, codec=self._codec)
+        metadata = {name.decode(): text.decode() for name, text in (schema.metadata or {}).items()}
+        writer(out, parsed, rows, codec=self._codec, metadata=metadata)
 
 
 def missing_library(codec: str) -> str:

@@ -26,6 +26,7 @@ from penstock.api import SinkFrame
 from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
 from penstock.api.variant_fields import Variants
 from penstock.connectors.files.columns import VALUE, columns_of, metadata_of, values_of
+from penstock.connectors.files.file_schemas import metadata_of_schemas
 from penstock.connectors.files.widening import conform, json_text
 from penstock.errors import DataException
 
@@ -68,7 +69,8 @@ class Format(ABC):
         Raises:
             DataException: The format does not take such values.
         """
-        return columns_of(frame, self.metadata, self.prefix)
+        schemas = metadata_of_schemas(frame.value_schema, frame.key_schema if "key" in self.metadata else None)
+        return columns_of(frame, self.metadata, self.prefix).replace_schema_metadata(schemas)
 
     @abstractmethod
     def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
@@ -94,7 +96,7 @@ class Parquet(Format):
 
     def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
         """See ``Format``. A column in which no row has a value is left out, as it has no type."""
-        kept = _with_columns(schema)
+        kept = _with_columns(schema).with_metadata(schema.metadata)
         codec = "none" if self.compression == "none" else self.compression
         with pq.ParquetWriter(out, kept, compression=codec) as writer:
             for table in _joined(tables):

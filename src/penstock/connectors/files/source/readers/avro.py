@@ -59,6 +59,7 @@ class Avro(Reader):
                 raise _no_file(error) from error
             field = field_of(schema, {})
             begin, skipped = unit_of(place)
+            metadata = {name: text for name, text in blocks.metadata.items() if name.startswith("penstock.")}
             number = -1
             while True:
                 number += 1
@@ -73,7 +74,7 @@ class Avro(Reader):
                     raise _no_file(error) from error
                 single = not pa.types.is_struct(field.type)
                 for piece in parts_of(_table(rows, field), number, skipped if number == begin else 0):
-                    yield replace(piece, is_single=single)
+                    yield replace(piece, table=piece.table.replace_schema_metadata(metadata), is_single=single)
         finally:
             raw.close()
 

@@ -51,7 +51,8 @@ class Parquet(Reader):
                 if start < skipped:
                     continue
                 after = place_in(group + 1) if at >= total else place_in(group, at)
-                yield Piece(pa.Table.from_batches([batch]), place_in(group, start), after)
+                table = pa.Table.from_batches([batch]).replace_schema_metadata(found.schema_arrow.metadata)
+                yield Piece(table, place_in(group, start), after)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _no_file("Parquet", error) from error
         except OSError as error:
