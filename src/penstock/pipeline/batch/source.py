@@ -186,7 +186,7 @@ class SourcePipeline:
     @property
     def leaves_headers(self) -> bool:
         """True if frames that no one plan is for keep the headers that they came with, as bytes."""
-        return self._written_beside
+        return self._stock and not self._has_transforms
 
     @property
     def changes_topic(self) -> bool:
