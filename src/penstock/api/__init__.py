@@ -7,7 +7,9 @@ Start from:
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and ``SourceFrame``, ``SinkFrame`` (``frame``): what tasks hand over and
   are given, record by record or as columns. ``isolate`` (``rows``) finds the rows of a frame that a system refuses;
-  ``fields`` and ``variant_fields`` make typed columns of fields.
+  ``fields`` and ``variant_fields`` make typed columns of fields; ``FrameGatherer`` (``gathering``) holds frames until
+  they are worth a file.
+- ``arrow`` and ``spark_types``: the schemas of their types, and back.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
   (``converter``): what stands between a task and Kafka.
 - ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): metrics and REST paths of one's own.
@@ -30,6 +32,7 @@ from penstock.api.connector import (
 )
 from penstock.api.converter import Converter, HeaderConverter
 from penstock.api.frame import Frame, SinkFrame, SourceFrame, ValueForm
+from penstock.api.gathering import FrameGatherer
 from penstock.api.metrics import (
     Avg,
     CumulativeCount,
@@ -90,6 +93,7 @@ __all__ = [
     "ErrantRecordReporter",
     "ExactlyOnceSupport",
     "Frame",
+    "FrameGatherer",
     "FrameSinkTask",
     "FrameSourceTask",
     "FrameTransformation",

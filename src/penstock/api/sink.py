@@ -8,13 +8,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import ClassVar, overload
+from typing import TYPE_CHECKING, ClassVar, overload
 
 from penstock.api.frame import SinkFrame, ValueForm
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.api.rows import OF_NO_ROW, Rows
 from penstock.api.task import Task, TaskContext
+from penstock.errors import IllegalWorkerStateException
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class ErrantRecordReporter(ABC):
@@ -194,6 +198,21 @@ class SinkTaskContext(TaskContext):
             NotImplementedError: From a context that is none of a worker's and does not override it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
+
+    def spark(self) -> SparkSession:
+        """The worker's Spark session, for a task that writes with Spark. Waits until it is up.
+
+        It can be lost at any time, and another one takes its place: ask for it each time. A ``put``, or a function of
+        ``every``, that fails because it was lost is called again; let the exception pass.
+
+        Raises:
+            IllegalWorkerStateException: This context has none: one that a test has made, or one in a process of its own
+                (``task.isolation=process``).
+            SparkUnavailableException: It cannot start, or is not there and the task is to stop. Let it pass.
+
+        Source: Penstock's own.
+        """
+        raise IllegalWorkerStateException("This context has no Spark session; a worker's has one")
 
     @property
     @abstractmethod

@@ -36,6 +36,10 @@ _TYPES: Final[Mapping[object, ConfigType]] = {
 }
 
 
+#: What can be said of all settings below a prefix.
+_OF_PREFIXES: Final = ("importance", "doc", "group")
+
+
 class _Described(typing.NamedTuple):
     """The arguments of `setting`: those that the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
 
@@ -145,7 +149,8 @@ class AbstractConfig(TypedConfig):
     """A configuration whose fields are its settings. Each subclass becomes a frozen dataclass by itself.
 
     A field is a `bool`, `str`, `int`, `float`, `tuple[str, ...]`, `Password`, an Enum of texts, or a `type` (a class),
-    or one of these or None. The settings of a base class come first; one that a class describes anew keeps its place.
+    or one of these or None; or a `Mapping[str, str | Password]`, whose name is a prefix: all settings below it. The
+    settings of a base class come first; one that a class describes anew keeps its place.
 
     Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3; the fields are Penstock's own.
 
@@ -216,6 +221,10 @@ class _Setting:
     described: _Described
 
     def define(self, definition: ConfigDef) -> None:
+        if typing.get_origin(self.kind) is Mapping:
+            more = {name: value for name, value in self.described.more.items() if name in _OF_PREFIXES}
+            definition.define_below(self.name, **more)
+            return
         type_, validator, default = self.described.type, self.described.validator, self.default
         if self._is_enum:
             type_ = type_ or ConfigType.STRING

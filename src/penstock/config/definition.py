@@ -13,6 +13,7 @@ from typing import Protocol
 
 from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, NoDefault, Width
 from penstock.config.parse import ClassResolver, convert_to_string, parse_type
+from penstock.config.secret_names import names_a_secret
 from penstock.config.validators import Validator, ValidList
 from penstock.config.values import ConfigValue
 from penstock.errors import ConfigException
@@ -89,9 +90,11 @@ class ConfigDef:
         self._keys: dict[str, ConfigKey] = {}
         # In order; a dict, because there is a group for each transform.
         self._groups: dict[str, None] = {}
+        self._below: dict[str, ConfigKey] = {}
         for part in parts:
             for key in part.keys.values():
                 self.define_key(key)
+            self._below |= part.below
 
     def define(
         self,
@@ -162,6 +165,57 @@ class ConfigDef:
         self._keys[key.name] = key
         return self
 
+    def define_below(
+        self, prefix: str, *, importance: Importance = Importance.MEDIUM, doc: str = "", group: str | None = None
+    ) -> ConfigDef:
+        """Adds all settings whose names begin with a prefix, whatever follows it, and returns this definition.
+
+        They are texts; where a name tells of a secret, of type PASSWORD. ``parse`` gives them together, as a dict under
+        the prefix, without it; ``validate`` gives a value for each that the properties have.
+
+        Args:
+            prefix: What their names begin with, with its dot at the end.
+            importance: How much they matter.
+            doc: Text for people.
+            group: The heading they are shown under.
+
+        Raises:
+            ConfigException: The prefix is defined already.
+
+        Source: Penstock's own.
+
+        >>> definition = ConfigDef().define_below("option.", doc="Options of the format.")
+        >>> definition.parse({"option.sep": ";", "name": "n"})
+        {'option.': {'sep': ';'}}
+        >>> [(one.name, one.value) for one in definition.validate({"option.apiToken": "t"})]
+        [('option.apiToken', [hidden])]
+        """
+        if prefix in self._below:
+            raise ConfigException(f"Configuration {prefix} is defined twice.")
+        made = ConfigDef().define(
+            f"{prefix}<name>", ConfigType.STRING, default=None, importance=importance, doc=doc, group=group
+        )
+        self._below[prefix] = made.keys[f"{prefix}<name>"]
+        return self
+
+    def of_names(self, names: Iterable[str]) -> ConfigDef:
+        """The definition for a configuration: with a setting for each of its names below a prefix.
+
+        Without such names it is this definition itself.
+        """
+        found = {
+            name: _key_below(prefix, name, key)
+            for prefix, key in self._below.items()
+            for name in names
+            if name.startswith(prefix) and len(name) > len(prefix) and name not in self._keys
+        }
+        if not found:
+            return self
+        made = ConfigDef(self)
+        for key in found.values():
+            made.define_key(key)
+        return made
+
     def embed(self, key_prefix: str, group_prefix: str, starting_order: int, child: ConfigDef) -> ConfigDef:
         """Adds the settings of another definition under a prefix, and returns this definition.
 
@@ -185,6 +239,11 @@ class ConfigDef:
     def keys(self) -> Mapping[str, ConfigKey]:
         """The definitions by name, in the order in which they were made."""
         return self._keys
+
+    @property
+    def below(self) -> Mapping[str, ConfigKey]:
+        """The definitions of settings below a prefix, by prefix; each has a name that stands for all of them."""
+        return self._below
 
     def names(self) -> list[str]:
         """The names of all settings, in the order of definition."""
@@ -225,7 +284,14 @@ class ConfigDef:
             raise ConfigException(
                 f"Some configurations in are referred in the dependents, but not defined: {','.join(undefined)}"
             )
-        return {key.name: _parse_value(key, properties, resolve_class) for key in self._keys.values()}
+        parsed = {key.name: _parse_value(key, properties, resolve_class) for key in self._keys.values()}
+        for prefix in self._below:
+            parsed[prefix] = {
+                name.removeprefix(prefix): _parse_value(key, properties, resolve_class)
+                for name, key in self.of_names(properties).keys.items()
+                if name.startswith(prefix) and properties.get(name) is not None and name not in self._keys
+            }
+        return parsed
 
     def validate(
         self, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None
@@ -248,6 +314,9 @@ class ConfigDef:
 
         A value that does not parse is null for what follows, so its validator may report a second fault.
         """
+        whole = self.of_names(properties)
+        if whole is not self:
+            return whole.validate_all(properties, resolve_class=resolve_class)
         values = {name: ConfigValue(name) for name in self._keys}
         for name in self._undefined_dependents():
             message = f"{name} is referred in the dependents, but not defined."
@@ -311,6 +380,11 @@ class _EmbeddedRecommender:
     def _own(self, parsed: Mapping[str, object]) -> dict[str, object]:
         own = (item for item in parsed.items() if item[0].startswith(self._prefix))
         return {name.removeprefix(self._prefix): value for name, value in own}
+
+
+def _key_below(prefix: str, name: str, key: ConfigKey) -> ConfigKey:
+    kind = ConfigType.PASSWORD if names_a_secret(name.removeprefix(prefix)) else key.type
+    return replace(key, name=name, display_name=name, type=kind)
 
 
 def _missing(key: ConfigKey) -> str:

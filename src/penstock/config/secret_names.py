@@ -1,7 +1,8 @@
 """Names that secrets have, for settings that no definition says anything of.
 
-Main function: `looks_secret`. A definition of type PASSWORD makes a secret as well; a name such as `password` does so
-whatever its definition says, because a plugin may read what it has not defined.
+Main functions: `looks_secret`; `names_a_secret`, for names that others have chosen. A definition of type PASSWORD makes a
+secret as well; a name such as `password` does so whatever its definition says, because a plugin may read what it has not
+defined.
 
 Thread: any; pure.
 """
@@ -40,3 +41,16 @@ def looks_secret(name: str) -> bool:
     """
     words = _SEPARATORS.sub(".", _CAMEL.sub(".", name[-_LONGEST:])).strip(".").lower()
     return _SECRET.search(words) is not None and _ABOUT.search(words) is None
+
+
+#: Of the options of formats and drivers, which are named by anybody.
+_PARTS: Final = ("password", "passwd", "secret", "token", "key", "credential")
+
+
+def names_a_secret(option: str) -> bool:
+    """True if an option of another system may hold a secret: rather one too many is hidden than one shown.
+
+    >>> [name for name in ("fs.s3a.secret.key", "sfPassword", "accessToken", "header") if names_a_secret(name)]
+    ['fs.s3a.secret.key', 'sfPassword', 'accessToken']
+    """
+    return any(part in option.lower() for part in _PARTS) or looks_secret(option)

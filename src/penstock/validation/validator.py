@@ -181,7 +181,12 @@ class ConnectorValidator:
         definition, found = self._framework_settings(connector_type, resolved)
         from_converters, _ = check_converters(resolved, found, self._classes)
         findings = [
-            *_merged(definition, found, _definition_of(connector, resolved["connector.class"]), Config([])),
+            *_merged(
+                definition,
+                found,
+                _definition_of(connector, resolved["connector.class"]).of_names(resolved),
+                Config([]),
+            ),
             *from_converters,
             *check_overrides(resolved, connector_type, self._policy, self._worker),
         ]
@@ -328,7 +333,7 @@ def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[Confi
         BadRequestException: It raises, or says nothing that can be used: its class is a wrong value.
     """
     class_text = given["connector.class"]
-    definition = _definition_of(connector, class_text)
+    definition = _definition_of(connector, class_text).of_names(given)
     try:
         own: object = connector.validate(given)
     except BaseException as error:

@@ -14,7 +14,7 @@ import operator
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import SupportsIndex, overload
+from typing import TYPE_CHECKING, SupportsIndex, overload
 
 from penstock.api import (
     Closing,
@@ -30,6 +30,9 @@ from penstock.model.progress import Progress
 from penstock.worker.errant_records import ErrantRecords
 from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.sink_calls import ClockCalls
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +50,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         wake: Makes the loop look at a request that came from another thread.
         metrics: Of this instance; None: nobody sees what it adds.
         progress: Told how far the task is.
+        spark: Gives the Spark session; None: there is none.
 
     Attributes:
         calls: What the task wants to have called by the clock.
@@ -64,6 +68,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         lost_session: Callable[[BaseException], bool] = lambda error: False,
         metrics: InstanceMetrics | None = None,
         progress: Callable[[Progress | None], None] = lambda progress: None,
+        spark: Callable[[], SparkSession] | None = None,
     ) -> None:
         self._task = task
         self._read_config = read_config
@@ -72,6 +77,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._errant = errant
         self._lost_session = lost_session
         self._progress = progress
+        self._spark = spark
         self.calls = ClockCalls()
         self._wake = wake
         self._plugin_metrics = (metrics or InstanceMetrics.unread()).plugin()
@@ -125,6 +131,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
         """Reports the progress of the task."""
         self._progress(None if done is None else Progress(done, total, unit))
+
+    def spark(self) -> SparkSession:
+        """See ``SinkTaskContext``."""
+        return super().spark() if self._spark is None else self._spark()
 
     def assignment(self) -> frozenset[TopicPartition]:
         """The partitions this task has now."""

@@ -185,6 +185,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             lost_session=self._services.session.lost_in_put,
             metrics=self._services.metrics,
             progress=self._set_progress,
+            spark=self._services.session.session,
         )
         committer = SinkCommitter(
             spec,

@@ -75,12 +75,19 @@ def numbered(records: Sequence[SinkRecord]) -> list[SinkRecord]:
 class _Life:
     """One task, from its start to its end."""
 
-    def __init__(self, number: int, config: Mapping[str, str], reports: Reports, task: Any) -> None:
+    def __init__(
+        self,
+        number: int,
+        config: Mapping[str, str],
+        reports: Reports,
+        task: Any,
+        spark: Callable[[], SparkSession] | None,
+    ) -> None:
         self.task = task
         self.partitions: set[TopicPartition] = set()
         self.next: dict[TopicPartition, int] = {}
         self.put_to: dict[TopicPartition, int] = {}
-        self.context = KitSinkContext(f"kit task {number}", config, lambda: frozenset(self.partitions), reports)
+        self.context = KitSinkContext(f"kit task {number}", config, lambda: frozenset(self.partitions), reports, spark)
 
     @property
     def takes_frames(self) -> bool:
@@ -258,7 +265,7 @@ class SinkRun(Run[SinkConnector, _Life]):
 
     def _start_task(self, number: int, config: Mapping[str, str]) -> _Life:
         assert self._connector is not None
-        life = _Life(number, config, self._reports, self._connector.task_class()())
+        life = _Life(number, config, self._reports, self._connector.task_class()(), self._spark)
         life.task.initialize(life.context)
         until_it_works(lambda: life.task.start(dict(config)), "start", self.retries, self._timeout_s)
         return life

@@ -177,7 +177,8 @@ def _plugins(kind: PluginKind) -> list[str]:
     parts: list[str] = []
     for title, forms in found.items():
         parts += [f"### {title}\n", ", ".join(f"`{one.name}`" for one in forms) + "\n"]
-        keys = definition_of(forms[0]).keys.values()
+        definition = definition_of(forms[0])
+        keys = [*definition.keys.values(), *definition.below.values()]
         parts.append(_table(keys) if keys else "It has no settings.\n")
     return parts
 

@@ -146,6 +146,12 @@ class ChildSinkTaskContext(SinkTaskContext):
         """See ``SinkTaskContext``."""
         self._channel.call("progress", done, total, unit)
 
+    def spark(self) -> SparkSession:
+        """See ``SinkTaskContext``. Raises ``IllegalWorkerStateException``: the session is in the worker's process."""
+        from penstock.worker.isolation.child import NO_SPARK
+
+        raise IllegalWorkerStateException(NO_SPARK)
+
     def timeout(self, timeout_ms: int) -> None:
         """See ``SinkTaskContext``."""
         self._channel.call("timeout", timeout_ms)
