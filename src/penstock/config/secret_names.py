@@ -1,8 +1,8 @@
 """Names that secrets have, for settings that no definition says anything of.
 
-Main functions: `looks_secret`; `names_a_secret`, for names that others have chosen. A definition of type PASSWORD makes a
-secret as well; a name such as `password` does so whatever its definition says, because a plugin may read what it has not
-defined.
+Main functions: `looks_secret`; `names_a_secret`, for names that others have chosen. A definition of type PASSWORD makes
+a secret as well; a name such as `password` does so whatever its definition says, because a plugin may read what it has
+not defined.
 
 Thread: any; pure.
 """

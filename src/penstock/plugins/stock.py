@@ -138,6 +138,16 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "io.confluent.connect.jdbc.JdbcSinkConnector",
     ),
     _stock(
+        PluginKind.SOURCE,
+        "penstock.connectors.spark.SparkSource",
+        "penstock.connectors.spark:SparkSource",
+    ),
+    _stock(
+        PluginKind.SINK,
+        "penstock.connectors.spark.SparkSink",
+        "penstock.connectors.spark:SparkSink",
+    ),
+    _stock(
         PluginKind.SINK,
         "penstock.connectors.files.FileSink",
         "penstock.connectors.files:FileSink",

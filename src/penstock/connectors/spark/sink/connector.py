@@ -1,0 +1,32 @@
+"""Spark sink connector. Main type: `SparkSink`, which the worker calls on the connector's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.api import SinkConnector, Task, TopicPartition
+from penstock.connectors.spark.sink.settings import SparkSinkConfig
+
+
+class SparkSink(SinkConnector):
+    """Writes topics with Spark: to files, tables, or what else a format of Spark writes.
+
+    Source: Penstock's own; KIP-275 for what is written when partitions go.
+    """
+
+    config_class = SparkSinkConfig
+
+    def task_class(self) -> type[Task]:
+        """The task that writes frames."""
+        # Needs PyArrow.
+        from penstock.connectors.spark.sink.task import SparkSinkTask
+
+        return SparkSinkTask
+
+    def faults(self, settings: SparkSinkConfig) -> Iterable[tuple[str, str]]:
+        """Checks which settings fit together."""
+        return settings.faults()
+
+    def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
+        """Any offsets do: records from an earlier one on are written again."""
+        return True

@@ -1,0 +1,312 @@
+"""How each mode goes on from an offset: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
+
+Each gives chunks from an offset on, in an order that is the same whenever it begins again, and ends when there is
+nothing more now. Thread: the task's. Source: Penstock's own.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from penstock.api import Chunk
+from penstock.connectors.spark.source.planning import MOST_BYTES, Begun, File, Ledger, begun_in, groups
+from penstock.connectors.spark.source.positions import Position, ends_of_values
+from penstock.connectors.spark.source.reading import Reader
+from penstock.connectors.spark.source.settings import Mode, SparkSourceConfig
+from penstock.errors import ConnectException
+
+log = logging.getLogger(__name__)
+
+Offset = Mapping[str, Any]
+Progress = Callable[[float | None, float | None, str], None]
+#: Names of files in one line of the log.
+_MOST_NAMED: Final = 10
+
+
+class Reading(Protocol):
+    """One mode."""
+
+    def read(self, offset: Offset | None) -> Iterator[Chunk]:
+        """Chunks from an offset on; ends when there is nothing more now.
+
+        Raises:
+            RetriableException: What is read is not there now.
+            ConnectException: It cannot be read.
+        """
+
+
+def reading_of(config: SparkSourceConfig, reader: Reader, progress: Progress) -> Reading:
+    """The mode of the settings."""
+    match config.mode:
+        case Mode.BULK:
+            return BulkFiles(config, reader, progress) if config.is_of_files else Bulk(config, reader, progress)
+        case Mode.FILES:
+            return NewFiles(config, reader)
+        case Mode.INCREMENTING:
+            return Incrementing(config, reader)
+        case Mode.VERSIONS:
+            return Versions(config, reader)
+
+
+class _Runs:
+    """When all rows are read, and read again."""
+
+    def __init__(self, config: SparkSourceConfig) -> None:
+        self._interval_ms = config.bulk_interval_ms
+
+    def number(self, offset: Offset | None) -> int | None:
+        """The run that is under way or due; None: none is due."""
+        if offset is None:
+            return 1
+        try:
+            run, done = int(offset["run"]), bool(offset.get("done", False))
+            ended_ms = int(offset.get("ended", 0))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConnectException(
+                f"The offset {dict(offset)} is none of mode=bulk: reset the connector's offsets, or give it "
+                "another name"
+            ) from error
+        if not done:
+            return run
+        is_due = self._interval_ms > 0 and _now_ms() >= ended_ms + self._interval_ms
+        return run + 1 if is_due else None
+
+
+class Bulk:
+    """All rows of a table or a query: sorted, and gone on with by their number."""
+
+    def __init__(self, config: SparkSourceConfig, reader: Reader, progress: Progress) -> None:
+        self._runs = _Runs(config)
+        self._reader = reader
+        self._progress = progress
+
+    def read(self, offset: Offset | None) -> Iterator[Chunk]:
+        """See ``Reading``."""
+        run = self._runs.number(offset)
+        if run is None:
+            return
+        done = int((offset or {}).get("row", 0)) if (offset or {}).get("run") == run else 0
+        rows = self._reader.all()
+        records = self._reader.records(rows)
+        for first, piece in _numbered(self._reader.pieces(self._reader.sorted(rows)), done):
+            done = first + piece.num_rows
+            self._progress(done, None, "rows")
+            yield records.chunk(piece, {"run": run, "row": done}, _rows_from({"run": run}, first))
+        log.info("All %d rows were read", done)
+        self._progress(None, None, "rows")
+        yield Chunk(None, offset={"run": run, "row": done, "done": True, "ended": _now_ms()})
+
+
+class BulkFiles:
+    """All files of a path that are there when a run begins or goes on, by their names."""
+
+    def __init__(self, config: SparkSourceConfig, reader: Reader, progress: Progress) -> None:
+        self._runs = _Runs(config)
+        self._reader = reader
+        self._progress = progress
+
+    def read(self, offset: Offset | None) -> Iterator[Chunk]:
+        """See ``Reading``."""
+        run = self._runs.number(offset)
+        if run is None:
+            return
+        of_run = offset if offset is not None and offset.get("run") == run else {}
+        begun, through = begun_in(of_run), str(of_run.get("through", ""))
+        files = sorted(self._reader.files(), key=lambda one: one.path)
+        total = sum(one.size for one in files)
+        left = [one for one in files if one.path > through]
+        for group in groups(left):
+            yield from _chunks_of(self._reader, group, begun, {"run": run, "through": through}, self._after(run))
+            through = group[-1].path
+            self._progress(total - sum(one.size for one in left if one.path > through), total, "bytes")
+        log.info("All %d files were read", len(files))
+        self._progress(None, None, "bytes")
+        yield Chunk(None, offset={"run": run, "through": through, "done": True, "ended": _now_ms()})
+
+    @staticmethod
+    def _after(run: int) -> Callable[[Sequence[File]], Offset]:
+        return lambda group: {"run": run, "through": group[-1].path}
+
+
+class NewFiles:
+    """Files that were not read yet, the oldest first."""
+
+    def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
+        self._reader = reader
+        self._late_ms, self._settle_ms = config.files_late_ms, config.files_settle_ms
+        #: Marks of files that are no news: those that were read, or were too old when the task began.
+        self._known: set[str] | None = None
+
+    def read(self, offset: Offset | None) -> Iterator[Chunk]:
+        """See ``Reading``."""
+        ledger, begun = Ledger.of(offset), begun_in(offset or {})
+        settled_ms = _now_ms() - self._settle_ms
+        new, late = ledger.split([one for one in self._reader.files() if one.modified_ms <= settled_ms])
+        self._tell(late)
+        self._known = {one.mark for one in late} | {mark for _, mark in ledger.marks}
+        for group in groups(new):
+            reached = ledger.with_read(group, self._late_ms)
+            yield from _chunks_of(self._reader, group, begun, ledger.offset(), _to(reached))
+            self._known |= {one.mark for one in group}
+            ledger = reached
+
+    def _tell(self, late: Sequence[File]) -> None:
+        """Names files that came too late: nothing says any more whether they were read."""
+        found = [one.path for one in late if self._known is not None and one.mark not in self._known]
+        if found:
+            log.warning(
+                "%d files came more than files.late.ms after others, and are not read: %s; raise files.late.ms, "
+                "or touch them",
+                len(found),
+                ", ".join(found[:_MOST_NAMED]),
+            )
+
+
+class Incrementing:
+    """Rows whose column is greater than that of all before."""
+
+    def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
+        self._column, self._most, self._reader = config.incrementing_column_name.strip(), config.batch_max_rows, reader
+
+    def read(self, offset: Offset | None) -> Iterator[Chunk]:
+        """See ``Reading``."""
+        rows = self._reader.all()
+        if self._column not in rows.columns:
+            raise ConnectException(
+                f"incrementing.column.name: {self._reader.what} gives no column {self._column}; there are "
+                f"{', '.join(rows.columns)}"
+            )
+        records = self._reader.records(rows)
+        position = Position.of(self._column, rows.schema[self._column].dataType)
+        after = position.after(offset)
+        column = rows[f"`{self._column.replace('`', '``')}`"]
+        while True:
+            new = rows if after is None else rows.where((column > position.literal(after)) | column.isNull())
+            found = self._reader.at_once(new.orderBy(column.asc_nulls_first()).limit(self._most))
+            if not found.num_rows:
+                return
+            stored = position.stored(found)
+            ends = ends_of_values(stored, found.num_rows)
+            is_full = found.num_rows == self._most
+            count = found.num_rows
+            if is_full:
+                # The last value may have more rows than fit: they come with the next query.
+                count = ends[-2] + 1 if count > 1 else 0
+                if not count:
+                    found = self._reader.at_once(rows.where(column == position.literal(stored(0))))
+                    stored = position.stored(found)
+                    count = found.num_rows
+                    ends = [-1] * (count - 1) + [count - 1]
+            yield records.chunk(
+                found.slice(0, count), position.offset(stored(count - 1)), _by_value(position, after, stored, ends)
+            )
+            after = stored(count - 1)
+            if not is_full:
+                return
+
+
+class Versions:
+    """A table of Delta as it is, then the changes of each version."""
+
+    def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
+        self._path, self._reader = config.spark_path, reader
+
+    def read(self, offset: Offset | None) -> Iterator[Chunk]:
+        """See ``Reading``."""
+        newest = self._newest()
+        if offset is None:
+            yield from self._version(newest, 0, is_whole=True)
+            done = newest
+        else:
+            try:
+                done, row = int(offset["version"]), int(offset.get("row", 0))
+                is_whole = bool(offset.get("whole", False))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ConnectException(
+                    f"The offset {dict(offset)} is none of mode=versions: reset the connector's offsets, or give it "
+                    "another name"
+                ) from error
+            if "row" in offset:
+                yield from self._version(done, row, is_whole=is_whole)
+        for version in range(done + 1, newest + 1):
+            yield from self._version(version, 0, is_whole=False)
+
+    def _newest(self) -> int:
+        path = self._path.replace("`", "``")
+        (row,) = self._reader.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1")
+        return int(row["version"])
+
+    def _version(self, version: int, done: int, *, is_whole: bool) -> Iterator[Chunk]:
+        from pyspark.sql import functions
+
+        if is_whole:
+            rows = self._reader.option(versionAsOf=version).withColumns(
+                {
+                    "_change_type": functions.lit("insert"),
+                    "_commit_version": functions.lit(version).cast("bigint"),
+                    "_commit_timestamp": functions.lit(None).cast("timestamp"),
+                }
+            )
+        else:
+            rows = self._reader.option(readChangeFeed="true", startingVersion=version, endingVersion=version)
+            rows = rows.where("_change_type <> 'update_preimage'")
+        records = self._reader.records(rows)
+        at = {"version": version, **({"whole": True} if is_whole else {})}
+        for first, piece in _numbered(self._reader.pieces(self._reader.sorted(rows)), done):
+            yield records.chunk(piece, {**at, "row": first + piece.num_rows}, _rows_from(at, first))
+        yield Chunk(None, offset={"version": version})
+
+
+def _chunks_of(
+    reader: Reader,
+    group: Sequence[File],
+    begun: Begun | None,
+    before: Offset,
+    after: Callable[[Sequence[File]], Offset],
+) -> Iterator[Chunk]:
+    """Chunks of some files: of small ones one, which is repeated as a whole; of a large one its pieces."""
+    rows = reader.of_files(group)
+    records = reader.records(rows)
+    file = group[0]
+    if file.size <= MOST_BYTES:
+        found = reader.at_once(rows)
+        yield records.chunk(found, after(group)) if found.num_rows else Chunk(None, offset=after(group))
+        return
+    done = 0 if begun is None else begun.rows_of(file)
+    at = {**before, "file": file.path, "modified": file.modified_ms}
+    for first, piece in _numbered(reader.pieces(rows), done):
+        yield records.chunk(piece, {**at, "row": first + piece.num_rows}, _rows_from(at, first))
+    yield Chunk(None, offset=after(group))
+
+
+def _to(ledger: Ledger) -> Callable[[Sequence[File]], Offset]:
+    return lambda group: ledger.offset()
+
+
+def _numbered(pieces: Iterator[pa.Table], done: int) -> Iterator[tuple[int, pa.Table]]:
+    """Pieces with the numbers of their first rows, from the first row on that was not delivered."""
+    first = 0
+    for piece in pieces:
+        skipped = min(piece.num_rows, max(0, done - first))
+        if skipped < piece.num_rows:
+            yield first + skipped, piece.slice(skipped)
+        first += piece.num_rows
+
+
+def _rows_from(at: Offset, first: int) -> Callable[[int], Offset]:
+    return lambda row: {**at, "row": first + row + 1}
+
+
+def _by_value(
+    position: Position, after: object, stored: Callable[[int], object], ends: Sequence[int]
+) -> Callable[[int], Offset]:
+    return lambda row: position.offset(stored(ends[row]) if ends[row] >= 0 else after)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
