@@ -9,16 +9,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
 from penstock.api import Chunk
 from penstock.connectors.spark.source.planning import MOST_BYTES, Begun, File, Ledger, begun_in, groups
-from penstock.connectors.spark.source.positions import Position, ends_of_values
+from penstock.connectors.spark.source.positions import Position, counts_within_values
 from penstock.connectors.spark.source.reading import Reader
 from penstock.connectors.spark.source.settings import Mode, SparkSourceConfig
 from penstock.errors import ConnectException
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from penstock.connectors.spark.source.chunks import Records
 
 log = logging.getLogger(__name__)
 
@@ -184,30 +189,40 @@ class Incrementing:
         records = self._reader.records(rows)
         position = Position.of(self._column, rows.schema[self._column].dataType)
         after = position.after(offset)
-        column = rows[f"`{self._column.replace('`', '``')}`"]
+        column = rows[_quoted(self._column)]
+        done = int((offset or {}).get("rows", 0))
+        if done:
+            yield from self._of_value(rows, records, position, after, done)
+        # Rows of one value have an order, too, so that some of them can be left out.
+        in_order: list[Column | str] = [column.asc_nulls_first(), *self._reader.sort_columns(rows)]
         while True:
             new = rows if after is None else rows.where((column > position.literal(after)) | column.isNull())
-            found = self._reader.at_once(new.orderBy(column.asc_nulls_first()).limit(self._most))
+            found = self._reader.at_once(new.orderBy(*in_order).limit(self._most))
             if not found.num_rows:
                 return
             stored = position.stored(found)
-            ends = ends_of_values(stored, found.num_rows)
+            counts = counts_within_values(stored, found.num_rows)
             is_full = found.num_rows == self._most
-            count = found.num_rows
-            if is_full:
-                # The last value may have more rows than fit: they come with the next query.
-                count = ends[-2] + 1 if count > 1 else 0
-                if not count:
-                    found = self._reader.at_once(rows.where(column == position.literal(stored(0))))
-                    stored = position.stored(found)
-                    count = found.num_rows
-                    ends = [-1] * (count - 1) + [count - 1]
-            yield records.chunk(
-                found.slice(0, count), position.offset(stored(count - 1)), _by_value(position, after, stored, ends)
-            )
+            # Of the last value of a full batch there may be more rows: they come with the next query.
+            count = _whole(counts[:-1]) if is_full else found.num_rows
+            if not count:
+                after = stored(0)
+                yield from self._of_value(rows, records, position, after, 0)
+                continue
             after = stored(count - 1)
+            yield records.chunk(found.slice(0, count), position.offset(after), _by_value(position, stored, counts))
             if not is_full:
                 return
+
+    def _of_value(
+        self, rows: DataFrame, records: Records, position: Position, value: object, done: int
+    ) -> Iterator[Chunk]:
+        """The rows of one value, from the first on that was not delivered."""
+        same = rows.where(rows[_quoted(self._column)] == position.literal(value))
+        for first, piece in _numbered(self._reader.pieces(self._reader.sorted(same)), done):
+            after = _counted(position, value, first)
+            yield records.chunk(piece, after(piece.num_rows - 1), after)
+        yield Chunk(None, offset=position.offset(value))
 
 
 class Versions:
@@ -302,10 +317,25 @@ def _rows_from(at: Offset, first: int) -> Callable[[int], Offset]:
     return lambda row: {**at, "row": first + row + 1}
 
 
-def _by_value(
-    position: Position, after: object, stored: Callable[[int], object], ends: Sequence[int]
-) -> Callable[[int], Offset]:
-    return lambda row: position.offset(stored(ends[row]) if ends[row] >= 0 else after)
+def _by_value(position: Position, stored: Callable[[int], object], counts: Sequence[int]) -> Callable[[int], Offset]:
+    return lambda row: position.offset(stored(row), counts[row])
+
+
+def _counted(position: Position, value: object, first: int) -> Callable[[int], Offset]:
+    return lambda row: position.offset(value, first + row + 1)
+
+
+def _whole(counts: Sequence[int]) -> int:
+    """How many rows lead up to the last one that is the last of its value.
+
+    >>> _whole([1, 0, 0, 1]), _whole([1, 2])
+    (3, 0)
+    """
+    return next((place + 1 for place in reversed(range(len(counts))) if not counts[place]), 0)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _now_ms() -> int:

@@ -79,9 +79,14 @@ class Position:
         kind = self.kind if self.kind in _AS_TEXT or "(" in self.kind else _DDL[self.kind]
         return functions.lit(value).cast(kind)
 
-    def offset(self, value: object) -> dict[str, Any]:
-        """A stored value as an offset."""
-        return {"column": self.column, "value": value}
+    def offset(self, value: object, rows: int = 0) -> dict[str, Any]:
+        """A stored value as an offset.
+
+        Args:
+            value: Of the last row that was read.
+            rows: How many of the rows with this value were read; 0: all.
+        """
+        return {"column": self.column, "value": value, **({"rows": rows} if rows else {})}
 
     def stored(self, rows: pa.Table) -> Callable[[int], object]:
         """Gives the value of a row as it is stored.
@@ -111,18 +116,19 @@ class Position:
         return lambda row: str(column[row].as_py())
 
 
-def ends_of_values(values: Callable[[int], object], count: int) -> list[int]:
-    """For each row the last row up to it behind which no row has its value; -1: none.
+def counts_within_values(values: Callable[[int], object], count: int) -> list[int]:
+    """For each row how many rows of its value there are up to it; 0 for the last one, behind which none is left.
 
-    >>> ends_of_values([1, 1, 2, 3, 3].__getitem__, 5)
-    [-1, 1, 2, 2, 4]
+    >>> counts_within_values([1, 1, 1, 2, 3, 3].__getitem__, 6)
+    [1, 2, 0, 0, 1, 0]
     """
-    ends, last = [], -1
+    counts, same = [], 0
     for row in range(count):
+        same += 1
         if row + 1 == count or values(row + 1) != values(row):
-            last = row
-        ends.append(last)
-    return ends
+            same = 0
+        counts.append(same)
+    return counts
 
 
 _DDL: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}

@@ -122,12 +122,15 @@ class Reader:
 
     def sorted(self, rows: DataFrame) -> DataFrame:
         """The rows in an order that does not depend on how they are read: by the key, then by all other columns."""
+        by = self.sort_columns(rows)
+        return rows.orderBy(*by) if by else rows
+
+    def sort_columns(self, rows: DataFrame) -> list[str]:
+        """The columns that rows can be sorted by: the key, then all others."""
         first = self._config.key_columns
         names = [*first, *(name for name in rows.columns if name not in first)]
-        sortable = [
-            f"`{name.replace('`', '``')}`" for name in names if _is_sortable(rows.schema[name].dataType.jsonValue())
-        ]
-        return rows.orderBy(*sortable) if sortable else rows
+        kinds = {one.name: one.dataType.jsonValue() for one in rows.schema.fields}
+        return [f"`{name.replace('`', '``')}`" for name in names if name in kinds and _is_sortable(kinds[name])]
 
     def records(self, rows: DataFrame) -> Records:
         """Makes chunks of rows like these.

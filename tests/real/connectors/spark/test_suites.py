@@ -1,0 +1,120 @@
+"""The Spark connectors through the suites of the authors' kit, on a real session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from penstock.api import SinkRecord
+from penstock.connectors.spark import SparkSink, SparkSource
+from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.testing import FrameSuite, SinkSuite, SourceSuite
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.fixture(autouse=True)
+def session(spark_runtime: SparkRuntime, request: pytest.FixtureRequest) -> Iterator[None]:
+    def current() -> object:
+        found = spark_runtime.current(60.0)
+        assert found is not None
+        return found[0]
+
+    request.cls.spark = staticmethod(current)
+    yield
+    request.cls.spark = None
+
+
+class _Source(FrameSuite, SourceSuite):
+    connector = SparkSource
+    most_kills = 5
+    timeout_s = 60.0
+    stop_s = 3.0
+    tasks_max = 1
+
+
+class TestFiles(_Source):
+    """Files of Parquet, one by one."""
+
+    count = 9
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        self.path = path
+        for number in range(3):
+            pq.write_table(pa.table({"id": range(3 * number, 3 * number + 3)}), path / f"{number}.parquet")
+        return {"spark.format": "parquet", "spark.path": str(path), "mode": "files", "topic": "t"} | {
+            "files.settle.ms": "0",
+            "poll.interval.ms": "1",
+        }
+
+    def change(self) -> int:
+        pq.write_table(pa.table({"id": [100], "more": ["x"]}), self.path / "later.parquet")
+        return 1
+
+
+class TestIncrementing(_Source):
+    """Rows of JSON files by a column, in batches that cut rows of one value."""
+
+    count = 12
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        rows = [f'{{"n": {number // 2}, "name": "row {number}"}}' for number in range(12)]
+        (path / "rows.json").write_text("\n".join(reversed(rows)))
+        return {
+            "spark.format": "json",
+            "spark.path": str(path),
+            "mode": "incrementing",
+            "incrementing.column.name": "n",
+            "topic": "t",
+            "key.columns": "name",
+            "batch.max.rows": "5",
+            "poll.interval.ms": "1",
+        }
+
+
+class TestBulkQuery(_Source):
+    """All rows of a query, sorted."""
+
+    count = 20
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        return {"spark.query": "SELECT id, id * 2 AS twice FROM range(20)", "mode": "bulk", "topic": "t"} | {
+            "poll.interval.ms": "1"
+        }
+
+
+ROW = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
+
+
+class TestParquetSink(FrameSuite, SinkSuite):
+    """Rows into Parquet, as many in a file as are put together."""
+
+    connector = SparkSink
+    exactly_once = False
+    most_kills = 5
+    timeout_s = 60.0
+    stop_s = 10.0
+
+    def prepare(self, path: Path) -> dict[str, str]:
+        self.target = path / "out"
+        return {"spark.format": "parquet", "spark.path": str(self.target)} | {
+            "frame.min.rows": "4",
+            "frame.max.wait.ms": "20",
+            "metadata.columns": "partition,offset",
+            "retry.backoff.ms": "1",
+        }
+
+    def records(self) -> list[SinkRecord]:
+        return [
+            SinkRecord("t", number % 2, 0, Struct(ROW).put("id", number).put("name", f"n{number}"), value_schema=ROW)
+            for number in range(6)
+        ]
+
+    def contents(self) -> list[object]:
+        files = sorted(self.target.glob("*.parquet")) if self.target.exists() else []
+        return [(row["id"], row["name"]) for file in files for row in pq.read_table(file).to_pylist()]
