@@ -98,6 +98,8 @@ SINKS: Final = ("FileStreamSinkConnector",)
 ELSEWHERE: Final = {
     "JdbcSource": "jdbc",
     "JdbcSink": "jdbc",
+    "SparkSource": "spark",
+    "SparkSink": "spark",
     "FileSink": "files",
     **dict.fromkeys(("MirrorSource", "MirrorCheckpoint", "MirrorHeartbeat"), "mirror"),
     "TableSource": "tables",

@@ -1,4 +1,4 @@
-"""Any format that Spark reads or writes, as a connector: ``SparkSource`` (``source``) and ``SparkSink`` (``sink``).
+"""Any format that Spark reads or writes, as a connector: ``SparkSource`` (``source.connector``), ``SparkSink`` (``sink.connector``).
 
 - ``settings``: what both have.
 - ``repeatable``: whether a query gives the same rows again. ``faults``: what Spark's errors mean for a user. Pure.

@@ -1,0 +1,44 @@
+"""Errors of Spark as errors for users."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.connectors.spark.faults import explained
+from penstock.errors import RetriableException
+
+NO_DRIVER = """An error occurred while calling o60.save.
+: java.sql.SQLException: No suitable driver
+\tat java.sql/java.sql.DriverManager.getDriver(DriverManager.java:299)"""
+NO_COLUMN = """[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or parameter named `nope` cannot be resolved. \
+Did you mean one of the following? [`id`]. SQLSTATE: 42703;
+'Project ['nope]
++- Range (0, 3, step=1, splits=Some(1))"""
+NO_DELTA = (
+    "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] This Delta operation requires the SparkSession ..."
+)
+DENIED = "java.io.FileNotFoundException: /in/a.parquet (Permission denied)"
+
+
+@pytest.mark.parametrize(
+    ("text", "parts", "passes"),
+    [
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: delta.", ["spark.jars.packages=io.delta"], False),
+        (NO_DELTA, ["spark.sql.extensions=io.delta.sql", "start the worker again"], False),
+        (NO_DRIVER, ["spark.jars.packages", "spark.option.driver"], False),
+        (NO_COLUMN, ["`nope` cannot be resolved", "correct the name"], False),
+        ("[PATH_NOT_FOUND] Path does not exist: file:/in. SQLSTATE: 42K03", ["Path does not exist: file:/in"], True),
+        ("[UNABLE_TO_INFER_SCHEMA] Unable to infer schema for Parquet.", ["spark.schema says the columns"], True),
+        (DENIED, ["no right to /in"], False),
+        ("java.net.ConnectException: Connection refused", ["cannot be reached"], True),
+        ("something new", ["something new"], False),
+    ],
+)
+def test_an_error_says_what_was_asked_why_it_failed_and_what_to_do(text: str, parts: list[str], passes: bool) -> None:
+    error = explained(text, "reading /in", "delta", "/in")
+    assert "reading /in failed" in str(error)
+    assert all(part in str(error) for part in parts)
+    assert isinstance(error, RetriableException) is passes
+    assert "\n" not in str(error)
+    assert "SQLSTATE" not in str(error)
+    assert "Project" not in str(error)
