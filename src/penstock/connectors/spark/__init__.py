@@ -1,8 +1,9 @@
-"""Any format that Spark reads or writes, as a connector: ``SparkSource`` (``source.connector``), ``SparkSink`` (``sink.connector``).
+"""Any format that Spark reads or writes, as a connector. The packages ``source`` and ``sink`` have the connectors.
 
 - ``settings``: what both have.
 - ``repeatable``: whether a query gives the same rows again. ``faults``: what Spark's errors mean for a user. Pure.
-- ``source``: rows of files, tables and queries into a topic. ``sink``: topics into files and tables.
+
+How topics become plain files without Spark is in ``penstock.connectors.files``.
 """
 
 from penstock.connectors.spark.sink.connector import SparkSink
