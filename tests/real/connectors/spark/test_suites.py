@@ -49,7 +49,7 @@ class TestFiles(_Source):
             pq.write_table(pa.table({"id": range(3 * number, 3 * number + 3)}), path / f"{number}.parquet")
         return {"spark.format": "parquet", "spark.path": str(path), "mode": "files", "topic": "t"} | {
             "files.settle.ms": "0",
-            "poll.interval.ms": "1",
+            "poll.interval.ms": "400",
         }
 
     def change(self) -> int:
@@ -73,7 +73,7 @@ class TestIncrementing(_Source):
             "topic": "t",
             "key.columns": "name",
             "batch.max.rows": "5",
-            "poll.interval.ms": "1",
+            "poll.interval.ms": "400",
         }
 
 
@@ -84,7 +84,7 @@ class TestBulkQuery(_Source):
 
     def prepare(self, path: Path) -> dict[str, str]:
         return {"spark.query": "SELECT id, id * 2 AS twice FROM range(20)", "mode": "bulk", "topic": "t"} | {
-            "poll.interval.ms": "1"
+            "poll.interval.ms": "400"
         }
 
 

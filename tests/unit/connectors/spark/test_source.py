@@ -73,7 +73,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 LARGE = planning.MOST_BYTES + 1
-BASE = {"topic": "t", "poll.interval.ms": "1", "files.settle.ms": "0"}
+BASE = {"topic": "t", "poll.interval.ms": "400", "files.settle.ms": "0"}
 FILES = {**BASE, "spark.format": "parquet", "spark.path": "/in", "mode": "files"}
 
 
@@ -122,7 +122,7 @@ def test_a_file_is_read_once_and_again_when_it_was_changed() -> None:
     assert [str(one) for one in run.values] == ["Struct{id=1}"]
 
 
-def polled(run: Any, polls: int = 20) -> list[str]:
+def polled(run: Any, polls: int = 8) -> list[str]:
     found = []
     for _ in range(polls):
         found += [str(one.value) for one in run.poll() or ()]
