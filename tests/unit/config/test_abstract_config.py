@@ -240,3 +240,32 @@ def test_settings_that_are_parsed_with_others_are_taken_from_the_values_with_the
     assert (_Together.definition().names(), _Together.never_null()) == (["path", "note"], ("path",))
     with pytest.raises(ConfigException, match=r"null for configuration x\.path: Value must be non-null"):
         _Together.of({"x.path": None, "x.note": None}, "x.", raw={})
+
+
+class _WithOptions(AbstractConfig):
+    path: str = setting()
+    option: Mapping[str, str | Password] = setting("option.", doc="Of the format.")
+
+
+def test_settings_below_a_prefix_are_one_field_without_those_that_have_no_name_and_secrets_are_passwords():
+    given = {"path": "p", "option.a.b": "1", "option.userToken": "t", "option.": "x", "options.c": "y"}
+    config = _WithOptions.parse(given)
+
+    assert config.option == {"a.b": "1", "userToken": Password("t")}
+    assert _WithOptions.parse({"path": "p"}).option == {}
+    assert "t'" not in repr(config.option)
+
+
+def test_settings_below_a_prefix_are_validated_and_defined_by_their_names():
+    definition = _WithOptions.definition()
+    values = {
+        one.name: str(one.value) for one in definition.validate({"path": "p", "option.b": "1", "option.key": "k"})
+    }
+
+    assert values == {"path": "p", "option.b": "1", "option.key": "[hidden]"}
+    assert definition.names() == ["path"]
+    assert [key.name for key in definition.below.values()] == ["option.<name>"]
+    assert definition.of_names({"path", "other"}) is definition
+    assert definition.of_names(["option.b"]).keys["option.b"].type is ConfigType.STRING
+    with pytest.raises(ConfigException, match="defined twice"):
+        ConfigDef(definition).define_below("option.")

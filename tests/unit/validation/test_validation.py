@@ -157,3 +157,21 @@ def test_settings_of_a_converter_with_a_schema_registry_are_checked_and_its_secr
         value_converter_basic_auth_user_info="me:secret",
     )
     assert "value.converter.basic.auth.user.info" in checked.secrets
+
+
+def test_options_of_a_format_are_known_settings_and_those_that_may_be_secrets_are_hidden() -> None:
+    given = {"name": "a", "connector.class": "SparkSource", "topic": "t", "mode": "bulk", "spark.format": "jdbc"}
+    given |= {"spark.option.url": "jdbc:x", "spark.option.accessKey": "hunter2hunter2", "spark.optoin.x": "1"}
+    validator = ConnectorValidator(Plugins())
+    infos = validator.infos(given, given)
+
+    found = {one.name: one.to_json() for one in infos.findings if one.name.startswith("spark.option.")}
+    assert {name: one["value"]["value"] for name, one in found.items()} == {  # type: ignore[index] # JSON
+        "spark.option.url": "jdbc:x",
+        "spark.option.accessKey": "[hidden]",
+    }
+    assert found["spark.option.accessKey"]["definition"]["type"] == "PASSWORD"  # type: ignore[index] # JSON
+    assert "spark.option.accessKey" in validator(given, given).secrets
+    assert "spark.option.accessKey" in validator.facts(given).secrets
+    assert [one.name for one in infos.warnings] == ["spark.optoin.x"]
+    assert "hunter2" not in str(infos.to_json())
