@@ -54,6 +54,10 @@ _KNOWN: Final[dict[str, tuple[str, bool]]] = {
         "this format has no such type: cast the column with a transform, or take another format",
         False,
     ),
+    "FAILED_READ_FILE": (
+        "mend the file or move it away; spark.option.ignoreCorruptFiles=true leaves out what cannot be read",
+        False,
+    ),
     "NOT_SUPPORTED_COMMAND_WITHOUT_HIVE_SUPPORT": ("this needs a catalog of tables", False),
 }
 _LONGEST: Final = 500

@@ -31,6 +31,11 @@ DENIED = "java.io.FileNotFoundException: /in/a.parquet (Permission denied)"
         ("[UNABLE_TO_INFER_SCHEMA] Unable to infer schema for Parquet.", ["spark.schema says the columns"], True),
         (DENIED, ["no right to /in"], False),
         ("java.net.ConnectException: Connection refused", ["cannot be reached"], True),
+        (
+            "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file /in/a. SQLSTATE: KD001",
+            ["/in/a", "mend"],
+            False,
+        ),
         ("something new", ["something new"], False),
     ],
 )
