@@ -31,7 +31,8 @@ def add(worker: WorkerProcess, name: str, config: dict[str, str]) -> None:
 
 def ids(folder: Path) -> list[int]:
     found: list[int] = []
-    for file in sorted(folder.rglob("*.parquet")) if folder.exists() else []:
+    # Spark moves a file out of a directory that begins with an underscore when it is whole.
+    for file in folder.glob("day=*/*.parquet"):
         found += pq.read_table(file, partitioning=None).column("id").to_pylist()
     return sorted(found)
 
