@@ -147,12 +147,20 @@ class KitSinkContext(WorkerSinkTaskContext):
         props: What it was given.
         assignment: Its partitions now.
         reports: Where its reports go.
+        spark: Gives a session; None: there is none.
     """
 
     def __init__(
-        self, task: str, props: Mapping[str, str], assignment: Callable[[], frozenset[TopicPartition]], reports: Reports
+        self,
+        task: str,
+        props: Mapping[str, str],
+        assignment: Callable[[], frozenset[TopicPartition]],
+        reports: Reports,
+        spark: Spark | None = None,
     ) -> None:
-        super().__init__(task, read_config=lambda: props, assignment=assignment, reporter=reports, wake=lambda: None)
+        super().__init__(
+            task, read_config=lambda: props, assignment=assignment, reporter=reports, wake=lambda: None, spark=spark
+        )
         self._reports = reports
 
     def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
