@@ -246,6 +246,16 @@ class IcebergTable(LakeTable):
                 "behind the last commit, or reset the offsets of the connector to write all records again"
             )
         self._table = found
+        self._make_branch()
+
+    def _make_branch(self) -> None:
+        """Makes the branch that is written, at the newest snapshot of the main one, where it is not there."""
+        newest = self._table.metadata.current_snapshot_id
+        if self._branch in self._table.metadata.refs or newest is None or self._branch == _MAIN:
+            return
+        with faults(f"the branch {self._branch} of the table {self.name}", "make"):
+            self._table.manage_snapshots().create_branch(newest, self._branch).commit()
+            self._table.refresh()
 
     def evolve(self, columns: pa.Schema) -> None:
         """See ``LakeTable``."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -140,6 +140,7 @@ def open_lake(
     *,
     codec: str = "zstd",
     file_bytes: int = 128 << 20,
+    renew: Callable[[], Mapping[str, object]] | None = None,
 ) -> Lake:
     """The lake of the settings; nothing is asked of it yet.
 
@@ -149,12 +150,19 @@ def open_lake(
         connector: The name of the connector.
         codec: The compression of files that are written.
         file_bytes: Their size.
+        renew: Gives the settings with newer credentials, for each table of Delta that is opened.
     """
     made = {**below(properties, "iceberg.tables.auto-create-props."), **below(properties, "table.properties.")}
     if config.format is TableFormat.DELTA:
         from penstock.connectors.tables.delta import DeltaLake
 
-        return DeltaLake(config.url, connector, lambda: config.storage_options(properties), made, codec, file_bytes)
+        def options() -> dict[str, str]:
+            if renew is None:
+                return config.storage_options(properties)
+            newest = renew()
+            return type(config).parse(newest).storage_options(newest)
+
+        return DeltaLake(config.url, connector, options, made, codec, file_bytes)
     from penstock.connectors.tables.iceberg import IcebergLake
 
     made.setdefault("write.parquet.compression-codec", "uncompressed" if codec == "none" else codec)

@@ -23,6 +23,7 @@ from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import load_catalog
 
 from penstock.broker import EmbeddedBroker
+from penstock.kafka.topic_sampler import read_values
 from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
@@ -173,7 +174,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
 
 
 @pytest.mark.timeout(300)
-def test_a_catalog_that_is_away_is_seen_in_explain_and_gets_everything_once_it_is_back(
+def test_a_catalog_that_is_away_is_seen_and_what_it_gets_once_it_is_back_is_read_again(
     shared_worker: WorkerProcess, broker: EmbeddedBroker, tmp_path: Path, topic: str
 ) -> None:
     name, lake = f"away-{topic}", tmp_path / "lake"
@@ -215,4 +216,22 @@ def test_a_catalog_that_is_away_is_seen_in_explain_and_gets_everything_once_it_i
         other.execute("ROLLBACK")
     shared_worker.wait(lambda: len(ids()) == 20, "all are there", 90)
     assert ids() == list(range(20))
+    back = {
+        **JSON,
+        "name": f"back-{topic}",
+        "connector.class": "TableSource",
+        "table.format": "iceberg",
+        "url": str(lake),
+        "tables": topic,
+        "topic.prefix": "back-",
+        "key.columns": "id",
+        "poll.interval.ms": "300",
+        "batch.max.rows": "7",
+    }
+    status, answer = shared_worker.ask("PUT", f"/connectors/back-{topic}/config", back)
+    assert status == 201, answer
+    send(broker, topic, range(20, 25))
+    values = read_values(broker.bootstrap_servers, f"back-{topic}", 25, 90)
+    assert sorted(json.loads(one or b"{}")["id"] for one in values) == list(range(25))
+    assert shared_worker.ask("DELETE", f"/connectors/back-{topic}")[0] == 204
     assert shared_worker.ask("DELETE", f"/connectors/{name}")[0] == 204

@@ -68,7 +68,12 @@ class TableSinkTask(FrameSinkTask):
         )
         self._retry = RetryPolicy(max(0.001, config.retry_backoff_ms / 1000))
         self._lake = open_lake(
-            config, props, props["name"], codec=config.parquet_codec, file_bytes=config.target_file_bytes
+            config,
+            props,
+            props["name"],
+            codec=config.parquet_codec,
+            file_bytes=config.target_file_bytes,
+            renew=self.context.configs,
         )
         self._lake.check()
         self._wait()
