@@ -195,7 +195,7 @@ class DeltaLakeTable(LakeTable):
         names = [one for one in rows.column_names if one != GONE]
         cells = {_quoted(one): f"s.{_quoted(one)}" for one in names}
         same = " AND ".join(f"t.{_quoted(one)} = s.{_quoted(one)}" for one in keys)
-        gone = f"s.{_quoted(GONE)}"
+        gone, before = f"s.{_quoted(GONE)}", self._table.version()
         with faults(f"the table {self.name}", "write to"):
             (
                 self._table.merge(
@@ -211,6 +211,9 @@ class DeltaLakeTable(LakeTable):
                 .when_not_matched_insert(cells, predicate=f"NOT {gone}")
                 .execute()
             )
+            if self._table.version() == before:
+                # Nothing was to change, which is no commit; the offsets need one.
+                self._append_nothing(moves)
 
     def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
         """See ``LakeTable``."""
@@ -219,13 +222,12 @@ class DeltaLakeTable(LakeTable):
             return
         moves = {place: (None, _NOTHING if offset is None else offset) for place, offset in known.items()}
         with faults(f"the table {self.name}", "write to"):
-            write_deltalake(
-                self._table,
-                pa.schema(self._table.schema().to_arrow()).empty_table(),
-                mode="append",
-                commit_properties=self._commit(moves),
-            )
+            self._append_nothing(moves)
         self.refresh()
+
+    def _append_nothing(self, moves: Moves) -> None:
+        nothing = pa.schema(self._table.schema().to_arrow()).empty_table()
+        write_deltalake(self._table, nothing, mode="append", commit_properties=self._commit(moves))
 
     def _application(self, place: TopicPartition) -> str:
         return f"penstock/{self._lake.connector}/{place.topic}/{place.partition}"

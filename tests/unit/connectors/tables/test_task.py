@@ -746,3 +746,58 @@ def test_the_ranges_of_a_commit_stand_in_it(tmp_path: Path) -> None:
     snapshot = lakes.iceberg(tmp_path, "t").current_snapshot()
     assert json.loads(snapshot.summary["penstock.offsets.s"]) == {"t": {"0": 5}}
     assert json.loads(snapshot.summary["penstock.ranges"]) == [["t", 0, None, 5]]
+
+
+@formats
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (pa.string(), ["a", "b'c", 'd"e']),
+        (pa.int16(), [1, 2, -3]),
+        (pa.bool_(), [True, False, True]),
+        (pa.date32(), [datetime.date(2026, 1, day) for day in (1, 2, 3)]),
+        (pa.timestamp("ms", "UTC"), [datetime.datetime(1960, 1, day, 5, tzinfo=datetime.UTC) for day in (1, 2, 3)]),
+        (pa.decimal128(38, 2), [Decimal("1.50"), Decimal("-2.00"), Decimal("0.01")]),
+        (pa.binary(), [b"\x00", b"\xff", b"a"]),
+    ],
+    ids=str,
+)
+def test_keys_may_have_any_plain_type(tmp_path: Path, lake: str, kind: pa.DataType, values: list[Any]) -> None:
+    row = pa.struct([("id", kind), ("n", pa.int64()), ("more", pa.list_(pa.struct([("x", pa.int64())])))])
+    writing = Writing(tmp_path, lake, tolerant=False, **KEYED)
+    more = [{"x": 1}, None]
+    writing.put([{"id": one, "n": n, "more": more} for n, one in enumerate(values)], None, kind=row)
+    writing.tick()
+    writing.put([{"id": one, "n": n + 10, "more": None} for n, one in enumerate(values[:1])], None, kind=row, first=3)
+    writing.put([None], None, kind=row, keys=pa.array(values[1:2], kind), first=4)
+    writing.tick()
+    wanted = {one: n for n, one in enumerate(values)} | {values[0]: 10}
+    del wanted[values[1]]
+    assert {one["id"]: one["n"] for one in writing.rows()} == wanted
+    assert len(writing.rows()) == len(wanted)
+
+
+@formats
+def test_records_without_any_value_are_reported_until_the_table_is_there(tmp_path: Path, lake: str) -> None:
+    writing = Writing(tmp_path, lake)
+    writing.put(schemaless([{"a": None}, {}]), None)
+    writing.tick()
+    assert [offset for offset, _ in writing.context.reported] == [0, 1]
+    assert writing.safe(2) == 2
+    writing.put(schemaless([{"a": 1}, {}]), None, first=2)
+    writing.tick()
+    writing.put(schemaless([{}]), None, first=4)
+    writing.tick()
+    assert sorted(writing.rows(), key=str) == [{"a": 1}, {"a": None}, {"a": None}]
+
+
+@formats
+def test_deletes_of_keys_that_are_not_there_move_the_offset_of_the_table(tmp_path: Path, lake: str) -> None:
+    writing = Writing(tmp_path, lake, **KEYED)
+    writing.put(pa.nulls(2), None, keys=pa.array([1, 2]))
+    writing.tick()
+    assert Writing(tmp_path, lake, **KEYED).context.rewound == {HERE: 2}
+    writing.put(records(5, 1), first=2)
+    writing.tick()
+    assert writing.ids() == [5]
+    assert writing.context.rewound == {}

@@ -111,6 +111,11 @@ class Pending:
             DataException: A value fits no column; no row was taken.
         """
         columns = self._columns_with(rows)
+        if not len(columns):
+            raise DataException(
+                f"The table {self.name} is not there yet, and the record has no field with a value in it, so that no "
+                "column can be made of it"
+            )
         table = self._fitted(rows.table, columns, rows.gone)
         if rows.gone is not None:
             table = table.append_column(GONE, pa.array(rows.gone))

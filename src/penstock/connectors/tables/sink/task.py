@@ -320,10 +320,6 @@ class TableSinkTask(FrameSinkTask):
         """Looks at the newest version of a table, and makes it where there is none; True if the commit is in it."""
         if pending.table is None:
             assert pending.columns is not None
-            if not len(pending.columns):
-                raise ConnectException(
-                    f"The table {pending.name} cannot be made: no record has a field with a value in it"
-                )
             own = pending.settings
             pending.table = self._there.create(
                 pending.name, pending.columns, own.partition_by, pending.keys, own.branch
