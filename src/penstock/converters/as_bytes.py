@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pyarrow as pa
 from pyspark.sql import functions as F
 
+from penstock.api.arrow import one_array
 from penstock.converters.plain import PlainConverter, WriteSide
 from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
@@ -65,6 +66,11 @@ class ByteArrayConverter(PlainConverter):
     def writing(self, side: SideName) -> Step:
         """See ``ColumnConverter``."""
         return WriteBytes(side)
+
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+        """See ``ColumnConverter``. Bytes of a schema are written as they are."""
+        is_bytes = side.schema is not None and side.schema.type is Type.BYTES and side.physical.form is Form.SCALAR
+        return one_array(column) if is_bytes and pa.types.is_binary(column.type) else None
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. All messages are read alike, so there is no hint."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import uuid
 from collections.abc import Iterator
@@ -138,6 +139,58 @@ def test_records_of_all_kinds_come_over_as_they_are(
         )
     finally:
         shared_worker.ask("DELETE", f"/connectors/{name}")
+
+
+def test_what_is_gone_on_the_source_is_told_and_reading_goes_on(
+    east: EmbeddedBroker, broker: EmbeddedBroker, shared_worker: WorkerProcess
+) -> None:
+    topic = create_topic(east, 1, retention_ms="-1")
+    send(east, topic, range(100), 1)
+    name = create(shared_worker, settings(east, broker, topic))
+    admin = AdminClient({"bootstrap.servers": east.bootstrap_servers})
+    try:
+        shared_worker.wait(lambda: exists(broker, f"east.{topic}"), "the topic is made")
+        rows(broker, f"east.{topic}", 100)
+        # Retention overtakes the reader while it is stopped.
+        assert shared_worker.ask("PUT", f"/connectors/{name}/stop")[0] == 204
+        send(east, topic, range(100, 200), 1)
+        cut = ck.TopicPartition(topic, 0, 150)
+        admin.delete_records([cut])[cut].result(30)
+        assert shared_worker.ask("PUT", f"/connectors/{name}/resume")[0] == 202
+        assert len(rows(broker, f"east.{topic}", 150)) == 150
+        said = f"{topic}-0 has no records before offset 150 any more: 50 were deleted before they could be mirrored"
+        assert said in shared_worker.text()
+
+        # The topic is made again while it runs.
+        admin.delete_topics([topic])[topic].result(30)
+        shared_worker.wait(lambda: not exists(east, topic), "the topic is deleted")
+        admin.create_topics([NewTopic(topic, 1, 1, config={"retention.ms": "-1"})])[topic].result(30)
+        send(east, topic, range(5), 1)
+        assert len(rows(broker, f"east.{topic}", 155)) == 155
+    finally:
+        shared_worker.ask("DELETE", f"/connectors/{name}")
+
+
+def test_a_source_that_is_away_is_seen_and_one_that_refuses_is_named(
+    broker: EmbeddedBroker, shared_worker: WorkerProcess, free_port: int
+) -> None:
+    config = settings(broker, broker, "nothing", source__cluster__bootstrap__servers=f"127.0.0.1:{free_port}")
+    name = create(shared_worker, config)
+    try:
+
+        def explained() -> str:
+            return json.dumps(shared_worker.get(f"/connectors/{name}/explain")[1])
+
+        shared_worker.wait(lambda: "source_retry" in explained(), "a task tries again", timeout_s=30)
+        assert f"127.0.0.1:{free_port}" in explained()
+        assert "source_retry" in json.dumps(shared_worker.get("/health")[1])
+    finally:
+        shared_worker.ask("DELETE", f"/connectors/{name}")
+    status, answer = shared_worker.ask(
+        "PUT", f"/connectors/{name}/config", {**config, "source.cluster.sasl.mechanism": "NOPE", "topics": "("}
+    )
+    assert status == 400
+    assert "topics: Invalid" in json.dumps(answer) or "Invalid regex" in json.dumps(answer)
 
 
 def test_a_group_goes_on_on_the_target_where_it_was_on_the_source(
