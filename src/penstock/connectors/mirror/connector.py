@@ -141,12 +141,11 @@ class MirrorConnector(PartitionedSource):
                 self._jobs[name].run()
             except (KafkaException, ConnectException) as error:
                 self._table.failed(name)
-                self._complain(name, error)
-                if name != first:
-                    continue
-                if self.found is not None or not isinstance(error, KafkaRetriableException):
+                if name == first and (self.found is not None or not isinstance(error, KafkaRetriableException)):
                     raise
-                break
+                self._complain(name, error)
+                if name == first:
+                    break
             else:
                 self._table.done(name)
                 self._complaints.pop(name, None)
