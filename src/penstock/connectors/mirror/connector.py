@@ -15,7 +15,13 @@ from penstock.api import PartitionedSource, assigned_partitions
 from penstock.clients import ClusterAdmin, KafkaCluster
 from penstock.config import Config, ConfigValue
 from penstock.connectors.mirror.keeping import NEVER_S, Timetable
-from penstock.connectors.mirror.settings import MirrorConfig, client_settings, cluster_of, is_client_setting
+from penstock.connectors.mirror.settings import (
+    MirrorConfig,
+    client_settings,
+    cluster_of,
+    is_client_setting,
+    is_of_mirrors,
+)
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
 
 log = logging.getLogger(__name__)
@@ -157,9 +163,14 @@ class MirrorConnector(PartitionedSource):
         self._complaints[name] = str(error)
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """See ``Connector.validate``; settings of Kafka's clients are checked, too."""
+        """See ``Connector.validate``; clients' settings are checked, and those of other mirrors known."""
         checked = super().validate(connector_configs)
-        values = {name: ConfigValue(name, text) for name, text in connector_configs.items() if is_client_setting(name)}
+        own = {one.name for one in checked.config_values}
+        values = {
+            name: ConfigValue(name, text)
+            for name, text in connector_configs.items()
+            if is_client_setting(name) or (name not in own and is_of_mirrors(name))
+        }
         for side in self.sides:
             for name, text in self._client_faults(connector_configs, side):
                 values.setdefault(name, ConfigValue(name)).add_error_message(f"{name}: {text}")

@@ -22,6 +22,10 @@ from penstock.errors import ConnectException, KafkaException
 log = logging.getLogger(__name__)
 
 _FLUSH_S = 5.0
+#: So many syncs are kept whatever they are.
+_FEW = 128
+#: The power of two of how many are kept of those that are about as far away.
+_FINE = 6
 
 
 class SyncPacer:
@@ -76,7 +80,8 @@ def sync_points(places: Mapping[int, int], step: int) -> list[tuple[int, int]]:
 class SyncHistory:
     """The syncs of one partition, fewer the older they are, and what an offset is on the target.
 
-    Of syncs that are between 2^n and 2^(n+1) offsets away from the newest, the first and the last one are kept.
+    What an offset is translated to is at most a sixteenth of its distance from the newest sync too early, or as much as
+    syncs are apart.
 
     >>> history = SyncHistory()
     >>> for at in range(0, 1000, 10):
@@ -90,6 +95,7 @@ class SyncHistory:
     def __init__(self) -> None:
         self._upstream: list[int] = []
         self._downstream: list[int] = []
+        self._thin_at = _FEW
 
     def add(self, upstream: int, downstream: int) -> None:
         """Adds a newer sync. One that goes back makes all before it void: the topic was made again."""
@@ -100,7 +106,8 @@ class SyncHistory:
             return
         self._upstream.append(upstream)
         self._downstream.append(downstream)
-        self._thin()
+        if len(self._upstream) > self._thin_at:
+            self._thin()
 
     def translate(self, upstream: int) -> int | None:
         """The offset on the target where a group goes on that has committed an offset of the source.
@@ -116,16 +123,15 @@ class SyncHistory:
         return len(self._upstream)
 
     def _thin(self) -> None:
-        newest = self._upstream[-1]
-        distances = [(newest - one).bit_length() for one in self._upstream]
-        kept = [
-            at
-            for at, distance in enumerate(distances)
-            if at in (0, len(distances) - 1) or not distances[at - 1] == distance == distances[at + 1]
-        ]
-        if len(kept) < len(distances):
-            self._upstream = [self._upstream[at] for at in kept]
-            self._downstream = [self._downstream[at] for at in kept]
+        """Leaves out syncs between others: at a distance of 2^n from the newest, one for each 2^(n-6) offsets."""
+        newest, kept = self._upstream[-1], dict[tuple[int, int], int]()
+        for at, one in enumerate(self._upstream):
+            far = (newest - one).bit_length()
+            kept[far, one >> max(0, far - _FINE)] = at
+        chosen = sorted({0, *kept.values()})
+        self._upstream = [self._upstream[at] for at in chosen]
+        self._downstream = [self._downstream[at] for at in chosen]
+        self._thin_at = 2 * len(chosen) + _FEW
 
 
 class SyncWriter:

@@ -395,3 +395,13 @@ def is_client_setting(name: str) -> bool:
     """
     below = next((name.removeprefix(one) for one in (*CLIENT_PREFIXES, *_BOTH) if name.startswith(one)), None)
     return below is not None and name not in _OWN and KafkaCluster.knows(below)
+
+
+def is_of_mirrors(name: str) -> bool:
+    """True if one of the three connectors has a setting: users give all three the same file.
+
+    >>> [is_of_mirrors(name) for name in ("emit.heartbeats.enabled", "groups", "emit.heartbeat.enabled")]
+    [True, True, False]
+    """
+    kinds = (MirrorSourceConfig, MirrorCheckpointConfig, MirrorHeartbeatConfig)
+    return any(name in kind.definition().keys for kind in kinds)

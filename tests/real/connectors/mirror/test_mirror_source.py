@@ -256,6 +256,7 @@ def test_a_worker_that_is_killed_mirrors_each_record_once(
         worker.start()
         worker.wait(lambda: worker.get("/connectors") == (200, []), "it answers", timeout_s=120)
         create(worker, settings(east, broker, topic, exactly__once__support="required"))
+        worker.wait(lambda: exists(broker, f"east.{topic}"), "the topic is made")
         for number in range(2):
             least = number * 3000 + 1
             assert len(rows(broker, f"east.{topic}", least, timeout_s=120)) >= least

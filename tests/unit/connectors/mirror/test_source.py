@@ -335,12 +335,16 @@ def test_a_usual_configuration_of_mirrormaker_has_no_faults() -> None:
         "consumer.max.poll.records": "500",
         "producer.override.linger.ms": "5",
         "offset.lag.max": "100",
+        "emit.heartbeats.interval.seconds": "5",
+        "groups": ".*",
         "replication.policy.class": "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
     }
     checked = MirrorSource().validate({**SETTINGS, **given})
     assert checked.errors() == {}
     # Named, so that nobody is warned that nothing reads them.
-    assert {"source.cluster.sasl.mechanism", "consumer.max.poll.records"} <= {one.name for one in checked.config_values}
+    assert {"source.cluster.sasl.mechanism", "consumer.max.poll.records", "groups"} <= {
+        one.name for one in checked.config_values
+    }
 
 
 def test_offsets_that_a_user_sets_are_checked() -> None:
