@@ -97,6 +97,20 @@ class _Together:
         return {asked: future.result(timeout) for asked, future in self._futures.items()}
 
 
+class _Settled:
+    """The future of an answer about partitions, which is an error while the cluster is only moving one of them."""
+
+    def __init__(self, future: _Answer) -> None:
+        self._future = future
+
+    def result(self, timeout: float) -> Any:
+        answer = self._future.result(timeout)
+        for one in answer.topic_partitions:
+            if one.error is not None and one.error.code() in _PASSING:
+                raise ck.KafkaException(one.error)
+        return answer
+
+
 def _serve_log(client: Any) -> None:
     """Pass on what the client has to log, until nothing is left."""
     while client.poll(0):
@@ -338,7 +352,8 @@ class TopicAdmin:
             group, [ck.TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
         )
         answer = self.ask(
-            doing, lambda client, left: client.alter_consumer_group_offsets([request], request_timeout=left)[group]
+            doing,
+            lambda client, left: _Settled(client.alter_consumer_group_offsets([request], request_timeout=left)[group]),
         )
         self._check_partitions(doing, answer.topic_partitions)
 

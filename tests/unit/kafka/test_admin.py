@@ -58,3 +58,25 @@ def test_what_was_refused_is_not_asked_again() -> None:
 
     assert not isinstance(refused.value, KafkaRetriableException)
     assert client.codes == []
+
+
+class Offsets(Answers):
+    """The same for offsets of a group: each answer is about a partition, and may be an error of that one."""
+
+    def alter_consumer_group_offsets(self, requests: list[Any], **_: Any) -> dict[str, Any]:
+        return {requests[0].group_id: self}
+
+    def result(self, timeout_s: float) -> Any:
+        error = ck.KafkaError(self.codes.pop(0)) if self.codes else None
+        return SimpleNamespace(topic_partitions=[SimpleNamespace(topic="t", partition=0, error=error)])
+
+
+def test_offsets_of_a_group_whose_coordinator_moves_are_set_later() -> None:
+    client = Offsets(ck.KafkaError.NOT_COORDINATOR, ck.KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+    admin(client).alter_group_offsets("g", {TopicPartition("t", 0): 5})
+    assert client.codes == []
+
+
+def test_offsets_that_a_broker_refuses_for_a_partition_are_an_error() -> None:
+    with pytest.raises(KafkaException, match="at t-0 failed"):
+        admin(Offsets(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)).alter_group_offsets("g", {TopicPartition("t", 0): 5})
