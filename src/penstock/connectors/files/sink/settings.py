@@ -43,6 +43,8 @@ FORMATS: Final = {
     "avroformat": "avro",
     "csv": "csv",
     "csvformat": "csv",
+    "orc": "orc",
+    "orcformat": "orc",
     "bytes": "bytes",
     "bytearrayformat": "bytes",
     "stringformat": "bytes",
@@ -118,7 +120,7 @@ class FileSinkConfig(StoreConfig):
     )
     format_class: str = setting(
         default="parquet",
-        validator=_one_of(FORMATS, "parquet, json, avro, csv, bytes"),
+        validator=_one_of(FORMATS, "parquet, json, avro, orc, csv, bytes"),
         importance=Importance.HIGH,
         doc="The format of the files.",
     )

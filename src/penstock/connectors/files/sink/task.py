@@ -18,7 +18,7 @@ from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicParti
 from penstock.api.arrow import one_array
 from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
 from penstock.connectors.files.sink.formats.avro import Avro
-from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Parquet
+from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Orc, Parquet
 from penstock.connectors.files.sink.names import Names
 from penstock.connectors.files.sink.partitioners import Partitioner
 from penstock.connectors.files.sink.publishing import Publisher
@@ -237,6 +237,8 @@ def format_of(config: FileSinkConfig) -> Format:
     match config.format:
         case "parquet":
             return Parquet(columns, prefix, config.parquet_codec)
+        case "orc":
+            return Orc(columns, prefix)
         case "avro":
             return Avro(config.avro_codec, columns, prefix)
         case "csv":

@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from tests.unit.connectors.files.writing import frame, schemaless
 
 from penstock.connectors.files.columns import columns_of
 from penstock.connectors.files.sink.formats.avro import Avro, missing_library
-from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Parquet
+from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Orc, Parquet
 from penstock.data import STRING_SCHEMA, SchemaBuilder
 from penstock.errors import DataException
 
@@ -61,6 +62,13 @@ def test_parquet_has_every_type_as_it_is(codec: str) -> None:
     for name, column in COLUMNS.items():
         assert found.column(name).type == column.type
         assert str(found.column(name).to_pylist()) == str(column.to_pylist())
+
+
+def test_orc_has_every_type_but_times_of_day() -> None:
+    found = orc.ORCFile(io.BytesIO(written(Orc(), every_type()))).read()
+    assert found.column("time").to_pylist() == [3_723_004, None]
+    for name in COLUMNS.keys() - {"time"}:
+        assert repr(found.column(name).cast(COLUMNS[name].type).to_pylist()) == repr(COLUMNS[name].to_pylist()), name
 
 
 def test_parquet_leaves_out_what_has_no_type_and_keeps_the_rows() -> None:

@@ -70,7 +70,7 @@ def test_a_bucket_of_another_store_has_an_address_and_a_prefix() -> None:
     [
         ({"store.kafka.keys": "true"}, "store.kafka.keys", "metadata.columns=key"),
         ({"hive.integration": "true"}, "hive.integration", "is not there"),
-        ({"format.class": "x.y.OrcFormat"}, "format.class", "write one of"),
+        ({"format.class": "x.y.XmlFormat"}, "format.class", "write one of"),
         ({"partitioner.class": "com.mine.MyPartitioner"}, "partitioner.class", "write one of"),
         ({"partition.duration.ms": "-1"}, "partition.duration.ms", "needs it"),
         ({"path.format": ""}, "path.format", "needs it"),

@@ -152,6 +152,10 @@ def expected(values: list[Any], schema: Schema | None, key_schema: Schema | None
     return found
 
 
+def without_schemas(rows: dict[int, list[tuple[Any, ...]]]) -> dict[int, list[tuple[Any, ...]]]:
+    return {one: [(row[0], row[1], row[3], *row[5:]) for row in lines] for one, lines in rows.items()}
+
+
 def as_read(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "tags": dict(row["tags"]) if row["tags"] else None}
 
@@ -181,7 +185,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     server.stop()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "avro"])
+@pytest.mark.parametrize("kind", ["parquet", "avro", "orc"])
 def test_a_topic_comes_back_as_it_was(place: dict[str, str], kind: str) -> None:
     rows = orders(50)
     topic = Topic({**place, "format.class": kind, "metadata.columns": "key,headers,timestamp,offset,partition,topic"})
@@ -189,7 +193,11 @@ def test_a_topic_comes_back_as_it_was(place: dict[str, str], kind: str) -> None:
 
     found = restored(place)
 
-    assert found == expected([as_read(row) for row in rows], ORDER, STRING_SCHEMA)
+    wanted = expected([as_read(row) for row in rows], ORDER, STRING_SCHEMA)
+    if kind == "orc":
+        # It has no place for schemas.
+        found, wanted = without_schemas(found), without_schemas(wanted)
+    assert found == wanted
 
 
 def test_texts_and_numbers_come_back_as_such(place: dict[str, str]) -> None:

@@ -108,6 +108,23 @@ class Parquet(Format):
         return self.extension if self.compression == "none" else f".{self.compression}{self.extension}"
 
 
+class Orc(Format):
+    """ORC: a column for each field, compressed with zstd. Times of day are milliseconds; ORC has none."""
+
+    extension = ".orc"
+
+    def write(self, tables: Iterator[pa.Table], schema: pa.Schema, out: Any) -> None:
+        """See ``Format``. A column in which no row has a value is left out, as it has no type."""
+        from pyarrow import orc
+
+        kept = _with_columns(schema)
+        timeless = pa.schema([one.with_type(_without_times(one.type)) for one in kept])
+        with orc.ORCWriter(_Open(out), compression="zstd") as writer:
+            for table in _joined(tables):
+                columns = [_as_numbers(one_array(one)) for one in _as(table, kept).columns]
+                writer.write(pa.table(columns, schema=timeless))
+
+
 class Csv(Format):
     """CSV with a line of names. Nested values are JSON, bytes are base64."""
 
@@ -226,6 +243,22 @@ def _storable(kind: pa.DataType) -> pa.DataType | None:
     if is_list(kind):
         return pa.list_(_storable(kind.value_type) or pa.string())
     return kind
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_time(kind):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_without_times(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_times(kind.key_type), _without_times(kind.item_type))
+    return pa.list_(_without_times(kind.value_type)) if is_list(kind) else kind
+
+
+def _as_numbers(array: pa.Array) -> pa.Array:
+    """Times of day, at every depth, as milliseconds."""
+    kind = _without_times(array.type)
+    return array if kind == array.type else array.cast(kind)
 
 
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
