@@ -121,9 +121,9 @@ class Marked(Transformation):
 
     def apply(self, record: R) -> R | None:
         value: Any = record.value
-        if self._refuse and value["customer"] == self._refuse:
+        if self._refuse and value.get("customer") == self._refuse:
             raise ValueError(f"no {self._refuse} here")
-        if self._end is not None and self._end.exists() and str(value["id"]) == self._end.read_text():
+        if self._end is not None and self._end.exists() and str(value.get("id")) == self._end.read_text():
             self._end.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
         headers = ConnectHeaders(record.headers)

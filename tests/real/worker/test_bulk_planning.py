@@ -1,0 +1,169 @@
+"""Queries of bulk runs on a session of Spark: how they are cut, what goes to executors, which are refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from penstock.api.bulk import BulkFrame
+from penstock.converters.as_json import JsonConverter
+from penstock.converters.headers import SimpleHeaderConverter
+from penstock.errors import ConnectException
+from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
+from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.testing.bulk_tasks import Counted, Marked
+from penstock.transforms.regex_router import RegexRouter
+from penstock.worker.bulk.executor import HASH, PlannedRoad, RowRoad
+from penstock.worker.bulk.planning import Chain, Planned, planned, run_session
+from penstock.worker.bulk.shipping import Parts, Recipe, own_path, probe_executors, shipped
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.java]
+JSON = {"schemas.enable": "false"}
+
+
+@pytest.fixture(scope="module")
+def session(spark_runtime: SparkRuntime) -> SparkSession:
+    return run_session(spark_runtime.session(120), 3)
+
+
+class Lab:
+    def __init__(self, runtime: SparkRuntime, session: SparkSession, *chain: TransformStage) -> None:
+        key, value, header = JsonConverter(), JsonConverter(), SimpleHeaderConverter()
+        key.configure(JSON, True)
+        value.configure(JSON, False)
+        header.configure({})
+        jobs = SparkJobs(runtime)
+        recipe = Recipe(JsonConverter, JSON)
+        parts = Parts("c", recipe, recipe, Recipe(SimpleHeaderConverter, {}))
+        self._chain = Chain(SourcePipeline(PipelineSpec(key, value, header, chain), jobs), jobs, parts)
+        self._session = session
+
+    def plan(self, data: Callable[[SparkSession], DataFrame], **own: Any) -> Planned:
+        given = {"topic": "t", "source_partition": {"a": 1}, "source_offset": {"b": 1}, "run": "first", **own}
+        return planned(self._session, BulkFrame(data=data, **given), self._chain)
+
+
+@pytest.fixture
+def lab(spark_runtime: SparkRuntime, session: SparkSession) -> Lab:
+    return Lab(spark_runtime, session)
+
+
+def stage(kind: type[Any], **config: str) -> TransformStage:
+    made = kind()
+    made.configure(config)
+    return TransformStage("one", made)
+
+
+def test_executors_get_bytes_and_a_number_for_each_row(lab: Lab) -> None:
+    found = lab.plan(lambda session: session.range(0, 9, 1, 4).selectExpr("id", "concat('k', id) AS name"))
+    assert isinstance(found.road, PlannedRoad)
+    assert found.partitions == 4
+    rows = found.rows.toArrow()
+    assert rows.column("value").to_pylist()[:2] == [b'{"id":0,"name":"k0"}', b'{"id":1,"name":"k1"}']
+    assert len(set(rows.column(HASH).to_pylist())) == 9
+
+
+def test_a_query_is_cut_by_the_cores_that_the_run_was_begun_with(lab: Lab) -> None:
+    assert lab.plan(lambda session: session.range(100)).partitions == 3
+
+
+def test_views_and_settings_of_the_workers_session_are_there(spark_runtime: SparkRuntime) -> None:
+    base = spark_runtime.session(120)
+    base.range(3).createOrReplaceTempView("bulk_numbers")
+    own = run_session(base, 2)
+    assert own.conf.get("spark.sql.caseSensitive") == "true"
+    assert Lab(spark_runtime, own).plan(lambda session: session.table("bulk_numbers")).rows.count() == 3
+
+
+def test_rows_behind_a_shuffle_are_put_in_an_order(lab: Lab) -> None:
+    query = "SELECT id % 100 AS shop, count(*) AS orders FROM range(0, 10000, 1, 4) GROUP BY 1"
+    found = lab.plan(lambda session: session.sql(query))
+    numbers = [
+        row[0] for row in found.rows.selectExpr(f"array({HASH}, cast(spark_partition_id() AS bigint)) AS a").collect()
+    ]
+    for partition in range(found.partitions):
+        mine = [number for number, place in numbers if place == partition]
+        assert mine == sorted(mine)
+
+
+def test_the_topic_of_a_router_is_asked_for_once(spark_runtime: SparkRuntime, session: SparkSession) -> None:
+    lab = Lab(spark_runtime, session, stage(RegexRouter, regex="(.*)", replacement="to-$1"))
+    found = lab.plan(lambda session: session.range(2))
+    assert isinstance(found.road, PlannedRoad)
+    assert found.rows.toArrow().column("topic").to_pylist() == ["to-t", "to-t"]
+
+    def columns(more: str) -> Callable[[SparkSession], DataFrame]:
+        return lambda session: session.range(2).selectExpr("id AS value", "concat('t', id) AS topic", *more.split("|"))
+
+    assert isinstance(lab.plan(columns("NULL AS key"), topic=None).road, RowRoad)
+    headers = "array(named_struct('key', 'a', 'value', cast('b' AS binary))) AS headers"
+    with pytest.raises(ConnectException, match="cannot ask a transform of topics"):
+        lab.plan(columns(headers), topic=None)
+
+
+def test_stateless_transforms_go_and_others_stay(spark_runtime: SparkRuntime, session: SparkSession) -> None:
+    assert isinstance(
+        Lab(spark_runtime, session, stage(Marked)).plan(lambda session: session.range(2)).road,
+        RowRoad,
+    )
+    with pytest.raises(ConnectException, match=r"the transform 'one' .* does not\s+say stateless = True"):
+        Lab(spark_runtime, session, stage(Counted)).plan(lambda session: session.range(2))
+
+
+@pytest.mark.parametrize("column", ["rand()", "uuid()", "current_timestamp()", "current_date()"])
+def test_a_query_that_is_not_repeatable_is_refused(lab: Lab, column: str) -> None:
+    with pytest.raises(ConnectException, match="The query of the run 'first' is not repeatable"):
+        lab.plan(lambda session: session.range(5).selectExpr("id", f"{column} AS other"))
+
+
+@pytest.mark.parametrize("column", ["rand(7)", "monotonically_increasing_id()", "spark_partition_id()"])
+def test_what_is_the_same_each_time_is_repeatable(lab: Lab, column: str) -> None:
+    assert lab.plan(lambda session: session.range(5).selectExpr("id", f"{column} AS other")).partitions == 3
+
+
+def test_a_limit_without_an_order_is_warned_of(lab: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        lab.plan(lambda session: session.range(100).orderBy("id").limit(5))
+        assert not caplog.records
+        lab.plan(lambda session: session.range(100).limit(5))
+    assert "takes some rows of all without an order" in caplog.text
+
+
+def test_what_is_no_query_is_refused(lab: Lab) -> None:
+    data: Any = lambda session: [1, 2]  # noqa: E731
+    with pytest.raises(ConnectException, match="has returned a list; it has to return a Spark DataFrame"):
+        lab.plan(data)
+
+
+def test_executors_are_asked_for_penstock_and_classes(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pickle
+
+    probe_executors(session, pickle.dumps(Recipe(Marked, {})), own_path(), 1)
+    missing = b"cno_such_module\nThing\n."
+    with pytest.raises(ConnectException, match=r"cannot make what is sent to them \(ModuleNotFoundError"):
+        probe_executors(session, missing, own_path(), 1)
+    monkeypatch.setattr("penstock.__version__", "9.9")
+    with pytest.raises(ConnectException, match=r"have Penstock .*, and bulk work needs Penstock 9\.9"):
+        probe_executors(session, pickle.dumps(1), own_path(), 1)
+
+
+def test_shipped_work_runs_in_python_workers(session: SparkSession) -> None:
+    import pickle
+
+    rows = session.range(0, 4, 1, 2).mapInArrow(shipped(pickle.dumps(_twice), own_path()), "id bigint").collect()
+    assert sorted(row[0] for row in rows) == [0, 2, 4, 6]
+
+
+def _twice(batches: Any) -> Any:
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pc.multiply(batch.column(0), 2)], ["id"])
