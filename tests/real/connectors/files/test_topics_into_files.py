@@ -8,19 +8,16 @@ import random
 import signal
 import threading
 import time
-import uuid
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import boto3
 import fastavro
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
-from moto.server import ThreadedMotoServer
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from tests.real.connectors.files.conftest import S3
 
 from penstock.broker import EmbeddedBroker
 from penstock.testing.worker_process import WorkerProcess
@@ -51,47 +48,6 @@ SCHEMA = {
     "type": "struct",
     "fields": [{"field": "id", "type": "int64"}, {"field": "kind", "type": "string"}],
 }
-
-
-class S3:
-    """Moto's server, which may be stopped and started again on its port."""
-
-    def __init__(self, port: int) -> None:
-        self.port, self.url = port, f"http://127.0.0.1:{port}"
-        self.start()
-        self.client = boto3.client(
-            "s3", endpoint_url=self.url, aws_access_key_id="id", aws_secret_access_key="secret", region_name="us-east-1"
-        )
-        self.client.create_bucket(Bucket="archive")
-
-    def start(self) -> None:
-        self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
-        self.server.start()
-
-    def stop(self) -> None:
-        self.server.stop()
-
-    def objects(self, prefix: str) -> dict[str, bytes]:
-        pages = self.client.get_paginator("list_objects_v2").paginate(Bucket="archive", Prefix=prefix)
-        keys = [one["Key"] for page in pages for one in page.get("Contents", ())]
-        return {key: self.client.get_object(Bucket="archive", Key=key)["Body"].read() for key in keys}
-
-
-@pytest.fixture
-def s3(free_port: int) -> Iterator[S3]:
-    store = S3(free_port)
-    yield store
-    store.client.close()
-    store.stop()
-
-
-@pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
-    name = f"events_{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    for future in admin.create_topics([NewTopic(name, 3, 1)]).values():
-        future.result(30)
-    return name
 
 
 def send(broker: EmbeddedBroker, topic: str, numbers: range, *, schema: bool = True, partitions: int = 3) -> None:
@@ -162,7 +118,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_a_bucket_and_in_a_dir
     worker.add("directory", {"name": "directory", **directory})
     chance, count = random.Random(), 0
     try:
-        for _ in range(2):
+        for _ in range(3):
             worker.start()
             worker.wait_running("bucket", "directory")
             for _ in range(6):
