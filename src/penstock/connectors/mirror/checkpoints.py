@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from penstock.api import OffsetAndMetadata, SourceRecord, SourceTask, TopicPartition
 from penstock.clients import ClusterAdmin, KafkaCluster, RecordReader
@@ -176,6 +176,7 @@ class CheckpointTask(SourceTask):
     Source: org.apache.kafka.connect.mirror.MirrorCheckpointTask.
     """
 
+    java_name: ClassVar[str] = "org.apache.kafka.connect.mirror.MirrorCheckpointTask"
     config_class = MirrorCheckpointConfig
     settings: MirrorCheckpointConfig
 

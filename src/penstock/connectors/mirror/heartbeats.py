@@ -25,6 +25,7 @@ _ANSWER_S = 10.0
 class HeartbeatTask(SourceTask):
     """Makes a heartbeat by the clock."""
 
+    java_name: ClassVar[str] = "org.apache.kafka.connect.mirror.MirrorHeartbeatTask"
     config_class = MirrorHeartbeatConfig
     settings: MirrorHeartbeatConfig
     clock: ClassVar[Callable[[], float]] = time.time

@@ -11,7 +11,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
@@ -39,6 +39,7 @@ _LOOK_S: Final = 30.0
 class MirrorTask(FrameSourceTask):
     """Reads partitions of the source cluster; each frame is of one partition."""
 
+    java_name: ClassVar[str] = "org.apache.kafka.connect.mirror.MirrorSourceTask"
     config_class = MirrorSourceConfig
     settings: MirrorSourceConfig
 
