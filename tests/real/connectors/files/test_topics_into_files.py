@@ -315,6 +315,6 @@ def test_what_keeps_a_configuration_from_working_is_said_when_it_is_made(
     assert "store.kafka.keys is not there" in refused(store_kafka_keys="true").replace(": is", " is")
     assert "metadata.columns=key" in refused(store_kafka_keys="true")
     assert "partition.field.name" in refused(partition_field_name="")
-    assert "write one of parquet, json" in refused(format_class="io.confluent.connect.s3.format.orc.OrcFormat")
+    assert "write one of parquet, json" in refused(format_class="io.confluent.connect.s3.format.xml.XmlFormat")
     (tmp_path / "file").write_text("")
     assert "Not a directory" in refused(url=f"{tmp_path}/file/below", connector_class="FileSink")
