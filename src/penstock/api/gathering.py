@@ -66,7 +66,7 @@ class FrameGatherer:
 
     @property
     def rows(self) -> int:
-        """How many rows are held."""
+        """The number of rows that are held."""
         return sum(frame.num_rows for frame in self.frames)
 
     @property

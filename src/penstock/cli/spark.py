@@ -17,7 +17,7 @@ from penstock.errors import ConnectException
 
 @click.group()
 def spark() -> None:
-    """What executors of a Spark cluster need."""
+    """Commands for the executors of a Spark cluster."""
 
 
 @spark.command()

@@ -1,4 +1,4 @@
-"""What a connector asks of a cluster beside reading and writing: ``ClusterAdmin``.
+"""The requests of a connector to a cluster other than reading and writing: ``ClusterAdmin``.
 
 Thread: any; every call waits for its answer.
 
@@ -102,7 +102,7 @@ class AccessRule:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What `TopicAdmin` makes a topic of."""
+    """The description from which `TopicAdmin` creates a topic."""
 
     name: str
     partitions: int

@@ -159,7 +159,7 @@ class RecordReader:
 
     @property
     def trouble(self) -> str | None:
-        """What the client says is wrong with the connection since records came last; None: nothing."""
+        """The error of the connection that the client has reported since records came last; None if there is none."""
         return self._trouble.text
 
     def check(self, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a client of librdkafka says is wrong between two calls: ``Trouble``.
+"""The errors that a client of librdkafka reports between two calls: ``Trouble``.
 
 Thread: the client tells it from its own thread or from a call; whoever uses the client asks.
 """
@@ -33,7 +33,7 @@ class Trouble:
 
     @property
     def text(self) -> str | None:
-        """What was told last, for people; None: nothing."""
+        """The last error, for people; None if there was none."""
         last = self._last
         return None if last is None else last.str()
 

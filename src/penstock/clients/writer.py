@@ -67,7 +67,7 @@ class RecordWriter:
 
     @property
     def trouble(self) -> str | None:
-        """What the client says is wrong with the connection; None: nothing."""
+        """The error of the connection that the client reports; None if there is none."""
         return self._trouble.text
 
     def close(self) -> None:

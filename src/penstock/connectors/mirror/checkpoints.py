@@ -61,7 +61,7 @@ class Checkpoints:
         return news
 
     def offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Where a group would go on on the target."""
+        """The offset at which a group would go on on the target."""
         return {place: one.downstream for place, one in self._known.get(group, {}).items()}
 
 

@@ -91,7 +91,7 @@ class MirrorConnector(PartitionedSource):
 
     @abstractmethod
     def jobs(self, settings: Any) -> dict[str, Job]:
-        """What is done by the clock, by name; the first sets ``found``."""
+        """The actions that the clock triggers, by name; the first sets ``found``."""
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """See ``PartitionedSource.task_configs``. Java's workers of the same group find what they need, too."""
@@ -208,7 +208,7 @@ class MirrorConnector(PartitionedSource):
                 admin.close()
 
     def lacks(self, settings: Any, admins: Mapping[str, ClusterAdmin]) -> list[str]:
-        """What the connector lacks while its clusters answer; see ``Connector.obstacles``.
+        """The obstacles of the connector while its clusters answer; see ``Connector.obstacles``.
 
         Args:
             settings: The configuration.

@@ -1,4 +1,4 @@
-"""What topics are called on the other cluster, and what is told by a name: ``ReplicationPolicy`` and ``policy_of``.
+"""The names of topics on the other cluster, and their meaning: ``ReplicationPolicy`` and ``policy_of``.
 
 Main types: ``ReplicationPolicy``, the default one, which puts the source's alias in front; ``IdentityPolicy``, which
 keeps names. Pure; any thread.

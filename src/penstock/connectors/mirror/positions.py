@@ -1,4 +1,4 @@
-"""Where a partition is read: at first, and when the offset is gone. Pure; any thread.
+"""The positions at which a partition is read: at first, and when the offset is gone. Pure; any thread.
 
 Main type: ``Start``. Main function: ``after_loss``.
 """
@@ -12,7 +12,7 @@ from penstock.errors import ConfigException
 
 
 class Start(Enum):
-    """Where a partition is read first of which nothing was mirrored yet, as the client takes it."""
+    """The first position of a partition that was not mirrored before, as the client takes it."""
 
     EARLIEST = -2
     LATEST = -1
@@ -31,12 +31,12 @@ class Start(Enum):
 
     @property
     def position(self) -> int:
-        """What the client is given for an offset."""
+        """The position for an offset, as the client takes it."""
         return int(self.value)
 
 
 def after_loss(place: TopicPartition, position: int, low: int, high: int) -> tuple[int, str]:
-    """Where reading goes on in a partition that has no record at its position, and a text for people.
+    """The position at which reading goes on in a partition that has no record at its position, and a text for people.
 
     Nothing is left out: where the end is in front of the position, nobody knows which records are new.
 

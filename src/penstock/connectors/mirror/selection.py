@@ -101,7 +101,7 @@ def settings_changes(
     *,
     with_defaults: bool = False,
 ) -> tuple[dict[str, str], list[str]]:
-    """What makes a topic on the target like that on the source: settings to change, and settings to remove.
+    """The differences between a topic on the target and that on the source: settings to change, and settings to remove.
 
     Args:
         source: Those of the topic on the source.

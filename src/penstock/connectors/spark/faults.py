@@ -133,7 +133,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """What Spark says of an error, with its causes."""
+    """The text of Spark's error, with its causes."""
     java: Any = getattr(error, "java_exception", None)
     return str(error) if java is None else f"{java.toString()}\n{error}"
 

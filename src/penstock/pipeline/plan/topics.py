@@ -161,7 +161,7 @@ def looked_up(lookups: Iterable[TopicLookup], topics: pa.Array | pa.ChunkedArray
 
 
 def constant_of(found: pa.Array) -> Column:
-    """What was found for a single topic, as a column of a query all of whose rows have that topic; lazy."""
+    """The result for a single topic, as a column of a query all of whose rows have that topic; lazy."""
     value = found[0].as_py()
     if not pa.types.is_struct(found.type):
         return F.lit(value).cast("boolean" if pa.types.is_boolean(found.type) else "string")

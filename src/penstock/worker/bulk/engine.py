@@ -72,7 +72,7 @@ _NAMED: Final = 5
 
 @dataclass(frozen=True)
 class BulkServices:
-    """What a task's bulk work is done with.
+    """The parts that a task's bulk work needs.
 
     Attributes:
         group: The name under which this worker, or its group, writes.
@@ -130,7 +130,7 @@ class BulkEngine:
 
     @property
     def totals(self) -> tuple[Totals, int]:
-        """What the present run, or the last one, has done, and how many Spark partitions it has. Thread: any."""
+        """The progress of the present run, or the last one, and the number of its Spark partitions. Thread: any."""
         return self._totals
 
     # ------------------------------------------------------------------ the task's thread

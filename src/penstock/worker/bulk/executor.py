@@ -135,7 +135,7 @@ class PlannedRoad:
     parts: Parts
 
     def pipeline(self) -> BatchPipeline:
-        """What makes batches of such rows."""
+        """Returns the maker of batches of such rows."""
         return _Planned(self, HeaderWriter(self.parts.header_converter()))
 
 
@@ -171,7 +171,7 @@ class RowRoad:
     leaves_headers: bool = False
 
     def pipeline(self) -> BatchPipeline:
-        """What makes batches of such rows."""
+        """Returns the maker of batches of such rows."""
         key, value = self.parts.converters()
         spec = PipelineSpec(
             key, value, self.parts.header_converter(), self.parts.transforms(), self.parts.connector, without_spark=True
@@ -211,7 +211,7 @@ Road = PlannedRoad | RowRoad
 # ------------------------------------------------------------------------------------------------------------ the work
 @dataclass(frozen=True)
 class Delivery:
-    """Where messages go, and how.
+    """The target of messages, and the way they are sent.
 
     Attributes:
         producer: Settings of the producer; a transactional id is added.

@@ -42,7 +42,7 @@ _SHUFFLE: Final = re.compile(r"(?<!Broadcast)Exchange ")
 
 @dataclass(frozen=True)
 class Chain:
-    """What the rows go through.
+    """The steps that the rows go through.
 
     Attributes:
         pipeline: The task's, for the steps of its plan.

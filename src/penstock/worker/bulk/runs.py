@@ -83,7 +83,7 @@ def _json(value: object) -> bytes:
 
 @dataclass(frozen=True)
 class Marker:
-    """How far a Spark partition is.
+    """The progress of a Spark partition.
 
     Attributes:
         rows: Rows of the query that are dealt with, from the first one on.
@@ -110,7 +110,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run was begun with.
+    """The terms with which a run was begun.
 
     Attributes:
         partitions: How many Spark partitions its query has.
@@ -171,7 +171,7 @@ class Markers:
             return dict(self._markers.get(run, {}))
 
     def plan(self, run: RunKey) -> RunPlan | None:
-        """What a run was begun with; None: it was not."""
+        """The terms with which a run was begun; None if it was not."""
         with self._lock:
             return self._plans.get(run)
 
@@ -383,7 +383,7 @@ class Tries:
 # ---------------------------------------------------------------------------------------------------------- progress
 @dataclass(frozen=True)
 class Totals:
-    """What a run has done.
+    """The counts of a run.
 
     Attributes:
         partitions: Spark partitions that are done.
@@ -410,7 +410,7 @@ class Totals:
 
 
 def told(run: str, plan: int, began: Totals, now: Totals, seconds: float) -> Progress:
-    """How far a run is.
+    """The progress of a run.
 
     Args:
         run: Its name.

@@ -146,7 +146,7 @@ def shipped(payload: bytes, path: Sequence[str]) -> Callable[[Iterator[pa.Record
 
 
 def own_path() -> list[str]:
-    """Where the worker's classes are imported from."""
+    """The paths from which the worker's classes are imported."""
     return [os.path.abspath(place) for place in sys.path]
 
 
@@ -206,7 +206,7 @@ def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], 
 
 
 def refusal(answers: Sequence[str], version: str, python: Sequence[int]) -> str:
-    """What is said of executors that cannot do bulk work.
+    """The message about executors that cannot do bulk work.
 
     >>> print(refusal(["have Penstock 0.1"], "0.2", [3, 13]))
     Executors of Spark have Penstock 0.1, and bulk work needs Penstock 0.2 on Python 3.13 there, with all classes of \

@@ -1,4 +1,4 @@
-"""What becomes of files that were read. Main type: ``Cleanup``. The task's thread.
+"""The treatment of files that were read. Main type: ``Cleanup``. The task's thread.
 
 Source: the settings ``cleanup.policy``, ``finished.path`` and ``error.path`` of the SpoolDir connectors.
 """

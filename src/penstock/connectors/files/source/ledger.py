@@ -136,7 +136,7 @@ class Log:
         return {one & ~_FAILED: bool(one & _FAILED) for one in self._own}
 
     def reading_of(self, file: str, part: int) -> Reading | None:
-        """How far a file was read that is not done with."""
+        """The position in a file that has been read in part."""
         return next((one for one in self._readings if (one.file, one.part) == (file, part)), None)
 
     def finish(self, file: int, outcome: Outcome) -> None:

@@ -106,7 +106,7 @@ class Selection:
         return self.minimum_age_ms <= 0 or now_ms - found.time_ns / 1e6 >= self.minimum_age_ms
 
     def identity(self, found: Found, part: str = "") -> int:
-        """What the ledger knows a file by, or a part of one."""
+        """The identity of a file, or of a part of one, in the ledger."""
         values = {
             "path": found.key,
             "uri": found.key,
@@ -165,7 +165,7 @@ class Listing:
         self._now_ms, self._clean = now_ms, clean
 
     def __iter__(self) -> Iterator[Unit | None]:
-        """What is to be read, in order; None: nothing yet, and the caller may do something else first."""
+        """Yields the units to read, in order; None if there are none yet, so that the caller may do other work."""
         order = self._selection.order
         if order == ("NameAsc",):
             yield from self._new()

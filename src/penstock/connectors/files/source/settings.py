@@ -504,7 +504,7 @@ class FileSourceConfig(StoreConfig):
         return replace(found, url=self.input_path or self.fs_listing_directory_path)
 
     def place(self) -> Location:
-        """Where the files are: with ``topics.dir``, where that has them."""
+        """The address of the files, with ``topics.dir`` if that has them."""
         found = self.location()
         if not self.restores or not self.topics_dir.strip("/"):
             return found
@@ -541,7 +541,7 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def on_done(self) -> OnDone:
-        """What becomes of files that were read."""
+        """The treatment of files that were read."""
         policy = self.cleanup_policy
         if policy is OnDone.AUTO and self.fs_cleanup_policy_class:
             policy = OnDone(_CLEANUPS_OF_FILEPULSE.get(_last(self.fs_cleanup_policy_class), "NONE"))
@@ -551,12 +551,12 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def finished(self) -> str:
-        """Where files go that were read."""
+        """The directory for files that were read."""
         return self._place(self.finished_path or self.fs_cleanup_policy_move_success_path)
 
     @property
     def failed(self) -> str:
-        """Where files go that cannot be read."""
+        """The directory for files that cannot be read."""
         return self._place(self.error_path or self.fs_cleanup_policy_move_failure_path)
 
     def _place(self, path: str) -> str:
@@ -576,7 +576,7 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def pattern(self) -> re.Pattern[str] | None:
-        """What the names of files have to match."""
+        """The pattern that the names of files have to match."""
         text = self.input_file_pattern or self.file_filter_regex_pattern
         return re.compile(_python_pattern(text)) if text else None
 
@@ -605,7 +605,7 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """What a file is known by."""
+        """The attributes by which a file is known."""
         return tuple(one.strip() for one in self.offset_attributes_string.split("+"))
 
     @property
@@ -614,7 +614,7 @@ class FileSourceConfig(StoreConfig):
         return self.csv_file_charset or self.file_charset or self.file_encoding or self.charset
 
     def dialect(self, ending: str) -> Dialect:
-        """How CSV files are written.
+        """The dialect of CSV files.
 
         Args:
             ending: That of a file's name: ``tsv`` has tabs.

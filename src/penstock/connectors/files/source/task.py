@@ -229,7 +229,7 @@ class FileSourceTask(FrameSourceTask):
         self._file = _Open(unit, reader.pieces(file, place), place, place, appends=appends)
 
     def _place_of(self, unit: Unit, reader: Reader) -> Place:
-        """Where to begin."""
+        """Returns the position to begin at."""
         found, before = unit.found, self._log_of(unit).reading_of(unit.found.key, unit.part)
         if before is None:
             if found.key in self._recent and unit.part == 0:
@@ -478,7 +478,7 @@ _METRICS: Final = {
 
 
 def records_of(config: FileSourceConfig) -> Records:
-    """How rows become records."""
+    """The way rows become records."""
     topics = (one.partition(":") for one in config.topic_regex_list)
     return Records(
         config.topic,

@@ -11,7 +11,7 @@ from penstock.connectors.spark.settings import FILE_FORMATS, MERGING, TABLE_FORM
 
 
 class WriteMode(Enum):
-    """What is done with the rows."""
+    """The ways to write rows."""
 
     APPEND = "append"
     OVERWRITE = "overwrite"
@@ -93,7 +93,7 @@ class SparkSinkConfig(SparkConfig):
 
     @property
     def target(self) -> str:
-        """Where rows go, for messages."""
+        """The target of rows, for messages."""
         return self.spark_table or self.spark_path or self.options().get("dbtable", self.format)
 
     @property

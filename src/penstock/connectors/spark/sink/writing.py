@@ -1,4 +1,4 @@
-"""What is asked of Spark for the rows of a sink: `Writer`. Thread: the task's. Source: Penstock's own."""
+"""The writing of a sink's rows with Spark: `Writer`. Thread: the task's. Source: Penstock's own."""
 
 from __future__ import annotations
 

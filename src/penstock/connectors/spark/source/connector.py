@@ -33,7 +33,7 @@ class SparkSource(PartitionedSource):
         return SparkSourceTask
 
     def partitions(self) -> Sequence[Mapping[str, Any]]:
-        """What is read: one source partition."""
+        """The data that is read: one source partition."""
         return [{"source": self.settings.label, "mode": self.settings.mode.value}]
 
     def faults(self, settings: SparkSourceConfig) -> Iterable[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""How each mode goes on from an offset: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
+"""The modes, each of which goes on from an offset: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
 
 Each gives chunks from an offset on, in an order that is the same whenever it begins again, and ends when there is
 nothing more now. Thread: the task's. Source: Penstock's own.
@@ -326,7 +326,7 @@ def _counted(position: Position, value: object, first: int) -> Callable[[int], O
 
 
 def _whole(counts: Sequence[int]) -> int:
-    """How many rows lead up to the last one that is the last of its value.
+    """Returns the number of rows up to the last one that is the last of its value.
 
     >>> _whole([1, 0, 0, 1]), _whole([1, 2])
     (3, 0)

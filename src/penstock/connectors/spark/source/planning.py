@@ -37,7 +37,7 @@ class File:
 
     @property
     def mark(self) -> str:
-        """What a ledger has of it: short, and another one when it was changed."""
+        """The entry of the file in a ledger: short, and a different one after the file was changed."""
         content = f"{self.modified_ms} {self.size} {self.path}".encode()
         return hashlib.blake2b(content, digest_size=_NAME_BYTES).hexdigest()
 
@@ -75,7 +75,7 @@ class Begun:
     row: int
 
     def rows_of(self, file: File) -> int:
-        """How many rows of a file to leave out: none of one that was changed."""
+        """Returns the number of rows of a file to leave out: none of one that was changed."""
         return self.row if (file.path, file.modified_ms) == (self.path, self.modified_ms) else 0
 
 

@@ -25,7 +25,7 @@ _EPOCH_UNIT: Final = pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How a column's values are stored and compared.
+    """The way a column's values are stored and compared.
 
     Attributes:
         column: Its name.

@@ -29,7 +29,7 @@ _OF_LISTING: Final = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore",
 
 
 class Reader:
-    """What the settings say is read, on the session of the moment.
+    """The data that the settings name, on the current session.
 
     Args:
         config: The settings.

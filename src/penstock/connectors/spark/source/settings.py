@@ -14,7 +14,7 @@ SOURCE_VIEW = "{source}"
 
 
 class Mode(Enum):
-    """How new rows are found."""
+    """The ways to find new rows."""
 
     BULK = "bulk"
     FILES = "files"
@@ -85,7 +85,7 @@ class SparkSourceConfig(SparkConfig):
 
     @property
     def label(self) -> str:
-        """What is read, in the source partition and in messages."""
+        """The name of the data that is read, for the source partition and for messages."""
         return self.spark_query.strip() or self.spark_path.strip() or self.options().get("dbtable", self.format)
 
     @property

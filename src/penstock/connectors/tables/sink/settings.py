@@ -235,7 +235,7 @@ class TableSinkConfig(LakeConfig):
         return found
 
     def on_null(self, properties: Mapping[str, object]) -> OnNull:
-        """What becomes of a null in ``write.mode=append``."""
+        """The treatment of a null in ``write.mode=append``."""
         if self.behavior_on_null_values:
             return OnNull(self.behavior_on_null_values.lower())
         return OnNull.IGNORE if any(name.startswith("iceberg.tables") for name in properties) else OnNull.FAIL

@@ -234,7 +234,7 @@ class TableSinkTask(FrameSinkTask):
         self._report(part, np.arange(part.num_rows), DataException(text))
 
     def _load(self, name: str) -> Pending | None:
-        """What is known of a table; None: it is not there, and is not to be made."""
+        """The facts about a table; None if it is not there and must not be created."""
         if name in self._tables:
             return self._tables[name]
         config = self.settings

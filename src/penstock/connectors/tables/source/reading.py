@@ -70,7 +70,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What one version has, or what it has changed.
+    """The rows of one version, or its changes.
 
     Attributes:
         number: The version of Delta, or the snapshot of Iceberg.
@@ -116,7 +116,7 @@ class History(ABC):
 
     @abstractmethod
     def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | Position:
-        """Where to begin: the newest version as a whole, or a position.
+        """The start: the newest version as a whole, or a position.
 
         Args:
             version: The changes behind this one.

@@ -1,4 +1,4 @@
-"""How files are written: ``Format`` (``format``), with a class for each format.
+"""The formats of files: ``Format`` (``format``), with a class for each format.
 
 - ``avro``: container files.
 - ``format``: the others.

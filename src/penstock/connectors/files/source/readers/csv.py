@@ -33,7 +33,7 @@ _SAMPLE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the files are written.
+    """The dialect of the files.
 
     Attributes:
         separator: Between fields.

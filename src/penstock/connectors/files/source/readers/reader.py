@@ -102,7 +102,7 @@ class Reader(ABC):
 
 
 def rest(piece: Piece, begin: Place) -> Piece | None:
-    """What is left of a piece behind rows that were read before; None: nothing.
+    """Returns the rest of a piece after the rows that were read before; None if there is none.
 
     Args:
         piece: A block.

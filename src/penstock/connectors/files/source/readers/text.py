@@ -196,7 +196,7 @@ def _block(at: int, line: int, data: bytes) -> Block:
 
 
 def _next_line(text: Text, at: int) -> int:
-    """Where the first line begins that does not begin in front of a byte."""
+    """Returns the start of the first line at or after a byte."""
     text.go_to(at - 1)
     where = at - 1
     while data := text.read(1 << 16):
@@ -208,7 +208,7 @@ def _next_line(text: Text, at: int) -> int:
 
 
 def last_line_end(data: bytes, quote: int | None) -> int:
-    """Where the last whole line ends; 0: there is none."""
+    """Returns the end of the last whole line; 0 if there is none."""
     if quote is None or bytes((quote,)) not in data:
         return data.rfind(b"\n") + 1
     ends = line_ends(data, quote)
