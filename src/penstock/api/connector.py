@@ -108,12 +108,18 @@ class ConnectorTransactionBoundaries(Enum):
 class ConnectorContext(ABC):
     """The interface through which a connector makes requests of the worker. The worker implements it.
 
+    Attributes:
+        is_preview: True if only some records are to be shown: a connector that would prepare its target leaves it as
+            it is.
+
     Thread: any, also threads of the connector's own. None of the calls waits for the work it asks for.
     Source: org.apache.kafka.connect.connector.ConnectorContext.
 
     Raises:
         IllegalWorkerStateException: From every method, once the connector was shut down, deleted or abandoned.
     """
+
+    is_preview: bool = False
 
     @abstractmethod
     def request_task_reconfiguration(self) -> None:

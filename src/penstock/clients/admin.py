@@ -117,6 +117,8 @@ class ClusterAdmin:
         settings: Of librdkafka.
         name: Whose cluster it is, for messages.
         timeout_s: How long one call may take, in seconds.
+        read_only: True if the cluster stays as it is: calls that change something do nothing, except that
+            ``create_topic`` asks the cluster whether it would make the topic.
 
     Raises:
         ConfigException: The client does not take a setting.
@@ -127,8 +129,11 @@ class ClusterAdmin:
     Source: org.apache.kafka.clients.admin.Admin.
     """
 
-    def __init__(self, settings: Mapping[str, Any], *, name: str, timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, settings: Mapping[str, Any], *, name: str, timeout_s: float = 60.0, read_only: bool = False
+    ) -> None:
         self._name = name
+        self._read_only = read_only
         self._servers = str(settings.get("bootstrap.servers", ""))
         self._trouble = Trouble()
         try:
@@ -188,22 +193,24 @@ class ClusterAdmin:
             replication_factor: Of each partition; -1: the broker's default.
             settings: Of the topic, by Kafka's names.
         """
+        if self._read_only:
+            new = ClientTopic(topic, partitions, replication_factor, config=dict(settings))
+            self._ask(
+                f"checking the topic {topic}",
+                lambda client, left: client.create_topics([new], request_timeout=left, validate_only=True)[topic],
+                missing=frozenset({_Error.TOPIC_ALREADY_EXISTS}),
+            )
+            return False
         wanted = _Wanted(topic, partitions, replication_factor, dict(settings))
         return bool(self._call(lambda: self._admin.create_topics([wanted])))
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Gives a topic more partitions, so that it has ``total``."""
+        if self._read_only:
+            return
         self._ask(
             f"adding partitions to {topic}",
             lambda client, left: client.create_partitions([NewPartitions(topic, total)], request_timeout=left)[topic],
-        )
-
-    def check_topic(self, topic: str, partitions: int, replication_factor: int, settings: Mapping[str, str]) -> None:
-        """Asks whether a topic could be made so, without making it."""
-        new = ClientTopic(topic, partitions, replication_factor, config=dict(settings))
-        self._ask(
-            f"checking the topic {topic}",
-            lambda client, left: client.create_topics([new], request_timeout=left, validate_only=True)[topic],
         )
 
     def alter_topic_settings(self, topic: str, changed: Mapping[str, str], removed: Iterable[str] = ()) -> None:
@@ -216,7 +223,7 @@ class ClusterAdmin:
         """
         entries = [_entry(name, text, AlterConfigOpType.SET) for name, text in changed.items()]
         entries += [_entry(name, None, AlterConfigOpType.DELETE) for name in removed]
-        if not entries:
+        if not entries or self._read_only:
             return
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         self._ask(
@@ -255,7 +262,8 @@ class ClusterAdmin:
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commits offsets for a group without members; it is made if need be."""
-        self._call(lambda: self._admin.alter_group_offsets(group, offsets))
+        if not self._read_only:
+            self._call(lambda: self._admin.alter_group_offsets(group, offsets))
 
     def access_rules(self) -> list[AccessRule] | None:
         """The rules of topics, those for names alone; None: the cluster has no authorizer."""
@@ -301,7 +309,7 @@ class ClusterAdmin:
             )
             for one in rules
         ]
-        if bindings:
+        if bindings and not self._read_only:
             self._each("adding access rules", lambda client, left: client.create_acls(bindings, request_timeout=left))
 
     def _each(

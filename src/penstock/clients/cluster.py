@@ -81,17 +81,21 @@ class KafkaCluster:
         made = self._made(ClientKind.CONSUMER, settings)
         return RecordReader(made, name=self.name)
 
-    def admin(self, settings: Mapping[str, str] = _NONE, *, timeout_s: float = 60.0) -> ClusterAdmin:
+    def admin(
+        self, settings: Mapping[str, str] = _NONE, *, timeout_s: float = 60.0, read_only: bool = False
+    ) -> ClusterAdmin:
         """An admin client.
 
         Args:
             settings: Further settings of an admin client.
             timeout_s: How long one call may take, in seconds.
+            read_only: True if the cluster stays as it is, as in previews; see ``ClusterAdmin``.
 
         Raises:
             ConfigException: A setting is refused, or the client does not take it.
         """
-        return ClusterAdmin(self._made(ClientKind.ADMIN, settings), name=self.name, timeout_s=timeout_s)
+        made = self._made(ClientKind.ADMIN, settings)
+        return ClusterAdmin(made, name=self.name, timeout_s=timeout_s, read_only=read_only)
 
     def writer(self, settings: Mapping[str, str] = _NONE) -> RecordWriter:
         """A writer of single records.

@@ -54,6 +54,8 @@ class _NoOffsets(OffsetStorageReader):
 
 
 class _ConnectorContext(SourceConnectorContext):
+    is_preview = True
+
     def __init__(self) -> None:
         self._plugin_metrics = InstanceMetrics.unread().plugin()
 

@@ -190,14 +190,16 @@ class CheckpointTask(SourceTask):
         self._topics = config.topics_to_have()
         self._renamed = renaming(config.policy(), config.source_cluster_alias, config.target_cluster_alias)
         self._source, self._target = (
-            self.cluster(props, side).admin(client_settings(props, side, "admin"), timeout_s=_ANSWER_S)
+            self.cluster(props, side).admin(
+                client_settings(props, side, "admin"), timeout_s=_ANSWER_S, read_only=self.context.is_preview
+            )
             for side in ("source", "target")
         )
         self._known = Checkpoints()
         self._histories: dict[TopicPartition, SyncHistory] = {}
         self._syncs: SmallTopic | None = None
         jobs = {"checkpoints": float(config.emit_checkpoints_interval_seconds)}
-        if config.sync_group_offsets_enabled:
+        if config.sync_group_offsets_enabled and not self.context.is_preview:
             jobs["offsets"] = float(config.sync_group_offsets_interval_seconds)
         self._table = Timetable(jobs, time.monotonic)
 

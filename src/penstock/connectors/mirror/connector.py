@@ -119,7 +119,9 @@ class MirrorConnector(PartitionedSource):
         self.found, self._complaints = None, {}
         timeout_s = min(_LONGEST_S, settings.admin_timeout_ms / 1000)
         self._admins = {
-            side: self.cluster(props, side).admin(client_settings(props, side, "admin"), timeout_s=timeout_s)
+            side: self.cluster(props, side).admin(
+                client_settings(props, side, "admin"), timeout_s=timeout_s, read_only=self.context().is_preview
+            )
             for side in self.sides
         }
         self._jobs = self.jobs(settings)

@@ -120,7 +120,13 @@ def test_records_of_all_kinds_come_over_as_they_are(
 ) -> None:
     topic = create_topic(east, delete_retention_ms="7200000", flush_messages="1000", retention_ms="-1")
     send(east, topic, range(3000))
-    name = create(shared_worker, settings(east, broker, topic))
+    config = settings(east, broker, topic)
+    body = {"config": config, "limits": {"records": 3}}
+    shown: tuple[int, Any] = shared_worker.ask("POST", "/connector-plugins/MirrorSource/preview", body, timeout_s=100)
+    assert (shown[0], len(shown[1]["records"])) == (200, 3), shown
+    assert not exists(broker, f"east.{topic}")
+
+    name = create(shared_worker, config)
     try:
         shared_worker.wait(lambda: exists(broker, f"east.{topic}"), "the topic is made")
         assert rows(broker, f"east.{topic}", 3000) == rows(east, topic, 3000)

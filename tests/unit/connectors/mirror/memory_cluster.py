@@ -82,8 +82,10 @@ class MemoryCluster:
     def reader(self, settings: Mapping[str, str] = {}) -> MemoryReader:
         return MemoryReader(self)
 
-    def admin(self, settings: Mapping[str, str] = {}, *, timeout_s: float = 60.0) -> MemoryAdmin:
-        return MemoryAdmin(self)
+    def admin(
+        self, settings: Mapping[str, str] = {}, *, timeout_s: float = 60.0, read_only: bool = False
+    ) -> MemoryAdmin:
+        return MemoryAdmin(self, read_only)
 
     def writer(self, settings: Mapping[str, str] = {}) -> MemoryWriter:
         return MemoryWriter(self)
@@ -171,8 +173,9 @@ def table_of(records: Sequence[Record]) -> pa.Table:
 
 
 class MemoryAdmin:
-    def __init__(self, cluster: MemoryCluster) -> None:
+    def __init__(self, cluster: MemoryCluster, read_only: bool) -> None:
         self._cluster = cluster
+        self._read_only = read_only
 
     def close(self) -> None:
         pass
@@ -201,7 +204,7 @@ class MemoryAdmin:
         settings: Mapping[str, str] = {},
     ) -> bool:
         self._cluster.check("create_topic")
-        if topic in self._cluster.there:
+        if topic in self._cluster.there or self._read_only:
             return False
         self._cluster.create(topic, partitions)
         self._cluster.there[topic].replication_factor = replication_factor
@@ -209,11 +212,15 @@ class MemoryAdmin:
         return True
 
     def add_partitions(self, topic: str, total: int) -> None:
+        if self._read_only:
+            return
         self._cluster.check("add_partitions")
         partitions = self._cluster.there[topic].partitions
         partitions += [[] for _ in range(total - len(partitions))]
 
     def alter_topic_settings(self, topic: str, changed: Mapping[str, str], removed: Iterable[str] = ()) -> None:
+        if self._read_only:
+            return
         self._cluster.check("alter_topic_settings")
         settings = self._cluster.there[topic].settings
         settings |= {name: TopicSetting(text, False) for name, text in changed.items()}
@@ -224,6 +231,8 @@ class MemoryAdmin:
         return self._cluster.rules
 
     def add_access_rules(self, rules: Collection[AccessRule]) -> None:
+        if self._read_only:
+            return
         self._cluster.check("add_access_rules")
         assert self._cluster.rules is not None
         self._cluster.rules += [one for one in rules if one not in self._cluster.rules]
@@ -242,6 +251,8 @@ class MemoryAdmin:
         return {at: OffsetAndMetadata(offset) for at, offset in found.items() if topics is None or at.topic in topics}
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if self._read_only:
+            return
         self._cluster.check("alter_group_offsets")
         self._cluster.committed.setdefault(group, {}).update(offsets)
 

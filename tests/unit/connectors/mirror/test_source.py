@@ -15,7 +15,9 @@ from penstock.clients import AccessRule, TopicSetting
 from penstock.connectors.mirror.source import MirrorSource
 from penstock.connectors.mirror.task import MirrorTask
 from penstock.errors import ConnectException, KafkaException
+from penstock.stores.memory import MemoryOffsetStore
 from penstock.testing import FrameSuite, SourceSuite, run_source
+from penstock.testing.kit.contexts import KitSourceConnectorContext
 
 CLUSTERS: dict[str, MemoryCluster] = {}
 
@@ -64,8 +66,11 @@ class TestMirrorSource(FrameSuite, SourceSuite):
         return SETTINGS
 
 
-def started(**settings: str) -> Mirror:
+def started(*, is_preview: bool = False, **settings: str) -> Mirror:
     mirror = Mirror()
+    context = KitSourceConnectorContext("m", MemoryOffsetStore())
+    context.is_preview = is_preview
+    mirror.initialize(context)
     mirror.start({**SETTINGS, "name": "m", **{name.replace("_", "."): text for name, text in settings.items()}})
     return mirror
 
@@ -84,6 +89,18 @@ def test_topics_are_made_with_partitions_and_settings_of_the_source(clusters: di
     assert len(made.partitions) == 3
     assert {name: one.value for name, one in made.settings.items()} == {"retention.ms": "5"}
     assert parts(mirror) == [("orders", 0), ("orders", 1), ("orders", 2)]
+
+
+def test_a_preview_leaves_the_target_as_it_is(clusters: dict[str, MemoryCluster]) -> None:
+    clusters["source"].create("orders", 3, retention_ms="5")
+    clusters["source"].create("grown", 2, retention_ms="5")
+    clusters["target"].create("east.grown", 1)
+    mirror = started(is_preview=True)
+    mirror.stop()
+
+    assert {name: len(one.partitions) for name, one in clusters["target"].there.items()} == {"east.grown": 1}
+    assert clusters["target"].there["east.grown"].settings == {}
+    assert parts(mirror) == [("grown", 0), ("grown", 1), ("orders", 0), ("orders", 1), ("orders", 2)]
 
 
 def test_what_is_internal_excluded_or_from_the_target_is_not_mirrored(clusters: dict[str, MemoryCluster]) -> None:
