@@ -56,8 +56,8 @@ class LogLab:
     def __init__(self, servers: str, **settings: str) -> None:
         self.group = f"lab-{uuid.uuid4().hex[:8]}"
         self.worker = {"bootstrap.servers": servers, "group.id": self.group}
-        for kind, short in ((Kind.CONFIG, "configs"), (Kind.OFFSET, "offsets"), (Kind.STATUS, "statuses")):
-            self.worker[f"{kind.value}.topic"] = f"{self.group}-{short}"
+        for kind in Kind:
+            self.worker[f"{kind.value}.topic"] = f"{self.group}-{kind.name.lower()}"
             self.worker[f"{kind.value}.replication.factor"] = "1"
         self.worker |= {name.replace("_", "."): text for name, text in settings.items()}
         self._opened = ExitStack()

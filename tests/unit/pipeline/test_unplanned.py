@@ -106,6 +106,7 @@ class NoPlan(SparkJobs):
         self.passed: list[pa.Table] = []
 
     def pass_by(self, table: pa.Table) -> None:
+        assert table.column_names == ["key", "value"]
         self.passed.append(table)
 
     def run(self, *_: Any, **__: Any) -> list[Any]:

@@ -42,6 +42,7 @@ class NoSpark(SparkJobs):
         self.passed = 0
 
     def pass_by(self, table: pa.Table) -> None:
+        assert table.column_names == ["key", "value"]
         self.passed += table.num_rows
 
     def run(self, *_: Any, **__: Any) -> list[Any]:

@@ -255,7 +255,7 @@ class SourcePipeline:
             result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
         elif written and not self._own:
             # Nothing is left to be written: Spark sees the messages while the next batch is begun.
-            messages = pa.table(written)
+            messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
             seen = submit(lambda: self._jobs.pass_by(messages))
 
         def records(some: np.ndarray) -> list[ConnectRecord]:
