@@ -10,10 +10,11 @@ from typing import Final
 import confluent_kafka as ck
 
 from penstock.errors import AuthenticationException, KafkaException, KafkaRetriableException
+from penstock.kafka.login_errors import refuses_login
 
 _Error = ck.KafkaError
 #: A login that was refused, or a certificate that is not trusted: trying again changes nothing.
-_LOGIN: Final = frozenset({_Error._AUTHENTICATION, _Error.SASL_AUTHENTICATION_FAILED, _Error._SSL})
+_LOGIN: Final = frozenset({_Error.SASL_AUTHENTICATION_FAILED, _Error._SSL})
 
 
 class Trouble:
@@ -40,7 +41,7 @@ class Trouble:
     @property
     def is_login(self) -> bool:
         """True if what was told last is that the login failed."""
-        return self._last is not None and self._last.code() in _LOGIN
+        return self._last is not None and _is_login(self._last)
 
     def named(self, doing: str, servers: str, error: ck.KafkaError | None = None) -> KafkaException:
         """The exception for a call that has failed, or for what was told.
@@ -53,7 +54,7 @@ class Trouble:
         last = self._last
         cause = last if last is not None and (error is None or error.code() in _VAGUE) else error
         text = f"{doing}: {cause.str() if cause is not None else 'no answer'}"
-        if cause is not None and cause.code() in _LOGIN:
+        if cause is not None and _is_login(cause):
             return AuthenticationException(
                 f"{text} (brokers {servers}; check security.protocol, sasl.mechanism, sasl.jaas.config and the trust "
                 "store of this cluster's settings)"
@@ -61,6 +62,10 @@ class Trouble:
         if cause is None or cause.retriable() or cause.code() in _VAGUE or cause.code() < 0:
             return KafkaRetriableException(f"{text} (brokers {servers}; check that they are reachable)")
         return KafkaException(text)
+
+
+def _is_login(error: ck.KafkaError) -> bool:
+    return error.code() in _LOGIN or refuses_login(error)
 
 
 #: What a call says when the connection is at fault, and not why.

@@ -23,6 +23,7 @@ import confluent_kafka as ck
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, KafkaRetriableException
 from penstock.kafka.client_values import BY_DURATION
+from penstock.kafka.login_errors import refuses_login
 from penstock.telemetry.seldom_log import SeldomLog
 
 _Error = ck.KafkaError
@@ -37,7 +38,6 @@ _ENDING: Final = frozenset(
         _Error.INCONSISTENT_GROUP_PROTOCOL,
         _Error.UNSUPPORTED_VERSION,
         _Error.FENCED_INSTANCE_ID,
-        _Error._AUTHENTICATION,
         _Error._AUTO_OFFSET_RESET,
         _Error._NO_OFFSET,
         _Error._FATAL,
@@ -51,7 +51,7 @@ _FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
 
 def ends_reading(error: ck.KafkaError) -> bool:
     """True if the task fails; after other errors it waits and goes on."""
-    return bool(error.code() in _ENDING or error.fatal() or _is_too_large(error))
+    return bool(error.code() in _ENDING or error.fatal() or refuses_login(error) or _is_too_large(error))
 
 
 def _is_too_large(error: ck.KafkaError) -> bool:

@@ -23,6 +23,7 @@ import confluent_kafka as ck
 from penstock.errors import KafkaException
 from penstock.kafka.client_log import CLIENT_LOG
 from penstock.kafka.log_settings import LogSettings
+from penstock.kafka.login_errors import refuses_login
 from penstock.telemetry.seldom_log import SeldomLog
 
 
@@ -103,9 +104,7 @@ _POLL_S: Final = 0.2
 _AT_ONCE: Final = 2_000
 _CLOSE_S: Final = 5.0
 #: The client keeps trying, and a user may grant the right meanwhile; but nobody should wait for that.
-_REFUSED: Final = frozenset(
-    {_Error.TOPIC_AUTHORIZATION_FAILED, _Error._AUTHENTICATION, _Error.CLUSTER_AUTHORIZATION_FAILED}
-)
+_REFUSED: Final = frozenset({_Error.TOPIC_AUTHORIZATION_FAILED, _Error.CLUSTER_AUTHORIZATION_FAILED})
 #: The group is only a name here.
 _OF_GROUPS: Final = frozenset({_Error.GROUP_AUTHORIZATION_FAILED})
 
@@ -297,7 +296,7 @@ class LogReader:
     def _complain(self, error: ck.KafkaError) -> None:
         if error.code() in _OF_GROUPS:
             return
-        if error.code() in _REFUSED:
+        if error.code() in _REFUSED or refuses_login(error):
             self.refused = error.str()
         self._seldom.warning(
             error.code(), "%s: %s; the client keeps trying to read %s", self._settings.name, error.str(), self._topic
