@@ -16,6 +16,8 @@ Source: ``CompletedFetch`` of Kafka's consumer, which ends with an exception the
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ import confluent_kafka as ck
 
 from penstock.api import TopicPartition
 from penstock.kafka.client_log import CLIENT_LOG
+
+logger = logging.getLogger(__name__)
 
 _Error = ck.KafkaError
 _ABOUT_RECORDS: Final = frozenset(
@@ -44,6 +48,7 @@ TRIES: Final = 2
 _MOST_STEPS: Final = 31
 _ANSWER_S: Final = 30.0
 _SLICE_S: Final = 0.2
+_CLOSE_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -204,4 +209,13 @@ def _is_readable(
                 return told is not None and first < told <= offset
         return None
     finally:
-        client.close()
+        _close(client)
+
+
+def _close(client: ck.Consumer) -> None:
+    """Ends a client. One that was reading a damaged batch may never end: it is left behind after 10 s."""
+    closing = threading.Thread(target=client.close, name="close-question", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_S)
+    if closing.is_alive():
+        logger.warning("A client that asked for the end of a damaged batch did not end within %g s", _CLOSE_S)

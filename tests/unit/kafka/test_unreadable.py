@@ -1,9 +1,13 @@
 """What the client says of records that it cannot read, and where the batch ends that they are in."""
 
+import threading
+from unittest import mock
+
 import confluent_kafka as ck
 import pytest
 
 from penstock.api import TopicPartition
+from penstock.kafka import unreadable
 from penstock.kafka.unreadable import Troubles, UnreadableRecords, batch_start, is_about_records, search_end
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -72,3 +76,14 @@ def test_the_error_says_where_and_what_to_do() -> None:
     assert "errors.tolerance=all" in one
     many = str(UnreadableRecords(P0, 5, 9, "Invalid compressed data"))
     assert many.startswith("The records of topic t, partition 0 at offsets 5 to 8, one batch, cannot be read: ")
+
+
+def test_a_client_that_never_ends_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = threading.Event()
+    client = mock.Mock(close=ended.wait)
+    monkeypatch.setattr(unreadable, "_CLOSE_S", 0.01)
+    unreadable._close(client)
+    assert "did not end within 0.01 s" in caplog.text
+    ended.set()

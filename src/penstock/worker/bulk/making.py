@@ -59,7 +59,7 @@ def writers_name(worker: Mapping[str, str], host: str) -> str:
     >>> writers_name({"group.id": "loads"}, "one")
     'loads'
     >>> writers_name({"offset.storage.file.filename": "/var/offsets"}, "one")
-    'standalone-07a4eb5c'
+    'standalone-aee0059e'
     """
     if group := worker.get("group.id", "").strip():
         return group
