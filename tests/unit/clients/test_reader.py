@@ -15,6 +15,9 @@ from penstock.api import TopicPartition
 from penstock.clients import KafkaCluster, RecordReader
 from penstock.errors import KafkaRetriableException, OffsetOutOfRangeException
 
+#: Some of them take more than a second.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def topic(mock_cluster: MockCluster) -> str:

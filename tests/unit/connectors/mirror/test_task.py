@@ -15,6 +15,9 @@ from penstock.connectors.mirror.source import MirrorSource
 from penstock.connectors.mirror.task import MirrorTask
 from penstock.testing import run_source
 
+#: Some of them take more than a second.
+pytestmark = pytest.mark.slow
+
 CLUSTERS: dict[str, Any] = {}
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+import pytest
 from tests.unit.connectors.tables import lakes
 
 from penstock.api import SinkRecord
 from penstock.connectors.tables import TableSink, TableSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.testing import FrameSuite, SinkSuite, SourceSuite
+
+#: Some of them take more than a second.
+pytestmark = pytest.mark.slow
 
 ROW = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 

@@ -36,6 +36,9 @@ from penstock.data import (
 from penstock.errors import ConnectException, RetriableException
 from penstock.testing.frames import frame_of_json
 
+#: Some of them take more than a second.
+pytestmark = pytest.mark.slow
+
 formats = pytest.mark.parametrize("lake", lakes.FORMATS)
 
 

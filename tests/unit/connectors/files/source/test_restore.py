@@ -33,6 +33,9 @@ from penstock.data import (
 from penstock.data import Decimal as DecimalSchema
 from penstock.testing import run_source
 
+#: Some of them take more than a second.
+pytestmark = pytest.mark.slow
+
 ITEM = SchemaBuilder.struct().name("Item").field("sku", STRING_SCHEMA).field("count", INT8_SCHEMA).build()
 ORDER = (
     SchemaBuilder.struct()
