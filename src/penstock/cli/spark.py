@@ -32,7 +32,7 @@ def spark() -> None:
 def pack(archive: Path, more: tuple[Path, ...]) -> None:
     """Make ARCHIVE (.tar.gz) of Penstock and what it needs, for `spark.archives` of a worker.
 
-    For executors with the Python and platform of this machine, which have Spark, and nothing of Penstock.
+    For executors that have Spark, and the Python and platform of this machine, but not Penstock.
     """
     from penstock.worker.bulk.packing import pack as make
     from penstock.worker.bulk.shipping import ARCHIVE

@@ -41,7 +41,7 @@ _MADE: Final = object()
 #: The client gives the number of a source, or the member of its enumeration.
 _DEFAULT: Final = (ConfigSource.DEFAULT_CONFIG, ConfigSource.DEFAULT_CONFIG.value)
 _NOT_THERE: Final = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
-#: Groups that nobody is in, and whose offsets may be set.
+#: States of groups without members, whose offsets may be set.
 _IDLE: Final = frozenset({"EMPTY", "DEAD"})
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos.connectors import Kill, TableChaos
+from penstock.testing.chaos.connectors import TableChaos
+from penstock.testing.chaos.kills import Kill
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -10,18 +10,17 @@ Thread: the test's.
 from __future__ import annotations
 
 import os
-import random
 import re
 import signal
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from penstock.broker import EmbeddedBroker
+from penstock.testing.chaos.kills import Kill
 from penstock.testing.exactly_once import visible
 from penstock.testing.spark_cluster import SparkCluster
 from penstock.testing.worker_group import WorkerGroup
@@ -34,44 +33,13 @@ LOADS: Final = 5
 ROWS: Final = 2_000
 _SLOWLY: Final = "if(reflect('java.lang.Thread', 'sleep', 4L) IS NULL, NULL, 'slow')"
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
-_LONGEST_S: Final = 8.0
 _ID: Final = re.compile(r'"id":(\d+)')
 
 
-@dataclass(frozen=True)
-class Kill:
-    """One kill.
-
-    Attributes:
-        at_s: When it comes, after the first.
-        whom: One of `VICTIMS`.
-        worker: Which worker, or whose JVM.
-        lasts_s: After which time the victim is started again; executors and JVMs come by themselves.
-    """
-
-    at_s: float
-    whom: str
-    worker: int
-    lasts_s: float
-
-
+WORKERS: Final = 2
 VICTIMS: Final = ("executor", "Spark worker", "JVM", "worker", "broker")
-
-
-def plan(seed: int, seconds: float, workers: int = 2) -> list[Kill]:
-    """The kills of so many seconds, the same for the same seed: each victim in turn, in an order of chance.
-
-    >>> kills = plan(1, 120)
-    >>> kills == plan(1, 120), kills == plan(2, 120), {one.whom for one in kills} == set(VICTIMS)
-    (True, False, True)
-    """
-    chance, kills, at_s = random.Random(seed), list[Kill](), 0.0
-    while at_s < seconds:
-        for whom in chance.sample(VICTIMS, len(VICTIMS)):
-            if at_s < seconds:
-                kills.append(Kill(at_s, whom, chance.randrange(workers), chance.uniform(0.2, _LONGEST_S)))
-            at_s += chance.uniform(8, 20)
-    return kills
+#: The shortest and the longest time between two kills, in seconds.
+PAUSE_S: Final = (8, 20)
 
 
 class BulkChaos:
@@ -94,7 +62,7 @@ class BulkChaos:
             "value.converter": _JSON,
             "value.converter.schemas.enable": "false",
         }
-        self._group = WorkerGroup(directory, broker.bootstrap_servers, settings, size=2)
+        self._group = WorkerGroup(directory, broker.bootstrap_servers, settings, size=WORKERS)
         # Four cores work on five loads.
         self._count = ROWS * max(2, round(minutes * 60 * 4 / LOADS / (ROWS * 0.005)))
         self._came: Counter[str] = Counter()

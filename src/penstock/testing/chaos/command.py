@@ -17,12 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos import data_cases, rest_cases, surroundings_cases, task_cases
+from penstock.testing.chaos import bulk, connectors, data_cases, kills, rest_cases, surroundings_cases, task_cases
 from penstock.testing.chaos.broker_rounds import ROUNDS, BrokerRounds
-from penstock.testing.chaos.bulk import BulkChaos
-from penstock.testing.chaos.bulk import plan as plan_bulk
-from penstock.testing.chaos.connectors import TableChaos
-from penstock.testing.chaos.connectors import plan as plan_kills
 from penstock.testing.chaos.distributed import GroupChaos, plan
 from penstock.testing.chaos.stage import Stage
 
@@ -139,7 +135,8 @@ def run_tables(directory: Path, seed: int, minutes: float, workers: int = 2) -> 
         below = directory / name.replace(" ", "-")
         with EmbeddedBroker(below / "kafka", heap="1g") as broker:
             try:
-                TableChaos(below, broker, exactly_once, workers).run(plan_kills(seed, minutes * 60, workers))
+                planned = kills.plan(connectors.VICTIMS, seed, minutes * 60, workers, connectors.PAUSE_S)
+                connectors.TableChaos(below, broker, exactly_once, workers).run(planned)
             except AssertionError:
                 print(f"FAILED {name} with --seed {seed}\n{traceback.format_exc()}", flush=True)
                 return 1
@@ -154,7 +151,8 @@ def run_bulk(directory: Path, seed: int, minutes: float) -> int:
     """
     with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
         try:
-            BulkChaos(directory, broker, minutes).run(plan_bulk(seed, minutes * 60))
+            planned = kills.plan(bulk.VICTIMS, seed, minutes * 60, bulk.WORKERS, bulk.PAUSE_S)
+            bulk.BulkChaos(directory, broker, minutes).run(planned)
         except AssertionError:
             print(f"FAILED with --seed {seed}\n{traceback.format_exc()}", flush=True)
             return 1

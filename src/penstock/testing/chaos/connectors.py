@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +25,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.broker import EmbeddedBroker
 from penstock.broker.postgresql import PostgreSql
+from penstock.testing.chaos.kills import Kill
 from penstock.testing.chaos.tables import ERASED, TABLE, Changer
 from penstock.testing.exactly_once import visible
 from penstock.testing.worker_group import WorkerGroup
@@ -36,45 +35,13 @@ MENDED_S: Final = 180.0
 PARTITIONS: Final = 3
 COPY, LOG = "chaos_copy", "chaos_log"
 TOPIC: Final = f"tables-{TABLE}"
-_LONGEST_S: Final = 8.0
 _LOOK_S: Final = 0.5
 _COLUMNS: Final = "id, version, name, amount::float8, note, date_trunc('milliseconds', changed)"
 
 
-@dataclass(frozen=True)
-class Kill:
-    """One kill.
-
-    Attributes:
-        at_s: When it comes, after the first.
-        whom: One of `VICTIMS`.
-        worker: Which worker, or whose JVM.
-        lasts_s: After which time the victim is started again; Spark's JVM is by its worker.
-    """
-
-    at_s: float
-    whom: str
-    worker: int
-    lasts_s: float
-
-
 VICTIMS: Final = ("worker", "JVM", "broker", "PostgreSQL", "PostgreSQL's connections")
-
-
-def plan(seed: int, seconds: float, workers: int) -> list[Kill]:
-    """The kills of so many seconds, the same for the same seed: each victim in turn, in an order of chance.
-
-    >>> kills = plan(1, 120, 2)
-    >>> kills == plan(1, 120, 2), kills == plan(2, 120, 2), {one.whom for one in kills} == set(VICTIMS)
-    (True, False, True)
-    """
-    chance, kills, at_s = random.Random(seed), list[Kill](), 0.0
-    while at_s < seconds:
-        for whom in chance.sample(VICTIMS, len(VICTIMS)):
-            if at_s < seconds:
-                kills.append(Kill(at_s, whom, chance.randrange(workers), chance.uniform(0.2, _LONGEST_S)))
-            at_s += chance.uniform(3, 12)
-    return kills
+#: The shortest and the longest time between two kills, in seconds.
+PAUSE_S: Final = (3, 12)
 
 
 class TableChaos:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.api.arrow import for_spark
 from penstock.connectors.spark.faults import is_of_spark, text_of, translated
+from penstock.connectors.spark.names import quoted
 from penstock.connectors.spark.sink.columns import DELETES, PLACE
 from penstock.connectors.spark.sink.settings import SparkSinkConfig, WriteMode
 from penstock.errors import ConnectException
@@ -111,15 +112,6 @@ class Writer:
                 raise
             self._save(rows.drop(DELETES, PLACE).limit(0), "append")
         self._is_there = True
-
-
-def quoted(name: str) -> str:
-    """A name in SQL.
-
-    >>> quoted("a`b")
-    '`a``b`'
-    """
-    return f"`{name.replace('`', '``')}`"
 
 
 def merge_statement(target: str, view: str, key: Sequence[str], columns: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 
 from penstock.api import Chunk
+from penstock.connectors.spark.names import quoted
 from penstock.connectors.spark.source.planning import MOST_BYTES, Begun, File, Ledger, begun_in, groups
 from penstock.connectors.spark.source.positions import Position, counts_within_values
 from penstock.connectors.spark.source.reading import Reader
@@ -189,7 +190,7 @@ class Incrementing:
         records = self._reader.records(rows)
         position = Position.of(self._column, rows.schema[self._column].dataType)
         after = position.after(offset)
-        column = rows[_quoted(self._column)]
+        column = rows[quoted(self._column)]
         done = int((offset or {}).get("rows", 0))
         if done:
             yield from self._of_value(rows, records, position, after, done)
@@ -218,7 +219,7 @@ class Incrementing:
         self, rows: DataFrame, records: Records, position: Position, value: object, done: int
     ) -> Iterator[Chunk]:
         """The rows of one value, from the first on that was not delivered."""
-        same = rows.where(rows[_quoted(self._column)] == position.literal(value))
+        same = rows.where(rows[quoted(self._column)] == position.literal(value))
         for first, piece in _numbered(self._reader.pieces(self._reader.sorted(same)), done):
             after = _counted(position, value, first)
             yield records.chunk(piece, after(piece.num_rows - 1), after)
@@ -332,10 +333,6 @@ def _whole(counts: Sequence[int]) -> int:
     (3, 0)
     """
     return next((place + 1 for place in reversed(range(len(counts))) if not counts[place]), 0)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def _now_ms() -> int:
