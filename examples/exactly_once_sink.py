@@ -1,6 +1,6 @@
 """A sink that writes each record once: how far it has read is in the same transaction as what it has written.
 
-A task that was replaced, and does not know it yet, finds that somebody has read on, and writes nothing.
+A task finds that another one has read on, as one that was replaced does, and writes nothing of what it has in hand.
 """
 
 import sqlite3
@@ -10,7 +10,7 @@ from itertools import groupby
 from penstock.api import OffsetAndMetadata, SinkConnector, SinkRecord, SinkTask, TopicPartition
 from penstock.config import AbstractConfig, ConfigDef, NonEmptyString, setting
 from penstock.data import Values
-from penstock.errors import ConnectException, RetriableException
+from penstock.errors import OwnershipLostException, RetriableException
 
 
 class OffsetsInSqliteConfig(AbstractConfig):
@@ -79,7 +79,7 @@ class ExactlyOnceTask(SinkTask):
                 "UPDATE places SET next = ? WHERE (topic, partition, next) = (?, ?, ?)", where
             )
         if moved.rowcount != 1:
-            raise ConnectException(f"Another task has read {place.topic} on: this one was replaced, and writes nothing")
+            raise OwnershipLostException(f"Another task has read {place.topic} on: `open` looks how far")
         rows = [
             (*place, one.original_kafka_offset, Values.convert_to_string(one.value_schema, one.value)) for one in new
         ]

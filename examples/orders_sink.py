@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkConnector, SinkFrame, TopicPartition, isolate
 from penstock.config import AbstractConfig, ConfigDef, NonEmptyString, setting
-from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.errors import DataException, OwnershipLostException, RetriableException
 
 
 class OrdersConfig(AbstractConfig):
@@ -90,7 +90,7 @@ class OrdersTask(FrameSinkTask):
                     "UPDATE places SET next = ? WHERE (topic, partition, next) = (?, ?, ?)", where
                 )
             if moved.rowcount != 1:
-                raise ConnectException(f"Another task has read {place.topic} on: this one writes nothing more")
+                raise OwnershipLostException(f"Another task has read {place.topic} on: `open` looks how far")
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]

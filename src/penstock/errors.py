@@ -356,7 +356,12 @@ class ToleranceExceededException(ConnectException):
 
 
 class OwnershipLostException(ConnectException):
-    """Another task has the partitions: this one was replaced, and must write nothing more."""
+    """Another task has claimed the partitions of this sink task, which must write nothing of what it has in hand.
+
+    If ``put`` or a call by the clock raises it, the worker closes and opens the partitions again, so that ``open`` can
+    claim them. The batch comes again, without the partitions that ``open`` has set offsets of. While two tasks take
+    partitions from each other, the worker stops the one that was replaced; a task that loses ten times in a row fails.
+    """
 
 
 class OffsetStoreException(ConnectException):

@@ -16,8 +16,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from penstock.api import TopicPartition
+from penstock.errors import ConnectException, OwnershipLostException
 from penstock.kafka.consumer import Placement
 from penstock.telemetry import waiting_for
 from penstock.worker.retries import asks_again
@@ -26,6 +28,11 @@ from penstock.worker.sink_put import IDLE_ROUND_S, SinkParts, SinkPauses, SinkPu
 from penstock.worker.sink_stages import Assigned, CommitAnswered, Event, Lost, Revoked, StageFailed
 
 logger = logging.getLogger(__name__)
+
+#: A task whose partitions another task has claimed opens them again this often; a task that was replaced ends sooner.
+MAX_CLAIMS: Final = 10
+_FIRST_CLAIM_S: Final = 0.25
+_MOST_CLAIM_S: Final = 10.0
 
 
 class SinkLoop:
@@ -60,6 +67,8 @@ class SinkLoop:
         # Partitions whose `open` asked to be called again, and when it is.
         self._unopened: tuple[TopicPartition, ...] = ()
         self._open_at = 0.0
+        # How often in a row the partitions were opened again, since another task had claimed one.
+        self._claims = 0
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
@@ -83,6 +92,13 @@ class SinkLoop:
         self._pauses.apply()
         if (timeout_ms := self._context.take_timeout_ms()) is not None:
             self._put_by = now + timeout_ms / 1000
+        try:
+            self._call_task(now)
+        except OwnershipLostException as lost:
+            self._claim_again(lost)
+
+    def _call_task(self, now: float) -> None:
+        """Makes the call that is due: a function by the clock, or ``put`` with a batch or without records."""
         # By turns: what is called may rewind, which counts before the next put; what takes long is due again at once.
         self._called = not self._called and self._put.call_by_clock(now)
         if self._called or self._put.waits_for_call(now):
@@ -90,6 +106,7 @@ class SinkLoop:
         if self._put.has_batch:
             self._put_by = None
             self._put.put_again(now)
+            self._count_claims()
             return
         delivery = self._next_delivery()
         if delivery is None:
@@ -102,6 +119,7 @@ class SinkLoop:
             self._put_by = None
         if delivery is not None:
             self._put.put(delivery)
+            self._count_claims()
         else:
             self._put.put_nothing(forced=forced)
 
@@ -225,6 +243,30 @@ class SinkLoop:
         self._open()
         if not self._unopened:
             self._rewind(self._context.take_rewinds())
+
+    def _claim_again(self, lost: OwnershipLostException) -> None:
+        """Closes and opens all partitions after another task has claimed one: the newer of two tasks goes on.
+
+        A task that was frozen, and wakes, may claim the partitions of its successor before it hears that it was
+        replaced. It is stopped soon; until then each of the two takes over from the other, and writes nothing twice.
+        """
+        self._claims += 1
+        if self._claims > MAX_CLAIMS:
+            raise ConnectException(
+                f"{self._parts.name}: exiting due to unrecoverable exception in put, after the partitions were opened "
+                f"{MAX_CLAIMS} times: {lost}"
+            ) from lost
+        opened = [partition for partition in self._partitions.assigned if partition not in self._unopened]
+        self._task.close(opened)
+        self._unopened += tuple(opened)
+        wait_s = min(_MOST_CLAIM_S, _FIRST_CLAIM_S * 2 ** (self._claims - 1))
+        self._open_at = time.monotonic() + self._parts.retries.failed("open", lost, wait_s)
+        self._pauses.unopened = True
+        self._pauses.apply()
+
+    def _count_claims(self) -> None:
+        if not self._put.has_batch:
+            self._claims = 0
 
     def _on_revoked(self, event: Revoked) -> None:
         try:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
-from penstock.errors import ConnectException, SparkStoppedException, SparkUnavailableException
+from penstock.errors import ConnectException, OwnershipLostException, SparkStoppedException, SparkUnavailableException
 from penstock.pipeline.batch.sink_frames import empty_frame
 from penstock.pipeline.spark.driver_jvm import brief
 from penstock.telemetry import waiting_for
@@ -206,6 +206,7 @@ class SinkPut:
         """Put a batch; keep it when the task asks for that.
 
         Raises:
+            OwnershipLostException: Another task has claimed a partition; the batch is kept.
             Exception: What the task fails with.
         """
         self._delivery = delivery
@@ -278,6 +279,8 @@ class SinkPut:
                 self._count_loss("a call by the clock", failure)
                 call.ask_again(now + SESSION_ROUND_S)
                 return
+            if isinstance(failure, OwnershipLostException):
+                raise
             raise ConnectException(
                 f"{self._parts.name}: exiting due to unrecoverable exception in a call by the clock (context.every): "
                 f"{failure}"
@@ -320,6 +323,10 @@ class SinkPut:
             if isinstance(failure, Exception) and self._session.lost_in_put(failure):
                 self._keep_for_session(delivery, failure)
                 return
+            if isinstance(failure, OwnershipLostException):
+                # The batch stays in hand until the partitions are open again.
+                self._retry_at = None
+                raise
             of = f" in put of {place_of(delivery.table)}" if delivery.ends else ""
             raise ConnectException(
                 f"{self._parts.name}: exiting due to unrecoverable exception{of}: {failure}"

@@ -7,7 +7,7 @@ from examples.exactly_once_sink import ExactlyOnceSink
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.data import STRING_SCHEMA
-from penstock.errors import ConnectException, RetriableException
+from penstock.errors import OwnershipLostException, RetriableException
 from penstock.worker.sink_context import WorkerSinkTaskContext
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -72,7 +72,7 @@ def test_a_task_that_was_replaced_writes_nothing(start, database, known):
     zombie, _ = start(T0, T1)
     owner, _ = start(T0)
     owner.put([record(T0, 1), record(T0, 2)])
-    with pytest.raises(ConnectException, match="has read t on: this one was replaced"):
+    with pytest.raises(OwnershipLostException, match="Another task has read t on"):
         zombie.put([record(T1, 0), record(T0, 1), record(T0, 2)])
     owner.put([record(T0, 3)])
     assert values(database) == [*(["0-0"] if known else []), "0-1", "0-2", "0-3"]

@@ -13,7 +13,7 @@ from examples.orders_sink import OrdersSink, OrdersTask
 
 from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.data import STRING_SCHEMA
-from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.errors import DataException, OwnershipLostException, RetriableException
 from penstock.worker.sink_context import WorkerSinkTaskContext
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -113,7 +113,7 @@ def test_a_task_that_was_replaced_writes_nothing(start: Any, database: Path) -> 
     new, other = start()
     new.put(frame_of(A, 0, [("1", 1.0)], other))
 
-    with pytest.raises(ConnectException, match="writes nothing more"):
+    with pytest.raises(OwnershipLostException, match="Another task has read"):
         old.put(frame_of(A, 0, [("1", 9.0), ("2", 9.0)], context))
 
     assert orders(database) == [("1", "c1", 100)]

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
-from penstock.errors import ConnectException, KafkaRetriableException, RetriableException, ToleranceExceededException
+from penstock.errors import (
+    ConnectException,
+    KafkaRetriableException,
+    OwnershipLostException,
+    RetriableException,
+    ToleranceExceededException,
+)
 from penstock.model import State
 from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
@@ -809,6 +815,47 @@ class TestRebalances:
         sink.start({T0: 0})
         sink.wait_state("FAILED")
         assert str(sink.failure) == "no room"
+
+    @pytest.fixture
+    def soon(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("penstock.worker.sink_loop._MOST_CLAIM_S", 0.001)
+
+    def test_a_task_whose_partitions_another_one_has_claimed_opens_them_again(self, run: Sinks, soon: None) -> None:
+        sink = run(Sink())
+        sink.consumer.add(T0, *"abcd")
+        opened: list[list[TopicPartition]] = []
+
+        def claim(partitions: list[TopicPartition]) -> None:
+            opened.append(partitions)
+            if len(opened) > 1:
+                sink.task.context.offset({T0: 2})  # The other one has written "a" and "b".
+
+        sink.task.hooks |= {"open": claim, "put": once(OwnershipLostException("another task"))}
+        sink.start({T0: 0})
+        sink.wait_values("a", "b", "c", "d", "c", "d")  # The first four were refused.
+        assert opened == [[T0], [T0]]
+        assert [call for call in sink.task.diary.names if call in ("open", "close")] == ["open", "close", "open"]
+        sink.stop()
+        assert sink.consumer.sync_commits == [{T0: 4}]
+
+    def test_records_that_the_other_task_has_not_written_come_again(self, run: Sinks, soon: None) -> None:
+        sink = run(Sink())
+        sink.consumer.add(T0, *"ab")
+        sink.task.hooks["put"] = once(OwnershipLostException("another task"))
+        sink.start({T0: 0})
+        sink.wait_values("a", "b", "a", "b")
+
+    def test_a_task_that_loses_its_partitions_again_and_again_fails(self, run: Sinks, soon: None) -> None:
+        sink = run(Sink())
+        sink.consumer.add(T0, "a")
+
+        def put(_: object) -> None:
+            raise OwnershipLostException("another task")
+
+        sink.task.hooks["put"] = put
+        sink.start({T0: 0})
+        sink.wait_state("FAILED")
+        assert "after the partitions were opened 10 times: another task" in str(sink.failure)
 
     def test_offsets_set_in_open_are_where_reading_begins(self, run: Sinks) -> None:
         sink = run(Sink())
