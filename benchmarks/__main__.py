@@ -1,8 +1,8 @@
 """The command behind `bin/bench`: runs the workloads, prints the tables, writes the JSON report.
 
 `bin/bench smt` measures transforms and converters by themselves instead, `bin/bench eos` sources that deliver exactly
-once, `bin/bench shapes` sinks by the shape of their messages, `bin/bench connectors` those of databases, `bin/bench
-cluster` bulk runs on executors; they have arguments of their own.
+once, `bin/bench shapes` sinks by the shape of their messages, `bin/bench lines` the workloads by processor time,
+`bin/bench connectors` those of databases, `bin/bench cluster` bulk runs on executors; they have arguments of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.cluster import main as cluster
 from benchmarks.connectors import main as connectors
 from benchmarks.eos import main as eos
 from benchmarks.figures import median
+from benchmarks.lines import main as lines
 from benchmarks.runs import Contestant, RunResult, as_dict, measure_latency, run_once
 from benchmarks.shapes.command import main as shapes
 from benchmarks.smt.command import main as smt
@@ -44,6 +45,8 @@ def main() -> int:
         return eos(sys.argv[2:])
     if sys.argv[1:2] == ["shapes"]:
         return shapes(sys.argv[2:])
+    if sys.argv[1:2] == ["lines"]:
+        return lines(sys.argv[2:])
     if sys.argv[1:2] == ["cluster"]:
         return cluster(sys.argv[2:])
     if sys.argv[1:2] == ["connectors"]:

@@ -122,7 +122,7 @@ def _measured(
 def _print(way: Way, found: Sequence[Figures]) -> None:
     print(way.name)
     for one in found:
-        print(f"  {one.contestant:10} {one.total:6.1f}   {one.rate:9,.0f} records/s   {_threads(one)}")
+        print(f"  {one.contestant:10} {one.total:6.1f}   {one.rate:9,.0f} records/s   {threads_of(one)}")
     if len(found) > 1:
         ours, java = found
         print(
@@ -140,7 +140,8 @@ def row(way: Way, found: Sequence[Figures]) -> str:
     return f"| {' | '.join([*cells, *[''] * (_COLUMNS - len(cells))])} |"
 
 
-def _threads(figures: Figures) -> str:
+def threads_of(figures: Figures) -> str:
+    """The kinds of threads that take most, by process."""
     texts = []
     for program, threads in figures.threads.items():
         kinds = sorted(threads.items(), key=lambda one: -one[1])

@@ -23,7 +23,8 @@ from benchmarks.runs import Contestant, line_counter, start_worker, topic_counte
 from benchmarks.shapes.messages import Format, Shape
 from benchmarks.workloads import FILE_SINK, Environment, fill_topic
 
-_THREAD_NAMES: Final = Path(__file__).with_name("thread_names")
+#: Gives threads their names, in the Python path of a worker.
+THREAD_NAMES: Final = Path(__file__).with_name("thread_names")
 _PLUGINS: Final = "benchmarks.shapes.plugins"
 #: So many messages are made; topics and sources have them again and again.
 _DIFFERENT: Final = 5_000
@@ -172,7 +173,7 @@ class Bench:
             self._environment,
             {"key.converter": _STRING, "value.converter": _STRING},
             java_classes=self._java_classes,
-            python_path=[_THREAD_NAMES],
+            python_path=[THREAD_NAMES],
         )
         try:
             worker.await_rest()
@@ -216,23 +217,40 @@ class Bench:
                 made.unlink()
 
     def _figures(self, contestant: Contestant, worker: WorkerProcess, way: Way, seen: Callable[[], int]) -> Figures:
-        amounts = self._amounts.of(way.shape)
-        before = _reached(worker, way, seen, amounts.warm)
-        after = _reached(worker, way, seen, before[1] + amounts.counted)
-        records = after[1] - before[1]
-        threads: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        for key, seconds in after[2].items():
-            program, _, _, thread = key
-            program = "jvm" if program == "java" or contestant.kind == "java" else "interpreter"
-            threads[program][kind_of(thread, program)] += (seconds - before[2].get(key, 0.0)) / records * 1e6
-        return Figures(contestant.name, records / (after[0] - before[0]), threads)
+        return figures_of(contestant, worker, way.name, seen, self._amounts.of(way.shape))
+
+
+def figures_of(
+    contestant: Contestant, worker: WorkerProcess, name: str, seen: Callable[[], int], amounts: Amounts
+) -> Figures:
+    """Waits for the records that warm up, then for those that count.
+
+    Args:
+        contestant: Whose worker it is.
+        worker: It, at work.
+        name: Of the way, for errors.
+        seen: The records that have arrived so far.
+        amounts: How many are waited for.
+
+    Raises:
+        RuntimeError: A task failed, or records did not arrive in time.
+    """
+    before = _reached(worker, name, seen, amounts.warm)
+    after = _reached(worker, name, seen, before[1] + amounts.counted)
+    records = after[1] - before[1]
+    threads: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for key, seconds in after[2].items():
+        program, _, _, thread = key
+        program = "jvm" if program == "java" or contestant.kind == "java" else "interpreter"
+        threads[program][kind_of(thread, program)] += (seconds - before[2].get(key, 0.0)) / records * 1e6
+    return Figures(contestant.name, records / (after[0] - before[0]), threads)
 
 
 _STRING: Final = "org.apache.kafka.connect.storage.StringConverter"
 _Seen = tuple[float, int, Mapping[tuple[str, int, int, str], float]]
 
 
-def _reached(worker: WorkerProcess, way: Way, seen: Callable[[], int], wanted: int) -> _Seen:
+def _reached(worker: WorkerProcess, name: str, seen: Callable[[], int], wanted: int) -> _Seen:
     """Waits for so many records; when that was, how many there were, and the processor time of all threads."""
     pause = threading.Event()
     last = arrived = seen()
@@ -245,7 +263,7 @@ def _reached(worker: WorkerProcess, way: Way, seen: Callable[[], int], wanted: i
             last, idle_since = arrived, now
         elif now - idle_since > _STOP_S:
             failures = worker.failures() or [f"{arrived} of {wanted} records, and no more for {_STOP_S:.0f} s"]
-            raise RuntimeError(f"{way.name}: {failures[0]}; see {worker.log}")
+            raise RuntimeError(f"{name}: {failures[0]}; see {worker.log}")
     return time.monotonic(), arrived, thread_seconds(worker.pid)
 
 

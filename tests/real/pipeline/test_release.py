@@ -12,6 +12,7 @@ from py4j.java_gateway import JavaObject
 
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.driver_calls import release
+from penstock.pipeline.spark.driver_plan import DriverPlan
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java
@@ -51,3 +52,27 @@ def test_no_object_of_a_job_outlives_it(spark_runtime: SparkRuntime) -> None:
 
     first = kept_after(5)
     assert kept_after(20) <= first + 20
+
+
+def test_messages_that_pass_by_are_measured_in_one_partition_whatever_their_bytes_are(
+    spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int, pa.Table]] = []
+    collect = DriverPlan.collect
+
+    def noted(plan: DriverPlan, table: pa.Table) -> pa.Table:
+        made = collect(plan, table)
+        seen.append((table.column("value").num_chunks, made))
+        return made
+
+    monkeypatch.setattr(DriverPlan, "collect", noted)
+    values = [b"\xff\xfe", None, b"", "\u00e4".encode(), b"\x00" * 300] * 2_000
+    chunks = [pa.array(values[start : start + 3_000], pa.binary()) for start in range(0, len(values), 3_000)]
+    messages = pa.table({"key": pa.nulls(len(values), pa.binary()), "value": pa.chunked_array(chunks)})
+
+    SparkJobs(spark_runtime).pass_by(messages)
+
+    [(partitions, lengths)] = seen
+    assert partitions == 1
+    assert lengths.column("key_0").null_count == len(values)
+    assert lengths.column("value_0").to_pylist() == [None if one is None else len(one) for one in values]

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.arrow import for_spark
 from penstock.errors import ConnectException, SparkOverdueException
-from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
+from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of, taken_for_texts
 from penstock.pipeline.plan.chain import (
     GROUP_COLUMN,
     MAX_PLACES,
@@ -233,9 +233,13 @@ class SparkJobs:
         Args:
             table: Keys and values, as bytes or texts.
         """
+        # Spark copies bytes out of Arrow, and reads texts where they lie; none is decoded for its length in bytes.
+        table = pa.table([taken_for_texts(column) for column in table.columns], table.column_names)
 
         def job(session: SparkSession) -> None:
-            self._execute(session, ("pass by", table.schema), table, self._plan_of(_PASSING, (None,), apart=True))
+            plan = self._plan_of(_PASSING, (None,), apart=True)
+            # Another partition costs more than there is to do.
+            self._execute(session, ("pass by", table.schema), table, plan, parts=1)
 
         # What has cost a session here goes on without having seen one: it would be the same.
         self._runtime.run(job, lambda loss: (lambda: None) if self._apart.takes(loss, nbytes_of(table)) else None)
@@ -515,11 +519,13 @@ class SparkJobs:
                 self._plans.popitem(last=False)
         return made
 
-    def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
-        """Runs a plan on rows, no more at once than the session's memory has room for."""
+    def _execute(
+        self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan, *, parts: int | None = None
+    ) -> pa.Table:
+        """Runs a plan on rows, no more at once than the session's memory has room for, in so many partitions."""
 
         def execute(joined: pa.Table) -> pa.Table:
-            return _executed(session, self._partitioned(joined), plan, self._prepared)
+            return _executed(session, self._partitioned(joined, parts), plan, self._prepared)
 
         def run(part: pa.Table) -> pa.Table:
             with memory.room_for(nbytes_of(part)):
@@ -531,10 +537,10 @@ class SparkJobs:
             return run(table)
         return pa.concat_tables([run(part) for part in slices_of(table, starts)])
 
-    def _partitioned(self, table: pa.Table) -> pa.Table:
+    def _partitioned(self, table: pa.Table, parts: int | None = None) -> pa.Table:
         """The table in as many chunks as there shall be partitions: Spark makes one of each chunk."""
         rows = table.num_rows
-        parts = 1 if rows < SPLIT_ROWS else self._runtime.parallelism
+        parts = 1 if rows < SPLIT_ROWS else parts or self._runtime.parallelism
         size = min(MAX_PARTITION_ROWS, -(-rows // parts)) if rows else 1
         table = table.combine_chunks()
         if size >= rows:
