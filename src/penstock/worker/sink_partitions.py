@@ -125,6 +125,12 @@ class SinkPartitions:
                 position.current = OffsetAndMetadata(position.delivering)
                 position.delivering = None
 
+    def deliver_at_once(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Partitions were written up to these offsets by somebody else than the loop. Invariant 2."""
+        for partition, end in ends.items():
+            if (position := self._positions.get(partition)) is not None:
+                position.current = OffsetAndMetadata(end)
+
     def drop_delivery(self) -> None:
         """The batch was given up; it will be fetched again."""
         for position in self._positions.values():

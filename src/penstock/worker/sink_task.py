@@ -25,15 +25,17 @@ from penstock.api import AnySinkTask, SinkRecord, TopicPartition
 from penstock.kafka.subscription import Subscription
 from penstock.model import State
 from penstock.telemetry import BusyTimes
+from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver
 from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
 from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter
 from penstock.worker.sink_commit import CommitProgress, SinkCommitter
 from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink_convert import BatchConverter
 from penstock.worker.sink_loop import SinkLoop
 from penstock.worker.sink_partitions import Holder, PartitionHolders, SinkPartitions
 from penstock.worker.sink_put import SinkParts
 from penstock.worker.sink_stages import SinkConsumer, SinkCounts, SinkStages
-from penstock.worker.sink_threads import BatchConverter, SinkConverter, SinkFetcher
+from penstock.worker.sink_threads import SinkConverter, SinkFetcher
 from penstock.worker.task_engine import StartPutOffException, TaskEngine, state_after
 from penstock.worker.task_spec import TaskServices, TaskSpec
 from penstock.worker.waiting import Hints
@@ -59,6 +61,7 @@ class SinkServices:
             (``RecordEncoder``).
         holder: The task among others of this worker that are in its group.
         shares_id: See ``state_after``.
+        bulk: The task itself, where executors do its work; None for all others.
     """
 
     pipeline: BatchConverter
@@ -69,6 +72,7 @@ class SinkServices:
     encode: Callable[[SinkRecord], ConsumedMessage] = message_as_text
     holder: Holder = field(default_factory=lambda: PartitionHolders().holder("alone"))
     shares_id: bool = False
+    bulk: BulkSinkDriver | None = None
 
 
 class SinkTaskRunner(TaskEngine[AnySinkTask]):
@@ -133,7 +137,12 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     @property
     def lag(self) -> dict[TopicPartition, int]:
         """For each assigned partition how many offsets ``put`` is behind its end, as far as the end is known."""
-        return self._partitions.behind(self._fetcher.ends)
+        return self._partitions.behind(self._fetcher.ends if self.bulk is None else self.bulk.ends)
+
+    @property
+    def bulk(self) -> BulkSinkDriver | None:
+        """The task, where executors do its work."""
+        return self._sink.bulk
 
     @property
     def hints(self) -> Hints:
@@ -187,6 +196,16 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             progress=self._set_progress,
             spark=self._services.session.session,
         )
+        if self._sink.bulk is not None:
+            self._sink.bulk.attach(
+                Around(
+                    positions=lambda: {tp: at.offset for tp, at in partitions.current(partitions.assigned).items()},
+                    delivered=partitions.deliver_at_once,
+                    ended=lambda: self._life.paused or self._life.is_ending,
+                    tell=self._set_progress,
+                    counts=stages.counts,
+                )
+            )
         committer = SinkCommitter(
             spec,
             context,
@@ -247,6 +266,8 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         """See ``TaskEngine``; its partitions go to others at once. Invariant 4."""
         self._stages.close()
         self._fetcher.interrupt()
+        if self._sink.bulk is not None:
+            self._sink.bulk.abandon()
 
     def _state_after(self, error: BaseException) -> State:
         return state_after(error, shares_id=self._sink.shares_id)

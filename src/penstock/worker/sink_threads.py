@@ -18,21 +18,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
-
-import pyarrow as pa
+from typing import Any
 
 from penstock.api import TopicPartition
-from penstock.errors import KafkaException, as_exception
+from penstock.errors import as_exception
 from penstock.kafka.consumer import Placement
 from penstock.kafka.subscription import Subscription
-from penstock.kafka.unreadable import UnreadableRecords
-from penstock.pipeline.batch.batches import ConsumedBatch, RecordError, SinkBatch, Submit
-from penstock.worker.lookahead import Lookahead, begun
+from penstock.worker.lookahead import Lookahead
+from penstock.worker.sink_convert import BatchConverter, MessageConverter
 from penstock.worker.sink_partitions import Holder
 from penstock.worker.sink_stages import (
     Assigned,
-    ConvertedBatch,
     FetchedBatch,
     Lost,
     Request,
@@ -43,7 +39,7 @@ from penstock.worker.sink_stages import (
 )
 from penstock.worker.stage import SharedLoad
 from penstock.worker.threads import OwnedThread, start_within
-from penstock.worker.tolerance import KAFKA_CONSUME, ErrorHandler
+from penstock.worker.tolerance import ErrorHandler
 
 logger = logging.getLogger(__name__)
 
@@ -53,17 +49,6 @@ _SLICE_S = 0.1
 _LEAVE_S = 1.0
 #: How often the ends of partitions are looked up, for the lag that metrics show.
 _ENDS_S = 1.0
-_CONSUMER_CLASS = "org.apache.kafka.clients.consumer.KafkaConsumer"
-
-
-class BatchConverter(Protocol):
-    """The part of ``pipeline.sink.SinkPipeline`` that the converter needs."""
-
-    def run(self, batch: ConsumedBatch) -> SinkBatch:
-        """Convert one batch; failed records are in its errors."""
-
-    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
-        """Begin a batch, of which a job is left to `submit`; what is returned ends it."""
 
 
 class SinkFetcher:
@@ -243,7 +228,7 @@ class SinkConverter:
     def __init__(
         self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, load: SharedLoad, *, task: str
     ) -> None:
-        self._pipeline = pipeline
+        self._converter = MessageConverter(pipeline, errors)
         self._stages = stages
         self._errors = errors
         self._load = load
@@ -276,7 +261,7 @@ class SinkConverter:
     # -- Conversion --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        lookahead = Lookahead(self._task, self, self._begin, self._stages.busy, self._load)
+        lookahead = Lookahead(self._task, self, self._converter.begin, self._stages.busy, self._load)
         try:
             while (converted := lookahead.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
@@ -288,45 +273,6 @@ class SinkConverter:
             self._stages.post(StageFailed(as_exception(failure)))
         finally:
             lookahead.close()
-
-    def _begin(self, fetched: FetchedBatch, submit: Submit) -> Callable[[], ConvertedBatch]:
-        """Begin one batch; Spark can be at work on it while the one before is still under way."""
-        if fetched.unreadable is not None:
-            converted = ConvertedBatch(fetched, SinkBatch([None], None, {0: _unread(fetched.unreadable)}, 0))
-            return lambda: converted
-        finish = begun(lambda: self._pipeline.begin(ConsumedBatch(fetched.table), submit))
-        return lambda: self._retried(fetched, finish())
-
-    def _retried(self, fetched: FetchedBatch, batch: SinkBatch) -> ConvertedBatch:
-        """The batch, once no record of it is to be tried again."""
-        if not any(error.retriable for error in batch.errors.values()):
-            return ConvertedBatch(fetched, batch)
-        latest = [batch]
-        dropped_at_first = batch.count_dropped
-
-        def rerun(rows: list[int]) -> Mapping[int, RecordError]:
-            if latest[0].records is None or latest[0].origins is not None:
-                # Frames, and records that became several, cannot be put together from parts: all is converted again.
-                latest[0] = self._pipeline.run(ConsumedBatch(fetched.table))
-                return latest[0].errors
-            part = self._pipeline.run(ConsumedBatch(fetched.table.take(pa.array(rows, pa.int64()))))
-            records = list(latest[0].records)
-            for index, record in enumerate(part.records or ()):
-                records[rows[index]] = record
-            latest[0] = SinkBatch(records, None, {}, dropped_at_first + part.count_dropped)
-            return {rows[index]: error for index, error in part.errors.items()}
-
-        errors, attempts = self._errors.retry(batch.errors, rerun)
-        last = latest[0]
-        return ConvertedBatch(
-            fetched, SinkBatch(last.records, last.frames, errors, last.count_dropped, last.origins), attempts
-        )
-
-
-def _unread(records: UnreadableRecords) -> RecordError:
-    """The error of records that the client could not read; Java's class of it."""
-    error = KafkaException(str(records))
-    return RecordError(0, KAFKA_CONSUME, _CONSUMER_CLASS, KafkaException.java_name, str(records), exception=error)
 
 
 def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import TypeVar
 
-from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task
+from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
+from penstock.api.bulk import BulkSinkTask
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.client_settings import (
     ClientSettings,
@@ -50,7 +51,7 @@ from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
 from penstock.worker.bulk.engine import BulkEngine
-from penstock.worker.bulk.making import Chained, make_bulk
+from penstock.worker.bulk.making import Chained, SinkChained, make_bulk, make_bulk_sink
 from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errant_records import RecordEncoder, message_as_text
@@ -285,8 +286,22 @@ class TaskBuilder:
             jobs,
             self._moved(request),
         )
+        errors = _errors(request, settings, ErrorCounts(), ())
+        note = self._notes(request)
+        bulk = None
+        if isinstance(task, BulkSinkTask):
+            bulk = make_bulk_sink(
+                task,
+                request.id,
+                self._settings,
+                settings,
+                self._plugins,
+                self._runtime,
+                SinkChained(pipeline, client, errors, note),
+                probe=self._probe,
+            )
         sink = SinkServices(
-            pipeline if (note := self._notes(request)) is None else TrackingPipeline(pipeline, note),
+            pipeline if note is None else TrackingPipeline(pipeline, note),
             consumer,
             Subscription.matching(settings.topics_regex) if settings.topics_regex else Subscription.of(settings.topics),
             make_reporters=self._sink_reporters(request, settings),
@@ -295,18 +310,19 @@ class TaskBuilder:
                 f"{client.java['group.id']} at {client.java['bootstrap.servers']}", client.max_poll_interval_s
             ),
             shares_id=self._shares_id(client, request.id),
+            bulk=bulk,
         )
         services = self._services(
             report,
             session,
-            _errors(request, settings, ErrorCounts(), ()),
+            errors,
             metrics,
             made,
             _ending(request.id, jobs, process),
         )
         runner = SinkTaskRunner(
             self._task_spec(
-                request, task, Backoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms")
+                request, bulk or task, Backoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms")
             ),
             services,
             sink,
@@ -425,7 +441,7 @@ class TaskBuilder:
             parts.transforms,
             request.id.connector,
             request.id.task,
-            task.value_form if isinstance(task, FrameSinkTask) else None,
+            _form_of(task),
             frames_join=frames_join,
             spent=self._spent(request),
             nothing_beside_spark=self._settings.all_through_spark,
@@ -451,6 +467,13 @@ class TaskBuilder:
                 self._metrics.counter(SPARK_RECORDS_TOTAL, **tags).add(count)
 
         return add
+
+
+def _form_of(task: AnySinkTask | None) -> ValueForm | None:
+    """The form in which a task is given values; None for records."""
+    if isinstance(task, BulkSinkTask):
+        return ValueForm.COLUMNS
+    return task.value_form if isinstance(task, FrameSinkTask) else None
 
 
 def _policy(settings: ConnectorSettings) -> ErrorPolicy:

@@ -77,6 +77,7 @@ def publish_sink(metrics: Metrics, runner: SinkTaskRunner) -> None:
     metrics.family(SINK + "sink_record_lag_max", lambda: _largest_lag(runner), **_tags(task))
     _publish_busy(metrics, task, runner.busy)
     _publish_progress(metrics, runner)
+    _publish_bulk(metrics, runner)
     _publish_errors(metrics, task, runner.error_counts)
 
 
@@ -100,13 +101,13 @@ def _publish_progress(metrics: Metrics, runner: SourceTaskRunner | SinkTaskRunne
         metrics.family(PROGRESS + part, partial(_progress, runner, part), **_tags(runner.id))
 
 
-def _publish_bulk(metrics: Metrics, runner: SourceTaskRunner) -> None:
-    """Numbers of the present bulk run, or the last one; nothing before the first."""
+def _publish_bulk(metrics: Metrics, runner: SourceTaskRunner | SinkTaskRunner) -> None:
+    """Numbers of the present bulk run of a source, or the last one, and of all jobs of a sink; nothing before."""
     for name in ("rows", "records", "bytes", "failed", "partitions_done", "partitions"):
         metrics.family(f"{BULK}{name}", partial(_bulk, runner, name), **_tags(runner.id))
 
 
-def _bulk(runner: SourceTaskRunner, name: str) -> Iterable[tuple[Mapping[str, str], float]]:
+def _bulk(runner: SourceTaskRunner | SinkTaskRunner, name: str) -> Iterable[tuple[Mapping[str, str], float]]:
     if runner.bulk is None:
         return
     done, partitions = runner.bulk.totals

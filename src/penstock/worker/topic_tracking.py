@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from penstock.api import RecordMetadata
 from penstock.kafka.deliveries import FailedDelivery, Receipts
 from penstock.pipeline.batch.batches import ConsumedBatch, ProduceBatch, SinkBatch, Submit, when_asked
-from penstock.worker.sink_threads import BatchConverter
+from penstock.worker.sink_convert import BatchConverter
 from penstock.worker.source_delivery import BatchProducer
 
 NoteTopics = Callable[[Sequence[str]], None]

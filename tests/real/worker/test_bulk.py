@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka as ck
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.broker import EmbeddedBroker
@@ -225,6 +226,83 @@ def test_what_executors_cannot_do_is_refused_with_the_reason(
     load = Load(worker, broker).create(own)
     assert told in load.failed()
     load.delete()
+
+
+class Lake:
+    """A connector whose executors write a topic as Parquet files."""
+
+    def __init__(self, worker: WorkerProcess, topic: str, **own: str) -> None:
+        self.worker, self.name = worker, f"lake-{uuid.uuid4().hex[:8]}"
+        self.path = worker.directory / self.name
+        self.config = {
+            "connector.class": "SparkSink",
+            "topics": topic,
+            "spark.bulk": "true",
+            "spark.format": "parquet",
+            "spark.path": str(self.path),
+            "frame.min.rows": "700",
+            "frame.max.wait.ms": "1",
+            "value.converter": JSON,
+            "value.converter.schemas.enable": "false",
+            "consumer.override.auto.offset.reset": "earliest",
+            **{name.replace("__", "."): text for name, text in own.items()},
+        }
+
+    def create(self) -> Lake:
+        answer = self.worker.ask("POST", "/connectors", {"name": self.name, "config": self.config})
+        assert answer[0] == 201, answer
+        return self
+
+    def ids(self) -> Counter[int]:
+        found = pq.read_table(self.path, columns=["id"]) if self.path.exists() else None
+        return Counter([] if found is None else found.column("id").to_pylist())
+
+    def committed(self) -> int:
+        body: Any = self.worker.get(f"/connectors/{self.name}/offsets")[1]
+        return sum(one["offset"]["kafka_offset"] for one in body.get("offsets", []))
+
+    def done(self, offsets: int) -> Lake:
+        def settled() -> bool:
+            return self.committed() >= offsets or "FAILED" in self.worker.states(self.name)
+
+        self.worker.wait(settled, f"{self.name} is written", 120)
+        assert self.worker.states(self.name) == ["RUNNING", "RUNNING"], self.worker.trace(self.name)
+        return self
+
+    def delete(self) -> None:
+        self.worker.ask("DELETE", f"/connectors/{self.name}")
+
+
+def test_executors_write_ranges_of_a_topic_once_whatever_is_killed(
+    worker: WorkerProcess, broker: EmbeddedBroker
+) -> None:
+    load = Load(worker, broker, form="stream").create(MARKED).done()
+    offsets = broker_ends(broker, load.name)
+    lake = Lake(worker, load.name)
+    (worker.directory / "end-at").write_text("executor:after-write-1")
+    lake.create().done(offsets)
+    assert not (worker.directory / "end-at").exists(), "it was killed"
+    assert lake.ids() == ONCE
+    assert worker.metric("kafka_connect_sink_task_sink_record_read_total", lake.name) == COUNT
+    # What is gone from the group comes again, and replaces its files.
+    worker.ask("PUT", f"/connectors/{lake.name}/stop")
+    worker.wait(lambda: worker.states(lake.name) == ["STOPPED"], "it is stopped", 30)
+    assert worker.ask("DELETE", f"/connectors/{lake.name}/offsets")[0] == 200
+    worker.ask("PUT", f"/connectors/{lake.name}/resume")
+    lake.done(offsets)
+    assert lake.ids() == ONCE
+    assert not list(lake.path.glob("_penstock/*/*.parquet"))
+    for one in (lake, load):
+        one.delete()
+
+
+def broker_ends(broker: EmbeddedBroker, topic: str) -> int:
+    """The sum of the offsets behind the last messages."""
+    consumer = ck.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "ends"})
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    found = [consumer.get_watermark_offsets(ck.TopicPartition(topic, one), timeout=10)[1] for one in partitions]
+    consumer.close()
+    return sum(found)
 
 
 def test_a_worker_that_is_killed_goes_on_behind_its_markers(worker: WorkerProcess, broker: EmbeddedBroker) -> None:

@@ -209,6 +209,7 @@ class PipelineSpec:
         nothing_beside_spark: Whether columns that no step reads go through Spark too.
         without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
             nobody's.
+        no_session: Whether there is no session: what needs a plan goes record by record, everything else as columns.
         session: Gives the Spark session to a frame sink; None: the pipeline's runtime does.
     """
 
@@ -223,4 +224,5 @@ class PipelineSpec:
     spent: Callable[[str, float], None] = _spend_nothing
     nothing_beside_spark: bool = False
     without_spark: bool = False
+    no_session: bool = False
     session: Callable[[], SparkSession] | None = None

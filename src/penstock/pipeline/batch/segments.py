@@ -202,6 +202,19 @@ def _segment(stage: TransformStage, name: str) -> Framed | Classic:
     raise ConnectException(f"transforms.{stage.alias}: {name} is neither a Transformation nor a FrameTransformation")
 
 
+def why_one_process(segments: Sequence[Segment]) -> str | None:
+    """The reason why records have to pass through the worker's process; None if any process may have them."""
+    for one in segments:
+        if isinstance(one, Framed):
+            return f"the transform '{one.alias}' ({one.name}) works on frames of the worker's session"
+        if isinstance(one, Classic):
+            return (
+                f"the transform '{one.alias}' ({one.name}) may keep something between records: its class does not "
+                "say stateless = True"
+            )
+    return None
+
+
 def _column_step(stage: TransformStage) -> Step | None:
     transformation = stage.transformation
     if not isinstance(transformation, ColumnTransform):

@@ -48,6 +48,7 @@ from penstock.pipeline.batch.segments import (
     Stateless,
     class_name,
     cut_transforms,
+    why_one_process,
 )
 from penstock.pipeline.batch.sink_frames import changed_columns, frames_of, topics_of, with_wire_headers
 from penstock.pipeline.batch.sink_records import MessageReader, beside_of_messages
@@ -121,6 +122,7 @@ class SinkPipeline:
         self._spent = spec.spent
         self._whole = spec.nothing_beside_spark
         self._without_spark = spec.without_spark
+        self._no_session = spec.no_session
         self._form = spec.value_form
         self._join = spec.frames_join
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
@@ -143,7 +145,7 @@ class SinkPipeline:
         self._segments = segments
         self._reader = MessageReader(self._alone, self._own, HeaderReader(spec.header_converter), self._first)
         self._framer = FrameRunner(jobs)
-        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
+        self._spreader = Spreader(None if spec.without_spark or spec.no_session else jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
         if self._form in (ValueForm.TEXT, ValueForm.VARIANT):
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
@@ -158,6 +160,11 @@ class SinkPipeline:
         self._known = KnownTypes()
         # Texts look the same in a frame, however they were made.
         self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
+
+    @property
+    def in_one_process(self) -> str | None:
+        """The reason why the messages have to pass through this process; None if any process may have them."""
+        return why_one_process(self._segments)
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
         """Runs one batch. Blocks for the Spark job.
@@ -239,6 +246,8 @@ class SinkPipeline:
             failures.went_as_rows(unread, Why.ONE_BY_ONE)
         for one in found:
             why = why_rows(one.steps, one.shape, to_records=to_records)
+            if why is None and self._no_session and parted_by_plan([one])[1]:
+                why = Why.NO_SPARK
             if why is None:
                 groups.append(one)
                 continue
@@ -333,7 +342,7 @@ class SinkPipeline:
 
     def _seen_by_spark(self, table: pa.Table) -> None:
         """Sends messages of which nothing is left to do through a plan, which hands none of them back."""
-        if not (self._whole or is_huge(table)):
+        if not (self._whole or self._no_session or is_huge(table)):
             self._jobs.pass_by(table.select(_SIDES))
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:

@@ -68,6 +68,7 @@ from penstock.pipeline.batch.segments import (
     Stateless,
     class_name,
     cut_transforms,
+    why_one_process,
 )
 from penstock.pipeline.batch.source_assembly import put_coordinates, write_headers, write_own_headers
 from penstock.pipeline.batch.spreading import Spreader
@@ -199,15 +200,7 @@ class SourcePipeline:
     @property
     def in_one_process(self) -> str | None:
         """The reason why the records have to pass through this process; None if any process may have them."""
-        for one in self._segments:
-            if isinstance(one, Framed):
-                return f"the transform '{one.alias}' ({one.name}) works on frames of the worker's session"
-            if isinstance(one, Classic):
-                return (
-                    f"the transform '{one.alias}' ({one.name}) may keep something between records: its class does not "
-                    "say stateless = True"
-                )
-        return None
+        return why_one_process(self._segments)
 
     # ------------------------------------------------------------------ frames
     def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:

@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
-from penstock.errors import ConnectException, KafkaException, SparkSessionLostException, SparkUnavailableException
+from penstock.errors import ConnectException, KafkaException
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.fencing import fence_producers
 from penstock.kafka.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
-from penstock.pipeline.batch.frame_spark import misfit_of
 from penstock.pipeline.spark.python_work import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.stores.offsets import value_bytes
 from penstock.telemetry import waiting_for
-from penstock.worker.bulk.executor import Delivery, Failure, PartitionWork
+from penstock.worker.bulk.executor import Delivery, PartitionWork
+from penstock.worker.bulk.jobs import Executors, brief, judged
 from penstock.worker.bulk.planning import Chain, planned, run_session
 from penstock.worker.bulk.runs import (
     Beginning,
@@ -46,7 +46,7 @@ from penstock.worker.bulk.runs import (
     same_partitions,
     told,
 )
-from penstock.worker.bulk.shipping import own_path, packed, probe_executors, shipped
+from penstock.worker.bulk.shipping import own_path, packed, shipped
 from penstock.worker.task_spec import no_probe
 from penstock.worker.threads import in_own_thread
 from penstock.worker.tolerance import ErrorHandler
@@ -124,7 +124,7 @@ class BulkEngine:
         self._log: MadeLog | None = None
         self._markers = Markers()
         self._ended: dict[RunKey, RunPlan] = {}
-        self._probed: int | None = None
+        self._executors = Executors(services.runtime)
         self._lock = threading.Lock()
         self._totals: tuple[Totals, int] = Totals(), 0
 
@@ -276,9 +276,7 @@ class BulkEngine:
             try:
                 query = planned(own, frame, services.chain)
             except PySparkException as error:
-                raise ConnectException(
-                    f"The query of the run '{run.run}' cannot be planned: {_brief(error)}"
-                ) from error
+                raise ConnectException(f"The query of the run '{run.run}' cannot be planned: {brief(error)}") from error
             plan = replace(now, partitions=query.partitions)
             self._note_plan(run, plan)
             todo = PartitionWork(
@@ -292,7 +290,7 @@ class BulkEngine:
             )
             payload = packed(todo, f"The bulk work of task {self._task}")
             with work.under_way(own):
-                self._probe(own, payload)
+                self._executors.probe(own, payload)
                 query.rows.mapInArrow(shipped(payload, own_path()), "nothing int").collect()
             return plan
 
@@ -307,13 +305,6 @@ class BulkEngine:
         else:
             self._log.write([(run.marker(None), plan.to_bytes())], _READ_S)
         self._totals = Totals.of(self._markers.of(run)), plan.partitions
-
-    def _probe(self, session: SparkSession, payload: bytes) -> None:
-        """Asks the executors of a session once. Thread: the job's."""
-        generation = self._services.runtime.generation
-        if self._probed != generation:
-            probe_executors(session, payload, own_path(), max(1, self._services.runtime.parallelism))
-            self._probed = generation
 
     def _await(
         self,
@@ -373,27 +364,19 @@ class BulkEngine:
     # ------------------------------------------------------------------ the end
     def _judge(self, error: Exception, run: RunKey, tries: Tries, done: Totals) -> None:
         """Lets another job begin, or raises what the task fails with."""
-        if isinstance(error, SparkUnavailableException | SparkSessionLostException):
-            raise error
-        if misfit := misfit_of(error):
-            raise misfit from error
-        failure = Failure.of(error)
-        if failure is None and isinstance(error, ConnectException):
-            raise error
-        message = _brief(error) if failure is None else failure.message
-        again = (failure is None or not failure.final) and tries.again(done.rows)
-        if again:
+        failure = judged(error, tries, done.rows)
+        if failure.again:
             log.warning(
                 "The job of the run '%s' of task %s has failed and is begun again behind its markers: %s",
                 run.run,
                 self._task,
-                message,
+                failure.message,
             )
             return
-        where = "" if failure is None else f", Spark partition {failure.partition}"
+        where = "" if failure.partition is None else f", Spark partition {failure.partition}"
         raise ConnectException(
-            f"The run '{run.run}' of task {self._task} has failed{where}: {message}. {done.rows:,} rows of it are "
-            "dealt with; restart the task to go on behind them"
+            f"The run '{run.run}' of task {self._task} has failed{where}: {failure.message}. {done.rows:,} rows of it "
+            "are dealt with; restart the task to go on behind them"
         ) from error
 
     def _pause(self, count: int, ended: Callable[[], bool]) -> None:
@@ -448,8 +431,3 @@ def _committed(offsets: OffsetStorageReader, partition: str) -> str:
 def _canonical(offset: Mapping[str, object] | None) -> str:
     """An offset, or a source partition, as JSON that does not hang on the order of its names."""
     return json.dumps(json.loads(value_bytes(offset) or b"null"), sort_keys=True)
-
-
-def _brief(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -13,7 +13,6 @@ Thread: the main thread of a Python worker of Spark. A process works on one part
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
@@ -48,12 +47,12 @@ from penstock.pipeline.batch.source import SourcePipeline, frame_batch
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.outcomes import outcome_of_bytes
 from penstock.pipeline.plan.step import Shape
+from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import (
     EXAMPLES,
     PART_ROWS,
     Marker,
     Markers,
-    NotRepeatableException,
     PartLimits,
     RunKey,
     Skipping,
@@ -75,46 +74,6 @@ HASH: Final = "penstock_hash"
 #: How long the coordinator of an id may take, and the markers, and a commit.
 _PATIENCE_S: Final = 60.0
 _SLICE_S: Final = 5.0
-#: Around what an attempt says of its end, in the text of the exception that Spark hands over.
-_BEGIN: Final = "penstock-bulk:"
-_END: Final = ":penstock-bulk"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The end of an attempt at a partition.
-
-    Attributes:
-        partition: The Spark partition.
-        final: Whether another attempt ends the same way.
-        message: What happened.
-    """
-
-    partition: int
-    final: bool
-    message: str
-
-    def to_text(self) -> str:
-        """The text of the exception that carries it."""
-        return f"{_BEGIN}{json.dumps([self.partition, self.final, self.message])}{_END}"
-
-    @staticmethod
-    def of(error: BaseException) -> Failure | None:
-        """The failure that an exception of Spark's carries; None if it carries none."""
-        text = str(error)
-        start = text.find(_BEGIN)
-        end = text.find(_END, start)
-        if start < 0 or end < 0:
-            return None
-        try:
-            partition, final, message = json.loads(text[start + len(_BEGIN) : end])
-        except ValueError:
-            return None
-        return Failure(partition, final, message)
-
-
-class AttemptFailedException(Exception):
-    """An attempt at a Spark partition has failed; the text says how, see ``Failure``."""
 
 
 # ------------------------------------------------------------------------------------------------------------- roads
@@ -269,7 +228,7 @@ class PartitionWork:
         try:
             self.write(partition, batches)
         except Exception as error:
-            raise AttemptFailedException(Failure(partition, _is_final(error), _text(error)).to_text()) from error
+            raise AttemptFailedException(Failure(partition, is_final(error), text_of(error)).to_text()) from error
         return iter(())
 
     def write(
@@ -620,24 +579,3 @@ class _Examples:
 def _at_once(job: Callable[[], Any], /) -> Callable[[], Any]:
     result = job()
     return lambda: result
-
-
-def _is_final(error: Exception) -> bool:
-    """True if another attempt would end the same way."""
-    if isinstance(error, NotRepeatableException | TransactionalIdAuthorizationException):
-        return True
-    if isinstance(error, KafkaException | RetriableException):
-        return False
-    return isinstance(error, ConnectException)
-
-
-def _text(error: BaseException) -> str:
-    """An error and what it was caused by, in a line."""
-    found: list[str] = []
-    one: BaseException | None = error
-    while one is not None and len(found) < 4:
-        text = f"{type(one).__name__}: {one}" if not found or str(one) not in found[-1] else ""
-        if text:
-            found.append(text)
-        one = one.__cause__
-    return " | caused by ".join(found)

@@ -1,6 +1,6 @@
-"""Makes the bulk work of a source task out of settings: producers, the topic of markers, recipes.
+"""Makes the bulk work of tasks out of settings: clients, the topic of markers, recipes.
 
-Main function: ``make_bulk``. Nothing is opened before the first run.
+Main functions: ``make_bulk`` (sources), ``make_bulk_sink``. Nothing is opened before the first run.
 
 Thread: the one that builds the task.
 """
@@ -11,25 +11,37 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.kafka.client_settings import admin_client_id, admin_settings, producer_settings, source_producer_id
+from penstock.api.bulk import BulkSinkTask
+from penstock.kafka.client_settings import (
+    ClientSettings,
+    admin_client_id,
+    admin_settings,
+    dead_letter_producer_id,
+    producer_settings,
+    source_producer_id,
+)
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.internal_topics import InternalTopic, Kind
 from penstock.kafka.log_settings import connector_offset_log, on_producers_cluster
 from penstock.model import ConnectorTaskId
+from penstock.pipeline.batch.sink import SinkPipeline
 from penstock.pipeline.batch.source import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
-from penstock.settings import SourceSettings
+from penstock.settings import SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import Delivery
 from penstock.worker.bulk.planning import Chain
+from penstock.worker.bulk.range_work import Letters, Reading
 from penstock.worker.bulk.shipping import probe_for_executors
+from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
+from penstock.worker.dead_letter import DeadLetterSettings
 from penstock.worker.task_parts import make_recipes
 from penstock.worker.tolerance import ErrorHandler
 from penstock.worker.topic_creation import TopicCreator, plan_of
@@ -121,5 +133,80 @@ def make_bulk(
             chained.errors,
             settings.errors_log_include_messages,
             probe_for_executors(probe),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class SinkChained:
+    """The parts of a sink task that its bulk work shares.
+
+    Attributes:
+        pipeline: Converters and transforms of the worker.
+        consumer: Settings of the task's consumer.
+        errors: Counts failed records.
+        note_topics: Told of topics that are read.
+    """
+
+    pipeline: SinkPipeline
+    consumer: ClientSettings
+    errors: ErrorHandler
+    note_topics: Callable[[Sequence[str]], None] | None
+
+
+def make_bulk_sink(
+    user: BulkSinkTask,
+    task: ConnectorTaskId,
+    worker: WorkerSettings,
+    settings: SinkSettings,
+    plugins: Plugins,
+    runtime: SparkRuntime,
+    chained: SinkChained,
+    *,
+    probe: Callable[[str], None],
+) -> BulkSinkDriver:
+    """The driver of a bulk sink task.
+
+    Args:
+        user: The user's task.
+        task: Its id.
+        worker: The worker's settings.
+        settings: The connector's.
+        plugins: Where classes come from.
+        runtime: The Spark session.
+        chained: What it shares with the rest of the task.
+        probe: Told named points, for kill tests.
+
+    Raises:
+        ConfigException: A setting cannot be used.
+    """
+    letters = None
+    if settings.dlq_topic:
+        producer = producer_settings(worker.raw, settings.raw, client_id=dead_letter_producer_id(*task))
+        letters = Letters(
+            DeadLetterSettings(settings.dlq_topic, settings.dlq_replication_factor, settings.dlq_context_headers),
+            ColumnSettings.of(producer),
+        )
+    reading = Reading(
+        task,
+        dict(chained.consumer.checked().librdkafka),
+        make_recipes(worker, settings, plugins, task.connector),
+        chained.errors.policy,
+        settings.frames.join,
+        letters,
+    )
+    admin = admin_settings(worker.raw, settings.raw, client_id=admin_client_id(*task))
+    return BulkSinkDriver(
+        user,
+        BulkSinkServices(
+            task,
+            runtime,
+            chained.pipeline.in_one_process,
+            reading,
+            admin.checked().librdkafka,
+            chained.consumer.librdkafka.get("isolation.level") == "read_committed",
+            chained.errors,
+            chained.note_topics or (lambda topics: None),
+            probe,
         ),
     )

@@ -36,6 +36,7 @@ from penstock.api import (
     Task,
     TopicPartition,
 )
+from penstock.api.bulk import BulkSinkTask
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, crossing_frame, frame_of, rebuilt, table_of
 from penstock.worker.isolation.channel import Handed
@@ -77,6 +78,11 @@ def isolated(cls: type[Task], process: TaskProcess) -> Any:
         (FrameSinkTask, _IsolatedFrameSink),
         (SinkTask, _IsolatedSink),
     )
+    if issubclass(cls, BulkSinkTask):
+        raise ConnectException(
+            f"{cls.__module__}.{cls.__qualname__} works in Spark's executors, which are processes of their own: "
+            "leave task.isolation out"
+        )
     base, proxy = next((pair for pair in bases if issubclass(cls, pair[0])), (None, None))
     if base is None or proxy is None:
         raise ConnectException(f"{cls.__module__}.{cls.__qualname__} extends no class of source or sink tasks")

@@ -15,8 +15,10 @@ from penstock.kafka.log_reader import LogRecord
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.worker.bulk import engine as module
+from penstock.worker.bulk import jobs
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
-from penstock.worker.bulk.executor import AttemptFailedException, Failure, PartitionWork
+from penstock.worker.bulk.executor import PartitionWork
+from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.planning import Planned
 from penstock.worker.error_report import ErrorCounts
 from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
@@ -119,7 +121,7 @@ class Lab:
         monkeypatch.setattr(module, "planned", lambda *_: Planned(self.spark, road, self.partitions))  # type: ignore[arg-type]
         monkeypatch.setattr(module, "packed", lambda todo, what: todo)
         monkeypatch.setattr(module, "shipped", lambda payload, path: payload)
-        monkeypatch.setattr(module, "probe_executors", lambda *_: None)
+        monkeypatch.setattr(jobs, "probe_executors", lambda *_: None)
         monkeypatch.setattr(module, "fence_producers", lambda *_, **__: {})
         monkeypatch.setattr(module, "_LOOK_S", 0.005)
         monkeypatch.setattr(BulkEngine, "_topic_id", lambda engine, topic: self.topic_id)

@@ -24,10 +24,10 @@ from penstock.worker.bulk.executor import (
     HASH,
     Cluster,
     Delivery,
-    Failure,
     PartitionWork,
     PlannedRoad,
 )
+from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.runs import Marker, Markers, NotRepeatableException, RunKey, digest
 from penstock.worker.bulk.shipping import Parts, Recipe
 from penstock.worker.tolerance import ErrorPolicy

@@ -17,8 +17,12 @@ class SparkSink(SinkConnector):
     config_class = SparkSinkConfig
 
     def task_class(self) -> type[Task]:
-        """The task that writes frames."""
-        # Needs PyArrow.
+        """The task that writes frames, or has executors write."""
+        # Need PyArrow.
+        if self.settings.spark_bulk:
+            from penstock.connectors.spark.sink.bulk import SparkBulkSinkTask
+
+            return SparkBulkSinkTask
         from penstock.connectors.spark.sink.task import SparkSinkTask
 
         return SparkSinkTask
@@ -28,5 +32,10 @@ class SparkSink(SinkConnector):
         return settings.faults()
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offsets do: records from an earlier one on are written again."""
+        """Any offsets do: records from an earlier one on are written again. With ``spark.bulk`` they replace files."""
+        config = SparkSinkConfig.parse(props)
+        if config.spark_bulk:
+            from penstock.connectors.spark.sink.bulk import files_of
+
+            files_of(config, props["name"]).reset(offsets)
         return True

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from typing import Final
 
 from penstock.config import CaseInsensitiveValidString, ConfigType, Importance, Range, ValidList, setting
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.spark.settings import FILE_FORMATS, MERGING, TABLE_FORMATS, SparkConfig
+
+#: Formats that executors write without Spark's writer, and the compressions that each of them has.
+BULK_COMPRESSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "parquet": ("snappy", "gzip", "zstd", "lz4", "none"),
+    "orc": ("zstd",),
+    "csv": ("none", "gzip", "zstd", "bz2"),
+    "json": ("none", "gzip", "zstd", "bz2"),
+}
+BULK_FORMATS: Final = tuple(BULK_COMPRESSIONS)
 
 
 class WriteMode(Enum):
@@ -84,6 +94,11 @@ class SparkSinkConfig(SparkConfig):
         "are committed "
         "of what was written.",
     )
+    spark_bulk: bool = setting(
+        default=False,
+        doc="Spark's executors fetch ranges of the topics and write each as a file, with mode=append and one of "
+        "parquet, orc, csv and json: each record once. frame.min.rows is the length of a range in offsets.",
+    )
     retry_backoff_ms: int = setting(
         default=5000,
         type=ConfigType.LONG,
@@ -128,6 +143,27 @@ class SparkSinkConfig(SparkConfig):
                     "mode",
                     "jdbc has no partitions to overwrite: take append, or the JDBC sink with insert.mode=upsert",
                 )
+
+        if self.spark_bulk:
+            yield from self._faults_of_bulk()
+
+    def _faults_of_bulk(self) -> Iterator[tuple[str, str]]:
+        only = "with spark.bulk=true executors write"
+        if self.format not in BULK_FORMATS or not self.spark_path:
+            yield "spark.bulk", f"is for spark.path and the formats {', '.join(BULK_FORMATS)}; leave it out for others"
+        if self.mode is not WriteMode.APPEND:
+            yield "mode", f"is {self.mode.value}, and {only} files that are added: set mode=append"
+        if self.partition_columns:
+            yield "partition.columns", f"are set, and {only} one file for a range of offsets: leave one of them out"
+        options = {name.lower(): value for name, value in self.options().items()}
+        if self.format == "csv" and options.pop("header", "").lower() != "true":
+            yield "spark.option.header", f"is not true, and {only} CSV with a line of names: set it to true"
+        allowed = BULK_COMPRESSIONS.get(self.format, ())
+        compression = options.pop("compression", "")
+        if compression and compression.lower() not in allowed:
+            yield "spark.option.compression", f"is {compression}, and {only} {self.format} with {', '.join(allowed)}"
+        if options:
+            yield f"spark.option.{min(options)}", f"is for Spark's own writer, and {only} without it: leave it out"
 
     def _faults_of_upsert(self) -> Iterator[tuple[str, str]]:
         if not self.key_columns:

@@ -13,7 +13,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import FrameGatherer, FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicPartition, isolate
+from penstock.api import (
+    FrameGatherer,
+    FrameSinkTask,
+    OffsetAndMetadata,
+    SinkFrame,
+    SinkTaskContext,
+    TopicPartition,
+    isolate,
+)
 from penstock.api.spark_types import struct_type
 from penstock.connectors.spark.sink.columns import RowColumns, joined, with_marks
 from penstock.connectors.spark.sink.settings import OnNull, SparkSinkConfig, WriteMode
@@ -114,7 +122,8 @@ class SparkSinkTask(FrameSinkTask):
             column = frame.table.column("value")
             gone = np.ones(frame.num_rows, bool) if pa.types.is_null(column.type) else column.is_null().to_numpy()
             if gone.any() and not self.settings.deletes:
-                self._refuse_nulls(frame, gone)
+                if self.settings.behavior_on_null_values is OnNull.FAIL:
+                    refuse_nulls(self.context, frame, gone)
                 frame_rows = [(frame.take(np.flatnonzero(~gone)), False)]
             else:
                 frame_rows = [(part, deletes) for part, deletes in _runs(frame, gone)]
@@ -133,13 +142,18 @@ class SparkSinkTask(FrameSinkTask):
         if part.num_rows:
             isolate(collect, part, errors=DataException)
 
-    def _refuse_nulls(self, frame: SinkFrame, gone: np.ndarray) -> None:
-        if self.settings.behavior_on_null_values is OnNull.FAIL:
-            error = DataException(
-                "The value is null, which is no row: behavior.on.null.values=ignore leaves such records out, and with "
-                "mode=upsert delete.enabled=true deletes the rows of their keys"
-            )
-            self.context.report(frame, np.flatnonzero(gone), error)
+
+def refuse_nulls(context: SinkTaskContext, frame: SinkFrame, gone: np.ndarray) -> None:
+    """Reports rows without values, as ``errors.tolerance`` says.
+
+    Raises:
+        ConnectException: It does not allow that.
+    """
+    error = DataException(
+        "The value is null, which is no row: behavior.on.null.values=ignore leaves such records out, and with "
+        "mode=upsert delete.enabled=true deletes the rows of their keys"
+    )
+    context.report(frame, np.flatnonzero(gone), error)
 
 
 def _runs(frame: SinkFrame, gone: np.ndarray) -> list[tuple[SinkFrame, bool]]:

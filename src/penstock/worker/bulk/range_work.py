@@ -1,0 +1,371 @@
+"""The part of a bulk sink that runs on Spark's executors: a range is fetched, converted, and written by the task.
+
+Main types: ``RangeWork``, the function of ``mapInArrow``, which gets numbers of ranges; ``RangeAnswer``, what it says
+of each. Messages become frames through the classes that the worker uses, and failed ones are reported from here. What
+needs a compiled plan goes record by record: a Python worker has no session.
+
+Thread: the main thread of a Python worker of Spark.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Final, NoReturn, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api import SinkFrame, TopicPartition, ValueForm
+from penstock.api.bulk import BulkSinkTask, TopicRange
+from penstock.clients.reader import Fetched, RecordReader
+from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
+from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.letters import LetterProducer
+from penstock.model import ConnectorTaskId
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, when_asked
+from penstock.pipeline.batch.sink import SinkPipeline
+from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
+from penstock.worker.bulk.runs import EXAMPLES
+from penstock.worker.bulk.shipping import Parts
+from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings
+from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.error_report import ErrorCounts, ErrorReporter, FailedRecord, failure_text
+from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink_convert import MessageConverter
+from penstock.worker.sink_delivery import Delivery, message_at
+from penstock.worker.sink_stages import FetchedBatch
+from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+
+#: Messages that become frames together, and their bytes.
+ROWS_AT_ONCE: Final = 10_000
+_BYTES_AT_ONCE: Final = 16 << 20
+#: How long nothing may come of a range, and reports may take.
+_PATIENCE_S: Final = 60.0
+_SLICE_S: Final = 1.0
+
+
+class Reader(Protocol):
+    """The part of ``RecordReader`` that is needed here."""
+
+    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Reads these partitions from now on."""
+
+    def fetch(self, timeout_s: float) -> list[Fetched]:
+        """The records that have arrived."""
+
+    def at_end(self, place: TopicPartition) -> bool:
+        """True if all records of a partition were fetched."""
+
+    @property
+    def trouble(self) -> str | None:
+        """The error of the connection."""
+
+    def close(self) -> None:
+        """Releases the client."""
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The dead letter queue of the connector.
+
+    Attributes:
+        settings: Its topic, which is there.
+        producer: How letters are sent.
+    """
+
+    settings: DeadLetterSettings
+    producer: ColumnSettings
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The way from a topic to frames.
+
+    Attributes:
+        task: Whose work it is.
+        consumer: Settings of the client; librdkafka's names.
+        parts: Makes converters and transforms.
+        policy: What happens to failed records.
+        join: True if values of different schemas that one column can hold are one frame.
+        letters: Where failed messages go; None: nowhere.
+    """
+
+    task: ConnectorTaskId
+    consumer: Mapping[str, object]
+    parts: Parts
+    policy: ErrorPolicy
+    join: bool = False
+    letters: Letters | None = None
+
+    def pipeline(self) -> SinkPipeline:
+        """Converters and transforms, which run without a session."""
+        key, value = self.parts.converters()
+        nothing: Any = None  # no_session: no job is ever run
+        spec = PipelineSpec(
+            key,
+            value,
+            self.parts.header_converter(),
+            self.parts.transforms(),
+            self.task.connector,
+            self.task.task,
+            ValueForm.COLUMNS,
+            frames_join=self.join,
+            no_session=True,
+            session=_no_session,
+        )
+        return SinkPipeline(nothing, spec, nothing)
+
+    def reader(self) -> Reader:
+        """A client that reads."""
+        return RecordReader(self.consumer, name=f"{self.task.connector} task {self.task.task}")
+
+    def reporters(self, counts: ErrorCounts) -> list[ErrorReporter]:
+        """Those that are told of failed records, beside the worker's log."""
+        if self.letters is None:
+            return []
+        producer = LetterProducer(self.letters.producer, name=f"dead letter queue of {self.task}")
+        return [DeadLetterQueue(self.letters.settings, self.task, producer, counts)]
+
+
+def _no_session() -> NoReturn:
+    raise IllegalWorkerStateException("Executors have no Spark session: work with frame.table there")
+
+
+@dataclass(frozen=True)
+class RangeAnswer:
+    """What became of a range.
+
+    Attributes:
+        range: The range, with the attempt.
+        file: What the task's ``write`` has returned.
+        read: How many messages were read.
+        rows: How many rows ``write`` was given.
+        nbytes: Bytes of keys and values.
+        counts: The counters of failed records.
+        examples: What went wrong, of some of them.
+    """
+
+    range: TopicRange
+    file: object
+    read: int
+    rows: int
+    nbytes: int
+    counts: Mapping[str, int]
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RangeWork:
+    """The function of ``mapInArrow``: gets the places of ranges in a column, gives pickled answers.
+
+    Attributes:
+        task: The user's task, as ``start`` has left it.
+        ranges: All ranges of the job.
+        reading: How messages become frames.
+        probe: Told named points, for kill tests.
+    """
+
+    task: BulkSinkTask
+    ranges: tuple[TopicRange, ...]
+    reading: Reading
+    probe: Callable[[str], None]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Writes the ranges of one Spark partition.
+
+        Raises:
+            AttemptFailedException: With a ``Failure`` as its text.
+        """
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                try:
+                    answer = pickle.dumps(self.write(place), 5)
+                except Exception as error:
+                    one = self.ranges[place]
+                    text = f"{one.topic}-{one.partition} from offset {one.start} to {one.end}: {text_of(error)}"
+                    raise AttemptFailedException(Failure(place, is_final(error), text).to_text()) from error
+                yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
+
+    def write(self, place: int, reading: Reading | None = None) -> RangeAnswer:
+        """Writes one range; `reading` stands in for the work's own in tests."""
+        one = replace(self.ranges[place], attempt=uuid.uuid4().hex[:12])
+        frames = _Frames(one, reading or self.reading)
+        try:
+            self.probe(f"before-write-{place}")
+            self.task.context = frames.context
+            file = self.task.write(one, frames.given)
+            frames.finish()
+            self.probe(f"after-write-{place}")
+        finally:
+            frames.close()
+        return frames.answer(file)
+
+
+@dataclass
+class _Totals:
+    read: int = 0
+    rows: int = 0
+    nbytes: int = 0
+    examples: list[str] = field(default_factory=list)
+
+
+class _Frames:
+    """The frames of a range."""
+
+    def __init__(self, one: TopicRange, reading: Reading) -> None:
+        self._range, self._reading = one, reading
+        self._name = f"{reading.task.connector} task {reading.task.task}"
+        self._totals = _Totals()
+        self._counts = ErrorCounts()
+        self._reporters = reading.reporters(self._counts)
+        examples = _Examples(str(reading.task), self._totals.examples, reading.policy)
+        self._errors = ErrorHandler(
+            reading.policy,
+            [examples, *self._reporters] if self._reporters or reading.policy.log_enable else [],
+            counts=self._counts,
+            clock=lambda: int(time.time() * 1000),
+            random=random.random,
+            owner=str(reading.task),
+        )
+        self._errant = ErrantRecords(self._errors, DeliveredMessages(dict), message_as_text)
+        self.context = WorkerSinkTaskContext(
+            self._name,
+            read_config=dict,
+            assignment=lambda: frozenset([one.place]),
+            reporter=self._errant if self._errant.has_reporters else None,
+            errant=self._errant,
+            wake=lambda: None,
+        )
+        self._ended = False
+        #: The frames, once.
+        self.given = self._made()
+
+    def _made(self) -> Generator[SinkFrame]:
+        converter = MessageConverter(self._reading.pipeline(), self._errors)
+        for table in self._tables():
+            ends = {self._range.place: int(table.column("offset")[-1].as_py()) + 1}
+            converted = converter.begin(FetchedBatch(table, ends, 0), when_asked)()
+            batch, totals = converted.batch, self._totals
+            totals.read += table.num_rows
+            totals.nbytes += sum(pc.sum(pc.binary_length(table.column(one))).as_py() or 0 for one in ("key", "value"))
+            fatal = self._errors.handle_batch(
+                dict(batch.errors), partial(message_at, table), attempts=converted.attempts
+            )
+            if fatal is not None:
+                raise fatal.exception
+            delivery = Delivery(table, None, list(batch.frames or ()), ends)
+            messages = self._errant.remember(delivery)
+            for frame in delivery.frames or ():
+                totals.rows += frame.num_rows
+                yield replace(frame, _context=self.context, _delivered=messages)
+                self._errant.raise_if_exceeded()
+        self._ended = True
+
+    def finish(self) -> None:
+        """The task has written the range.
+
+        Raises:
+            KafkaRetriableException: Reports are not stored in time.
+            ConnectException: The task did not ask for all frames.
+        """
+        self._errant.raise_if_exceeded()
+        if not self._ended:
+            raise ConnectException(
+                "write() has returned before it had taken all frames of the range: it loses the rest"
+            )
+        if not all(one.await_reports(None, _PATIENCE_S) for one in self._reporters):
+            raise KafkaRetriableException(f"The dead letters of {self._name} were not stored in time")
+
+    def answer(self, file: object) -> RangeAnswer:
+        """What is told of the range."""
+        totals = self._totals
+        return RangeAnswer(
+            self._range,
+            file,
+            totals.read,
+            totals.rows,
+            totals.nbytes,
+            {**asdict(self._counts), "total_errors_logged": 0},
+            tuple(totals.examples),
+        )
+
+    def close(self) -> None:
+        """Lets go what it used."""
+        self.given.close()
+        for one in self._reporters:
+            one.close()
+
+    # ------------------------------------------------------------------ messages
+    def _tables(self) -> Iterator[pa.Table]:
+        """The messages, some thousand at once."""
+        reader = self._reading.reader()
+        try:
+            reader.assign({self._range.place: self._range.start})
+            waiting: list[pa.Table] = []
+            for table in self._fetched(reader):
+                waiting.append(table)
+                if sum(map(len, waiting)) >= ROWS_AT_ONCE or sum(one.nbytes for one in waiting) >= _BYTES_AT_ONCE:
+                    yield pa.concat_tables(waiting).combine_chunks()
+                    waiting = []
+            if waiting:
+                yield pa.concat_tables(waiting).combine_chunks()
+        finally:
+            reader.close()
+
+    def _fetched(self, reader: Reader) -> Iterator[pa.Table]:
+        one = self._range
+        position, deadline = one.start, time.monotonic() + _PATIENCE_S
+        while position < one.end:
+            chunks = reader.fetch(_SLICE_S)
+            for chunk in chunks:
+                offsets = chunk.table.column("offset")
+                position = int(offsets[-1].as_py()) + 1
+                table = chunk.table if position <= one.end else chunk.table.filter(pc.less(offsets, one.end))
+                if table.num_rows:
+                    yield self._placed(table)
+            if chunks:
+                deadline = time.monotonic() + _PATIENCE_S
+            elif reader.at_end(one.place):
+                # What is missing up to the end are markers of transactions, or was compacted away.
+                return
+            elif time.monotonic() > deadline:
+                raise KafkaRetriableException(
+                    f"Kafka has given no message of {one.topic}-{one.partition} from offset {position} on for "
+                    f"{_PATIENCE_S:.0f} s: {reader.trouble or 'it has not said why'}. Executors need the names of the "
+                    "brokers that the worker has"
+                )
+
+    def _placed(self, table: pa.Table) -> pa.Table:
+        rows = table.num_rows
+        columns = {
+            "topic": pa.repeat(pa.scalar(self._range.topic, pa.string()), rows),
+            "partition": pa.repeat(pa.scalar(self._range.partition, pa.int32()), rows),
+        }
+        made = [columns[name] if name in columns else table.column(name) for name in CONSUMED_SCHEMA.names]
+        return pa.Table.from_arrays(made, schema=CONSUMED_SCHEMA)
+
+
+class _Examples:
+    """Remembers some failed records, for the worker's log."""
+
+    def __init__(self, task: str, found: list[str], policy: ErrorPolicy) -> None:
+        self._task, self._found, self._policy = task, found, policy
+
+    def report(self, failed: FailedRecord) -> None:
+        """See ``ErrorReporter``."""
+        if self._policy.log_enable and len(self._found) < EXAMPLES:
+            text = failure_text(self._task, failed, self._policy.log_include_messages)
+            self._found.append(f"{text} {failed.error.exception_class}: {failed.error.message}")
+
+    def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
+        """See ``ErrorReporter``."""
+        return True
+
+    def close(self) -> None:
+        """See ``ErrorReporter``."""
