@@ -99,3 +99,32 @@ def test_options_are_settings_and_those_that_may_be_secrets_are_passwords() -> N
     found = {one.name: one.value for one in SparkSource().validate({**FILES, **options}).config_values}
     assert str(found["spark.option.sfPassword"]) == "[hidden]"
     assert found["spark.option.header"] == "true"
+
+
+BULK = {**SINK, "spark.bulk": "true"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "setting", "text"),
+    [
+        ({"spark.format": "delta"}, "spark.bulk", "is for spark.path and the formats parquet, orc, csv, json"),
+        ({"spark.path": "", "spark.table": "t"}, "spark.bulk", "is for spark.path"),
+        ({"mode": "overwrite", "partition.columns": "day"}, "mode", "set mode=append"),
+        ({"partition.columns": "day"}, "partition.columns", "one file for a range"),
+        ({"spark.format": "csv"}, "spark.format", "set spark.option.header=true"),
+        ({"spark.option.compression": "brotli"}, "spark.option.compression", "snappy, gzip, zstd, lz4, none"),
+        ({"spark.option.maxRecordsPerFile": "5"}, "spark.option.maxRecordsPerFile", "for Spark's own writer"),
+    ],
+)
+def test_settings_of_a_bulk_sink_that_do_not_fit_together_are_named(
+    changed: dict[str, str], setting: str, text: str
+) -> None:
+    assert text in faults(SparkSink, {**BULK, **changed})[setting]
+
+
+def test_a_bulk_sink_that_is_right_has_no_faults_and_a_task_of_its_own() -> None:
+    for right in ({}, {"spark.format": "csv", "spark.option.header": "true"}, {"spark.option.compression": "zstd"}):
+        assert faults(SparkSink, {**BULK, **right}) == {}
+    connector = SparkSink()
+    connector.start({**BULK, "name": "lake"})
+    assert connector.task_class().__name__ == "SparkBulkSinkTask"

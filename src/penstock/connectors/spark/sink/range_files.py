@@ -242,9 +242,7 @@ def _filesystem(path: str) -> tuple[Any, str]:
     try:
         filesystem, root = fs.FileSystem.from_uri(uri)
     except (pa.ArrowException, ValueError, OSError) as error:
-        raise ConfigException(
-            f"spark.path={path} is nothing that PyArrow on executors can write to: {error}"
-        ) from error
+        raise ConfigException(f"spark.path={path} is nothing that PyArrow can write to: {error}") from error
     return filesystem, root.rstrip("/")
 
 

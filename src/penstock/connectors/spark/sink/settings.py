@@ -155,15 +155,15 @@ class SparkSinkConfig(SparkConfig):
             yield "mode", f"is {self.mode.value}, and {only} files that are added: set mode=append"
         if self.partition_columns:
             yield "partition.columns", f"are set, and {only} one file for a range of offsets: leave one of them out"
-        options = {name.lower(): value for name, value in self.options().items()}
-        if self.format == "csv" and options.pop("header", "").lower() != "true":
-            yield "spark.option.header", f"is not true, and {only} CSV with a line of names: set it to true"
+        given = {name.lower(): (name, value.lower()) for name, value in self.options().items()}
+        if self.format == "csv" and given.pop("header", ("", ""))[1] != "true":
+            yield "spark.format", f"is csv, and {only} CSV with a line of names: set spark.option.header=true"
         allowed = BULK_COMPRESSIONS.get(self.format, ())
-        compression = options.pop("compression", "")
-        if compression and compression.lower() not in allowed:
-            yield "spark.option.compression", f"is {compression}, and {only} {self.format} with {', '.join(allowed)}"
-        if options:
-            yield f"spark.option.{min(options)}", f"is for Spark's own writer, and {only} without it: leave it out"
+        name, compression = given.pop("compression", ("", ""))
+        if name and compression not in allowed:
+            yield f"spark.option.{name}", f"is {compression}, and {only} {self.format} with {', '.join(allowed)}"
+        for name, _ in given.values():
+            yield f"spark.option.{name}", f"is for Spark's own writer, and {only} without it: leave it out"
 
     def _faults_of_upsert(self) -> Iterator[tuple[str, str]]:
         if not self.key_columns:
