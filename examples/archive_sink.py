@@ -2,8 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from penstock.api import SinkConnector, SinkFrame, TopicPartition
 from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
@@ -31,7 +32,7 @@ class ArchiveTask(BulkSinkTask):
                 file.writelines(f"{value}\n" for value in frame.table.column("value").to_pylist())
         return name
 
-    def positions(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         listed = self._listed()
         return {one: listed[str(one)]["end"] for one in partitions if str(one) in listed}
 
@@ -44,9 +45,10 @@ class ArchiveTask(BulkSinkTask):
         (self.directory / "list.new").write_text(json.dumps(listed))
         os.replace(self.directory / "list.new", self.directory / "list.json")
 
-    def _listed(self) -> dict:
+    def _listed(self) -> dict[str, Any]:
         path = self.directory / "list.json"
-        return json.loads(path.read_text()) if path.exists() else {}
+        listed: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return listed
 
     def stop(self) -> None: ...
 

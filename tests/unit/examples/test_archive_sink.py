@@ -40,4 +40,5 @@ def test_files_count_once_they_are_listed(tmp_path: Path) -> None:
 
 
 def test_the_connector_names_its_task() -> None:
-    assert ArchiveSink().task_class() is ArchiveTask
+    made: object = ArchiveSink().task_class()
+    assert made is ArchiveTask
