@@ -2,10 +2,12 @@
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.java_calls import leaves_no_answer
 
 from penstock.broker import free_port as find_free_port
 from penstock.testing.kit.fixtures import broker
@@ -19,6 +21,22 @@ __all__ = ["broker"]
 
 #: Brokers of tests end before code that was compiled for long runs has paid for itself.
 os.environ["KAFKA_JVM_PERFORMANCE_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties try fewer examples where slow tests are left out: modules of tests ask when they are imported."""
+    if "not slow" in config.option.markexpr:
+        os.environ["PENSTOCK_QUICK_RUN"] = "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(settings: Any) -> Generator[None, object, object]:
+    """A test that is ended while it waits for the JVM leaves nothing to those after it."""
+    result = yield
+    told = signal.getsignal(signal.SIGALRM)
+    if settings.method == "signal" and callable(told):
+        signal.signal(signal.SIGALRM, leaves_no_answer(told))
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,8 +4,8 @@ Main functions: ``schemas``, ``values``, ``schemaless``. Values stay within what
 forth: finite floats, moments of Python's years with milliseconds. Floats have few digits: of longer ones Java before 19
 prints more digits than are needed, so that the text depends on the JVM.
 
-``examples`` says how many are tried: few and always the same in a run of all tests, as many new ones as
-``PENSTOCK_EXAMPLES`` says where that is set.
+``examples`` says how many are tried: few and always the same in a run of all tests, a quarter of those in a run without
+slow tests, as many new ones as ``PENSTOCK_EXAMPLES`` says where that is set.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Ti
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _LOGICAL = {Date.LOGICAL_NAME: Date, Time.LOGICAL_NAME: Time, Timestamp.LOGICAL_NAME: Timestamp}
+#: Set by the tests' conftest where slow tests are left out.
+QUICK_RUN = "PENSTOCK_QUICK_RUN"
 #: Few, so that settings that name a field meet one.
 NAMES = ("a", "b", "c", "é x", "d.e", "A")
 
@@ -30,6 +32,8 @@ NAMES = ("a", "b", "c", "é x", "d.e", "A")
 def examples(few: int, *, shrink: bool = True) -> settings:
     """The settings of a property: how many examples, and whether a failing one is made as small as it goes."""
     many = os.environ.get("PENSTOCK_EXAMPLES")
+    if QUICK_RUN in os.environ:
+        few = max(few // 4, min(few, 8))
     phases = set(Phase) - {Phase.explain} - (set() if shrink else {Phase.shrink})
     if many is None:
         return settings(max_examples=few, deadline=None, derandomize=True, database=None, phases=phases)

@@ -10,7 +10,8 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -50,18 +51,45 @@ class LoadedCode:
             return sorted(name for name, stamp in now.items() if self._stamps.get(name, stamp) != stamp)
 
 
-def _files_with(module: str) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Loaded:
+    """The modules that were loaded at a moment, and those found among them since, by the module asked for."""
+
+    names: Sequence[str]
+    with_module: dict[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+
+#: Replaced as a whole, so that any thread may read it. To look through thousands of modules takes milliseconds, and
+#: each check of a configuration asks for some of them; to compare their names takes microseconds.
+_last = _Loaded(())
+
+
+def _files_with(module: str) -> Sequence[tuple[str, str]]:
     """The loaded modules of the same package; where it is not installed, all of the directory that it is in."""
+    global _last
     top = module.partition(".")[0]
     if top == _OWN:
-        return
+        return ()
+    # A module that is loaded anew comes last.
+    loaded, names = _last, list(sys.modules)
+    if loaded.names != names:
+        loaded = _last = _Loaded(names)
+    found = loaded.with_module.get(top)
+    if found is None:
+        found = loaded.with_module[top] = tuple(_look(top))
+    return found
+
+
+def _look(top: str) -> Iterator[tuple[str, str]]:
     root = _root(sys.modules.get(top))
     beside = None if root is None or f"{root}{os.sep}".startswith(_INSTALLED) else f"{root}{os.sep}"
     for name, loaded in list(sys.modules.items()):
+        in_package = name == top or name.startswith(f"{top}.")
+        if not in_package and beside is None:
+            continue
         file = _file(loaded)
         if file is None or name.partition(".")[0] == _OWN:
             continue
-        in_package = name == top or name.startswith(f"{top}.")
         if in_package or (beside is not None and file.startswith(beside) and not file.startswith(_INSTALLED)):
             yield name, file
 

@@ -3,8 +3,9 @@
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.assignors.connect_protocol import (
     Assignment,
@@ -56,7 +57,7 @@ def test_the_sub_protocols_that_a_setting_offers():
     assert [one.version for one in offered("sessioned")] == [2, 2, 1, 0]
 
 
-@settings(deadline=None)
+@examples(100)
 @given(assignments, st.sampled_from([1, 2]))
 def test_what_is_written_is_read(assignment, version):
     read = decode_assignment(encode_assignment(assignment, version))
@@ -72,7 +73,7 @@ def test_what_is_written_is_read(assignment, version):
     assert decode_metadata(encode_metadata(metadata, 0)) == Metadata(URL, 5)
 
 
-@settings(deadline=None)
+@examples(100)
 @given(st.binary(max_size=60))
 def test_bytes_of_other_protocols_are_refused_in_words(data):
     for decode in (decode_metadata, decode_assignment):
@@ -85,7 +86,7 @@ def test_the_refusal_says_what_to_look_for():
         decode_metadata(bytes.fromhex("00010017"))
 
 
-@settings(deadline=None)
+@examples(100)
 @given(assignments)
 def test_cut_bytes_are_never_taken_for_a_longer_message(assignment):
     whole = encode_assignment(assignment, 2)

@@ -2,8 +2,9 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.assignors.incremental import Memory, Round, assign
 from penstock.assignors.units import NOTHING, Units
@@ -129,7 +130,7 @@ def test_what_runs_on_two_members_is_taken_from_both_and_dealt_once():
     assert group.sizes() == [(0, 1), (1, 0)] or group.sizes() == [(0, 0), (1, 1)]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@examples(60)
 @given(st.data())
 def test_a_group_that_is_left_alone_runs_everything_once_and_evenly(data):
     group = Group(data.draw(st.integers(1, 4)), data.draw(st.sampled_from([0, 1, DELAY_MS])))

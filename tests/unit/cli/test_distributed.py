@@ -1,4 +1,4 @@
-"""The command connect-distributed as a process, without a broker."""
+"""The command connect-distributed, as a process and by its function, without a broker."""
 
 import json
 import signal
@@ -10,19 +10,30 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.unit.cli.worker_commands import NO_BROKER, command, ended, worker_file
+
+from penstock.cli import distributed
 
 COMMAND = command("distributed")
 
 
-def test_connector_files_are_refused_with_the_way_to_create_them(tmp_path: Path) -> None:
-    code, output = ended("distributed", worker_file(tmp_path), str(tmp_path / "orders.properties"), "more.json")
+def used_wrongly(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
+    """What the command says of arguments that it refuses, without ever starting."""
+    monkeypatch.setattr(distributed, "configure_logging", lambda level: None)
+    done = CliRunner().invoke(distributed.main, arguments)
+    assert done.exit_code == 2
+    return done.output
 
-    assert code == 2
-    words = " ".join(output.split())
-    assert "takes no connector files" in words
-    assert f"penstock connectors create {tmp_path / 'orders.properties'}" in words
-    assert "Traceback" not in output
+
+def test_connector_files_are_refused_with_the_way_to_create_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = used_wrongly(monkeypatch, worker_file(tmp_path), str(tmp_path / "orders.properties"), "more.json")
+
+    words = "".join(output.split())
+    assert "takesnoconnectorfiles" in words
+    assert f"penstockconnectorscreate{tmp_path / 'orders.properties'}" in words
 
 
 def test_a_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
@@ -35,10 +46,8 @@ def test_a_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
-def test_a_file_without_the_worker_s_file_is_wrong_usage() -> None:
-    code, output = ended("distributed")
-
-    assert (code, "WORKER.PROPERTIES" in output) == (2, True)
+def test_a_file_without_the_worker_s_file_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "WORKER.PROPERTIES" in used_wrongly(monkeypatch)
 
 
 @pytest.mark.slow

@@ -1,11 +1,13 @@
-"""The command connect-standalone as a process, without a broker."""
+"""The command connect-standalone, as a process and by its function, without a broker."""
 
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.unit.cli.worker_commands import NO_BROKER, ended, worker_file
 
+from penstock.cli import standalone
 from penstock.rest.setup import RestSettings
 from penstock.settings.worker import StandaloneSettings
 
@@ -24,17 +26,17 @@ def test_a_worker_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
     assert "Traceback" not in output
 
 
-def test_a_missing_worker_file_is_a_start_failure(tmp_path: Path) -> None:
-    code, output = ended("standalone", str(tmp_path / "gone.properties"))
-    assert code == 1
-    assert "gone.properties cannot be read: No such file or directory" in output
+def test_a_missing_worker_file_is_a_start_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert standalone.run(str(tmp_path / "gone.properties"), []) == 1
+    assert "gone.properties cannot be read: No such file or directory" in caplog.text
 
 
-def test_a_connector_file_without_a_name_is_a_connector_failure(tmp_path: Path) -> None:
+def test_a_connector_file_without_a_name_is_a_connector_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "c.properties").write_text("connector.class=FileStreamSource\n", encoding="utf-8")
-    code, output = ended("standalone", standalone_file(tmp_path), str(tmp_path / "c.properties"))
-    assert code == 3
-    assert "c.properties has no name" in output
+    assert standalone.run(standalone_file(tmp_path), [str(tmp_path / "c.properties")]) == 3
+    assert "c.properties has no name" in caplog.text
 
 
 def test_the_advertised_address_is_that_of_the_listener_unless_another_is_set() -> None:

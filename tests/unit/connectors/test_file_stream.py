@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.api import ExactlyOnceSupport, SinkFrame
 from penstock.connectors.file import (
@@ -79,6 +80,7 @@ class TestSplitLines:
 
 
 class TestLineReader:
+    @examples(100)
     @given(
         appended=st.lists(st.binary(max_size=40).map(lambda data: data.translate(FEW_BYTES)), max_size=6),
         first=st.integers(1, 9),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.converters.json_quotes import FlatMember, Layout, cut_objects, layout_of
 from penstock.converters.json_structs import BOOLEAN, STRING, ObjectTexts, whole
@@ -135,6 +136,7 @@ OBJECT = st.tuples(PLAIN, st.integers(-(10**18) + 1, 10**18 - 1), st.booleans(),
 )
 
 
+@examples(100)
 @given(st.lists(OBJECT, min_size=1, max_size=12), st.sampled_from([(",", ":"), (", ", ": "), (" , ", " : ")]))
 def test_any_plain_object_is_what_a_parser_makes_of_it(
     found: list[dict[str, object]], separators: tuple[str, str]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.kafka.record_accumulator import REMEMBERED, PartitionQueue
 
@@ -216,6 +217,7 @@ EVENTS = st.lists(
 )
 
 
+@examples(100)
 @given(counts=st.lists(st.integers(1, 4), max_size=12), events=EVENTS)
 def test_every_batch_is_stored_once_and_in_order_whatever_happens(counts: list[int], events: list[str]) -> None:
     queue: PartitionQueue[Batch] = PartitionQueue()

@@ -11,8 +11,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.kafka.compression import Compression
 from penstock.kafka.record_batches import EncodedBatch, encode
@@ -475,7 +476,7 @@ some_rows = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(
     chunks=st.lists(some_rows, max_size=3),
     margins=st.tuples(st.integers(0, 4), st.integers(0, 4)),

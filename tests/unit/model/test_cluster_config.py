@@ -2,8 +2,9 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import (
@@ -185,7 +186,7 @@ _any_record = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@examples(200)
 @given(st.lists(_any_record, max_size=30), st.data())
 def test_whatever_the_records_a_snapshot_holds_whole_sets_and_pieces_make_the_whole(pairs, data):
     all_records = records(*pairs)

@@ -1,8 +1,9 @@
 """Records of the config topic: in Kafka Connect's bytes, and read back as what they were made of."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.errors import DataException
 from penstock.model import ConnectorTaskId, TargetState
@@ -152,7 +153,7 @@ NAMES = TEXT.filter(bool)
 PROPERTIES = st.dictionaries(TEXT, st.none() | TEXT, max_size=4)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(NAMES, PROPERTIES, st.none() | st.sampled_from(TargetState), st.lists(PROPERTIES, max_size=3))
 def test_what_is_written_is_what_is_read(name, config, target, tasks):
     found = folded(*connector_entries(name, config, target), *task_entries(name, tasks))
@@ -163,7 +164,7 @@ def test_what_is_written_is_what_is_read(name, config, target, tasks):
     assert found.task_ids(name) == tuple(ConnectorTaskId(name, number) for number in range(len(tasks)))
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.binary(max_size=40), TEXT, st.integers(0, 2**62))
 def test_a_session_key_is_read_as_it_was(key, algorithm, created_ms):
     before = SessionKey(key, algorithm, created_ms)

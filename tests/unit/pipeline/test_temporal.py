@@ -5,6 +5,7 @@ from datetime import UTC, date, datetime, time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.pipeline.columns.temporal import (
     date_of_days,
@@ -16,6 +17,7 @@ from penstock.pipeline.columns.temporal import (
 )
 
 
+@examples(100)
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_every_raw_timestamp_comes_back(millis: int) -> None:
     found = datetime_of_millis(millis)
@@ -23,6 +25,7 @@ def test_every_raw_timestamp_comes_back(millis: int) -> None:
     assert (found if isinstance(found, int) else millis_of_datetime(found)) == millis
 
 
+@examples(100)
 @given(st.integers(-(1 << 31), (1 << 31) - 1))
 def test_every_raw_date_and_time_comes_back(raw: int) -> None:
     day, moment = date_of_days(raw), time_of_millis(raw)

@@ -4,9 +4,10 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import VariantVal
+from tests.generated import examples
 
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.variant_format import MAP_TAG
@@ -62,7 +63,7 @@ def same(one: object, other: object) -> bool:
 
 
 @given(values)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
     assert same(decode(*encode(value)), value)
 
@@ -73,7 +74,7 @@ def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
         lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=6),
     )
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_pyspark_reads_what_we_write(value: object) -> None:
     tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant_reading.TAGS
     assert tagged or VariantVal(*encode(value)).toPython() == value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.stores import entries as module
 from penstock.stores.entries import OffsetEntries, key_identity
@@ -101,6 +102,7 @@ SPELLINGS = st.sampled_from(
 )
 
 
+@examples(100)
 @given(st.lists(st.dictionaries(SPELLINGS, st.none() | st.sampled_from([b"1", b"2", b"3"]), max_size=4), max_size=8))
 def test_it_is_a_map_by_identity_whatever_is_written(writes: list[dict[bytes, bytes | None]]) -> None:
     entries = OffsetEntries()

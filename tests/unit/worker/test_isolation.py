@@ -1,4 +1,7 @@
-"""Tasks in processes of their own: what crosses, errors, contexts, calls beside each other, and how a process ends."""
+"""Tasks in processes of their own: what crosses, errors, contexts, calls beside each other, and how a process ends.
+
+Each test starts a process, which imports for a third of a second. Those that are not slow look at each side once.
+"""
 
 from __future__ import annotations
 
@@ -126,6 +129,7 @@ def sink_context(reporter: Reporter | None = None, errant: ErrantRecords | None 
 
 
 class TestTransactions:
+    @pytest.mark.slow
     def test_a_task_ends_its_transactions_from_its_process(self, started):
         requests = TransactionRequests("orders-0")
         task = started(isolated_tasks.BoundedSource, {}, SourceContext(requests))
@@ -139,6 +143,7 @@ class TestTransactions:
         with pytest.raises(ConnectException, match="asks for a commit and for an abort"):
             task.poll()
 
+    @pytest.mark.slow
     def test_a_task_without_a_say_has_no_transaction_context(self, started):
         assert started(isolated_tasks.BoundedSource, {}).poll() is None
 
@@ -154,6 +159,7 @@ class TestSource:
         assert records[0].value.schema is records[0].value_schema
         assert records[0].headers.last_with_name("kind").value == "order"
 
+    @pytest.mark.slow
     def test_hooks_are_told_of_the_task_s_own_records_in_order(self, started):
         task = doing(started, "poll")
         records = [*task.poll(), *task.poll()]
@@ -164,11 +170,13 @@ class TestSource:
         with pytest.raises(ValueError, match=r"'n': 1. at 17.*'n': 0. at None"):
             task.commit()
 
+    @pytest.mark.slow
     def test_the_context_answers(self, started):
         task = doing(started, "poll")
 
         assert task.process.call("version") == "orders {'n': 4}"
 
+    @pytest.mark.slow
     def test_metrics_are_measured_in_the_process(self, started):
         context = SourceContext()
         task = doing(started, "poll", context=context)
@@ -177,6 +185,7 @@ class TestSource:
         shown = [(name, value) for name, _, value in context.metrics.read() if "most_polled" in name]
         assert shown == [("kafka_connect_plugins_most_polled", 3.0)]
 
+    @pytest.mark.slow
     def test_wakeup_ends_a_poll_that_waits_and_its_records_arrive(self, started):
         task = doing(started, "wait")
         with ThreadPoolExecutor(1) as pool:
@@ -185,6 +194,7 @@ class TestSource:
 
             assert polled.result(5)[0].value == "woken"
 
+    @pytest.mark.slow
     def test_a_stop_is_seen_by_a_poll_that_waits_without_a_wakeup(self, started):
         task = doing(started, "idle")
         with ThreadPoolExecutor(1) as pool:
@@ -214,15 +224,18 @@ class TestSource:
         assert (frame.topic, frame.source_partition, frame.source_offset) == ("t", {"f": 1}, {"n": 15})
         assert frame.offset_after(2) == {"n": 13}
 
+    @pytest.mark.slow
     def test_a_spark_dataframe_is_refused_with_what_to_do(self, started):
         task = started(isolated_tasks.Frames, {"spark": "yes"})
 
         with pytest.raises(ConnectException, match=r"returned a Spark DataFrame.*task\.isolation=none"):
             task.poll()
 
+    @pytest.mark.slow
     def test_what_poll_must_not_return_is_named_by_its_kind(self, started):
         assert type(doing(started, "generator").poll()).__name__ == "generator"
 
+    @pytest.mark.slow
     def test_what_cannot_be_pickled_is_refused_and_the_task_goes_on(self, started):
         task = doing(started, "lock")
 
@@ -230,6 +243,7 @@ class TestSource:
             task.poll()
         assert task.process.call("version") == "orders {'n': 4}"
 
+    @pytest.mark.slow
     def test_log_lines_and_prints_are_lines_of_the_worker_s_log(self, started, caplog):
         caplog.set_level(logging.INFO)
         task = doing(started, "log")
@@ -244,6 +258,7 @@ class TestSource:
 
 
 class TestErrors:
+    @pytest.mark.slow
     def test_a_retriable_error_is_one_here_too(self, started):
         with pytest.raises(RetriableException, match="not now"):
             doing(started, "retry").poll()
@@ -275,6 +290,7 @@ class TestSink:
         assert record == records[1]
         assert (type(error).__name__, str(error)) == ("NoRowsError", "no rows in bad")
 
+    @pytest.mark.slow
     def test_what_the_reporter_raises_crosses_twice(self, started):
         task = started(isolated_tasks.Sink, {}, context=sink_context(Reporter()))
         bad = SinkRecord("t", 0, 1, "bad", value_schema=STRING_SCHEMA)
@@ -282,6 +298,7 @@ class TestSink:
         with pytest.raises(ToleranceExceededException, match="no more errors"):
             task.put([bad, bad])
 
+    @pytest.mark.slow
     def test_a_frame_sink_is_given_the_rows(self, started):
         task = started(isolated_tasks.FrameSink, {}, context=sink_context())
 
@@ -311,6 +328,7 @@ class TestSink:
         assert reporter.messages == [ConsumedMessage("t", 0, 2, 5, 0, b"k", b"bad", (("h", b"1"),))]
         assert str(reporter.failed[0].error.message) == "no rows in bad"
 
+    @pytest.mark.slow
     def test_a_function_is_called_by_the_clock_until_the_task_ends_that(self, started, tmp_path):
         context = sink_context()
         task = started(isolated_tasks.RowSink, {"file": str(tmp_path / "out")}, context=context)
@@ -333,7 +351,11 @@ class TestSink:
 
 class TestDeath:
     @pytest.mark.parametrize(
-        ("what", "said"), [("exit", "ended by itself, with exit status 3"), ("kill", r"ended by signal 9 \(SIGKILL\)")]
+        ("what", "said"),
+        [
+            ("exit", "ended by itself, with exit status 3"),
+            pytest.param("kill", r"ended by signal 9 \(SIGKILL\)", marks=pytest.mark.slow),
+        ],
     )
     def test_a_process_that_ends_fails_its_task_and_says_how(self, started, what, said):
         task = doing(started, what)
@@ -347,6 +369,7 @@ class TestDeath:
         assert len(told) == 1
         assert is_gone(task.process.pid)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("what", ["python-loop", "c-loop"])
     def test_one_that_holds_the_interpreter_is_killed(self, started, what):
         task = doing(started, what)
@@ -362,6 +385,7 @@ class TestDeath:
         assert is_gone(task.process.pid)
         assert told == []
 
+    @pytest.mark.slow
     def test_memory_beyond_the_limit_is_an_error_of_the_task(self, started):
         task = doing(started, "leak", memory_max=256 * 1024 * 1024)
 
@@ -375,6 +399,7 @@ class TestDeath:
         with pytest.raises(ConnectException, match="the task is ending"):
             isolated(isolated_tasks.DoingSource, process).initialize(SourceContext())
 
+    @pytest.mark.slow
     def test_settings_are_neither_in_the_command_line_nor_in_the_environment(self, started):
         task = started(isolated_tasks.DoingSource, {"do": "poll", "password": "s3cret-word"})
 
@@ -402,6 +427,7 @@ class TestExplained:
         thread.join(10)
         assert not thread.is_alive()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("what", ["wait", "python-loop"])
     def test_the_process_says_where_a_method_stands(self, started, what):
         task = doing(started, what)
@@ -421,6 +447,7 @@ class TestExplained:
         assert found.elsewhere is not None
         assert found.elsewhere() == ()
 
+    @pytest.mark.slow
     def test_a_process_that_holds_its_interpreter_says_nothing(self, started):
         task = doing(started, "c-loop")
         thread, wait = self.polling(task)
@@ -430,6 +457,7 @@ class TestExplained:
         self.end(task, thread)
 
 
+@pytest.mark.slow
 def test_positions_that_move_and_progress_reach_the_worker(started: Any) -> None:
     context = SourceContext()
     task = started(isolated_tasks.MovingSource, {}, context)

@@ -16,8 +16,9 @@ from confluent_kafka.schema_registry import Schema as WireSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.converters.registry.avro import AvroConverter
 from penstock.converters.registry.settings import RegistryConfig
@@ -388,7 +389,7 @@ def test_damaged_avro_is_that_messages_error(converter: Make) -> None:
 
 
 @given(st.binary(max_size=64))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_any_bytes_are_a_value_or_a_data_exception(payload: bytes) -> None:
     made = AvroConverter()
     made.configure({"schema.registry.url": "http://localhost"}, False)
@@ -546,7 +547,7 @@ def _of(schema: Schema, values: st.SearchStrategy[Any], *, default: bool = False
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_any_value_of_any_schema_comes_back(data: st.DataObject) -> None:
     schema, values = data.draw(schemas())
     value = data.draw(values)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 from tests.unit.converters.registry.connect_values import (
     every_type,
     every_value,
@@ -159,7 +160,7 @@ def _odd(value: Any, draw: st.DrawFn) -> Any:
 SETTINGS = st.sampled_from([{}, {"ignore.default.for.nullables": "true"}, {"scrub.invalid.names": "true"}])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_any_values_have_the_bytes_of_one_by_one(data: st.DataObject) -> None:
     schema = data.draw(ROOTS)
@@ -171,7 +172,7 @@ def test_any_values_have_the_bytes_of_one_by_one(data: st.DataObject) -> None:
     assert all(one_by_one(codec, schema, values[place]) is None for place in left)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_values_of_other_kinds_are_left_and_their_neighbours_written(data: st.DataObject) -> None:
     schema = data.draw(ROOTS)
@@ -183,7 +184,7 @@ def test_values_of_other_kinds_are_left_and_their_neighbours_written(data: st.Da
     assert all(one == place or [*good, None][one - (one > place)] is None for one in left)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.data())
 def test_columns_have_the_bytes_of_their_values(data: st.DataObject) -> None:
     schema = data.draw(ROOTS)
@@ -198,7 +199,7 @@ def test_columns_have_the_bytes_of_their_values(data: st.DataObject) -> None:
 
 
 # ------------------------------------------------------------------------------------------------- what has columns
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.data())
 def test_a_record_of_every_type_is_written_at_once(data: st.DataObject) -> None:
     schema = every_type(OPTIONAL_STRING_SCHEMA).build()

@@ -9,8 +9,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
 
 from penstock.converters.registry.json_schema_parsing import connect_schema
@@ -398,7 +399,7 @@ def _any_schema() -> st.SearchStrategy[Schema]:
     )
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(st.data(), st.booleans())
 def test_any_schema_and_any_value_come_back_and_the_json_is_valid(data: st.DataObject, numeric: bool) -> None:
     options = NUMERIC if numeric else PLAIN

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.generated import examples
 from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
 
 from penstock.converters.registry.protobuf_codec import ProtobufCodec
@@ -438,7 +439,7 @@ def test_members_of_oneofs_keep_their_kind_through_connect(general: bool, flat: 
 
 
 @given(st.binary(max_size=12))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_whatever_the_bytes_a_message_is_read_or_its_record_fails(data: bytes) -> None:
     try:
         _, value = SOME.decode(b"\0" + data, "a test")
@@ -548,7 +549,7 @@ def _fields() -> st.SearchStrategy[Schema]:
     )
 
 
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(st.data(), st.sampled_from([OPTIONAL, WRAPPERS]))
 def test_any_struct_comes_back_with_its_types(data: st.DataObject, options: ProtobufOptions) -> None:
     schema = data.draw(structs(_fields(), lambda: "app.Row")).build()

@@ -21,6 +21,7 @@ from penstock.data import Struct
 from penstock.errors import DataException
 from penstock.pipeline.columns.records import from_arrow
 
+pytestmark = pytest.mark.usefixtures("protoc_here")
 KINDS = (
     *("int32", "sint32", "uint32", "fixed32", "sfixed32", "int64", "sint64", "uint64", "fixed64", "sfixed64"),
     *("bool", "float", "double", "string", "bytes", "Color"),

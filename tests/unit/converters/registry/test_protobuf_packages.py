@@ -12,6 +12,7 @@ from penstock.converters.registry.protobuf_names import ProtobufOptions
 from penstock.converters.registry.protobuf_packages import spelt_text
 from penstock.data import INT32_SCHEMA, SchemaBuilder, Struct
 
+pytestmark = pytest.mark.usefixtures("protoc_here")
 PACKAGES = ("server-1.db.t", "gr\u00fcn", "1a.b", "a b", "a.$", "\u6f22.x", "plain.name")
 
 

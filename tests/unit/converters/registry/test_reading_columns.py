@@ -12,8 +12,9 @@ import fastavro
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.generated import examples
 
 from penstock.converters.registry import reading_columns
 from penstock.converters.registry.avro import AvroCodec, AvroConverter, AvroConverterConfig
@@ -164,7 +165,7 @@ ANY = st.recursive(SCALARS, _nested, max_leaves=6)
 RECORDS = _records(ANY)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_any_values_are_what_they_are_one_by_one(data: st.DataObject) -> None:
     schema, values = data.draw(RECORDS)
@@ -174,7 +175,7 @@ def test_any_values_are_what_they_are_one_by_one(data: st.DataObject) -> None:
     assert check(codec, bodies) == []
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(data=st.data())
 def test_damaged_messages_are_left_and_their_neighbours_read(data: st.DataObject) -> None:
     schema, values = data.draw(RECORDS)

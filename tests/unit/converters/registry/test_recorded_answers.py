@@ -12,6 +12,7 @@ from differential.registry import answer_here, differences
 from differential.registry_cases import RegistryCases
 from differential.registry_readings import readings, with_the_latest
 
+pytestmark = pytest.mark.usefixtures("protoc_here")
 RECORDED = Path(__file__).parents[3] / "data" / "registry" / "answers.jsonl"
 #: So many cases are one test.
 CHUNK = 40
