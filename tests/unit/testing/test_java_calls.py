@@ -80,11 +80,14 @@ def test_later_calls_have_their_own_answers(jvm: Slow, client: Any, with_the_hoo
     def ends(number: int, frame: object) -> None:
         raise EndedError
 
+    def interrupts(thread: int) -> None:
+        jvm.asked.wait(10)
+        signal.pthread_kill(thread, signal.SIGUSR1)
+
     before = signal.signal(signal.SIGUSR1, leaves_no_answer(ends) if with_the_hook else ends)
     try:
         assert client.send_command("first\n") == "first"
-        main = threading.get_ident()
-        threading.Thread(target=lambda: (jvm.asked.wait(10), signal.pthread_kill(main, signal.SIGUSR1))).start()
+        threading.Thread(target=interrupts, args=[threading.get_ident()]).start()
         with pytest.raises(EndedError) as kept:
             client.send_command("slow\n")
         jvm.go_on.set()
