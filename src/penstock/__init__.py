@@ -9,6 +9,7 @@ imports from those below it only):
 - ``worker``: what runs, the loops of connectors and tasks.
 - ``stores``: what outlives a worker: source offsets, configurations, states.
 - ``connectors``: the built-in ones, written as a user's would be.
+- ``clients``, ``files``: Kafka clients, rolling files and stores of files, for connectors; public, too.
 - ``kafka``: all that speaks to brokers.
 - ``settings``: which settings there are; ``plugins``: classes by their names.
 - ``transforms``, ``converters``: the stock ones, as Spark columns.

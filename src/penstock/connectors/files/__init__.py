@@ -1,9 +1,9 @@
 """Files of a directory or an object store both ways. The packages ``sink`` and ``source`` have the connectors.
 
-- ``stores``: where files are; ``store_settings``: the settings that say it.
-- ``spill``: rows that were moved out of memory.
 - ``file_schemas``: schemas in the metadata of files. Pure.
-- ``columns``, ``widening``: the columns of values, and types that only widen. Pure.
+- ``columns``: the columns of values. Pure.
+
+Open files, and where files are, is in ``penstock.files``, which is public.
 """
 
 from penstock.connectors.files.sink import FileSink

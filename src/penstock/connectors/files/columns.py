@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from penstock.api import SinkFrame
 from penstock.api.arrow import is_list, is_variant, one_array
 from penstock.api.variant_fields import Variants
-from penstock.connectors.files.widening import conform, inferred
 from penstock.data import Decimal as DecimalSchema
 from penstock.data import Schema, Type
 from penstock.errors import DataException
+from penstock.files.widening import conform, inferred
 
 #: Columns that a file can have beside the fields of the values.
 METADATA: Final = ("key", "headers", "topic", "partition", "offset", "timestamp")

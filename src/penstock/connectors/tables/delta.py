@@ -20,12 +20,12 @@ from deltalake import CommitProperties, DeltaTable, Transaction, WriterPropertie
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.stores.directory import DirectoryStore
-from penstock.connectors.files.stores.opening import local_path
 from penstock.connectors.tables.faults import fault_of
 from penstock.connectors.tables.lake import GONE, CommitConflictException, Lake, LakeTable, Moves
 from penstock.connectors.tables.types import DELTA, Kinds, columns_for
 from penstock.errors import ConnectException
+from penstock.files.stores.directory import DirectoryStore
+from penstock.files.stores.opening import local_path
 
 #: The version of an application that has written nothing.
 _NOTHING = -1

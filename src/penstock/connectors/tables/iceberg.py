@@ -40,12 +40,12 @@ from pyiceberg.table.snapshots import Snapshot
 
 from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
-from penstock.connectors.files.stores.directory import DirectoryStore
 from penstock.connectors.tables import partitions
 from penstock.connectors.tables.faults import fault_of
 from penstock.connectors.tables.lake import GONE, CommitConflictException, Lake, LakeTable, Moves
 from penstock.connectors.tables.types import ICEBERG, Kinds, columns_for
 from penstock.errors import ConnectException
+from penstock.files.stores.directory import DirectoryStore
 
 log = logging.getLogger(__name__)
 

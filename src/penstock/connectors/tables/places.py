@@ -191,7 +191,7 @@ def terms(text: str) -> list[str]:
 def _absolute(url: str) -> str:
     from pathlib import Path
 
-    from penstock.connectors.files.stores.opening import local_path
+    from penstock.files.stores.opening import local_path
 
     return str(Path(local_path(url)).absolute())
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_list, is_text
-from penstock.connectors.files.widening import inferred, widened
 from penstock.errors import DataException
+from penstock.files.widening import inferred, widened
 
 _DIGITS: Final = 38
 _TIME: Final = pa.time64("us")

@@ -22,6 +22,7 @@ PUBLIC: Final = (
     "penstock.config",
     "penstock.errors",
     "penstock.clients",
+    "penstock.files",
     "penstock.testing",
 )
 

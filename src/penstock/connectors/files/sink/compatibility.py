@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_list
-from penstock.connectors.files.widening import conform
 from penstock.data import Schema, Type
 from penstock.errors import DataException
+from penstock.files.widening import conform
 
 _PROMOTIONS = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
 

@@ -27,9 +27,9 @@ from penstock.connectors.files.sink.compatibility import Compatibility
 from penstock.connectors.files.sink.formats.avro import missing_library
 from penstock.connectors.files.sink.partitioners import Partitioner, Times, TimestampExtractor
 from penstock.connectors.files.sink.path_format import PathFormat
-from penstock.connectors.files.sink.rolling import Rotation
-from penstock.connectors.files.store_settings import OFF, STORES_ABSENT, StoreConfig
 from penstock.errors import ConfigException
+from penstock.files.generations import Rotation
+from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _DAILY: Final = "'year'=YYYY/'month'=MM/'day'=dd"

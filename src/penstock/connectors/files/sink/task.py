@@ -5,7 +5,6 @@ Main type: `FileSinkTask`, on the task's thread.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -19,18 +18,11 @@ from penstock.api.arrow import one_array
 from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
 from penstock.connectors.files.sink.formats.avro import Avro
 from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Orc, Parquet
-from penstock.connectors.files.sink.names import Names
 from penstock.connectors.files.sink.partitioners import Partitioner
-from penstock.connectors.files.sink.publishing import Publisher
-from penstock.connectors.files.sink.rolling import RollingFiles, Rows
 from penstock.connectors.files.sink.settings import FileSinkConfig, OnNull
-from penstock.connectors.files.stores import Location, open_store
-from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.errors import DataException
+from penstock.files import FileNames, Location, RollingFiles, Rows, open_store
 
-log = logging.getLogger(__name__)
-
-#: The clock is looked at so often.
-_TICK_S: Final = 0.5
 _ESCAPES: Final = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
 
 
@@ -41,9 +33,6 @@ class FileSinkTask(FrameSinkTask):
 
     def __init__(self) -> None:
         self._files: RollingFiles | None = None
-        self._publisher: Publisher | None = None
-        self._taken: pa.Table | None = None
-        self._is_again = False
         self._tracks: dict[str, SchemaTrack] = {}
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -60,12 +49,18 @@ class FileSinkTask(FrameSinkTask):
         store.check()
         self._format = format_of(config)
         self._partitioner: Partitioner = config.directories()
-        names = Names(config.file_delim, config.filename_offset_zero_pad_width, self._format.name_end)
-        self._publisher = Publisher(store, config.topics_dir, self._format, names, config.buffer_dir or None)
-        self._store = store
-        self._names = names
-        self._files = RollingFiles(config.rotation(), config.buffer_bytes)
-        self.context.every(_TICK_S, self._tick)
+        self._files = RollingFiles(
+            self.context,
+            store,
+            config.rotation(),
+            self._format.write,
+            FileNames(config.file_delim, config.filename_offset_zero_pad_width, self._format.name_end),
+            root=config.topics_dir,
+            buffer_bytes=config.buffer_bytes,
+            buffer_dir=config.buffer_dir or None,
+            retry_backoff_ms=config.retry_backoff_ms,
+            clock=self._now_ms,
+        )
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
         """Ends uploads that an earlier owner of the partitions has left.
@@ -73,18 +68,7 @@ class FileSinkTask(FrameSinkTask):
         Raises:
             RetriableException: The store is away.
         """
-        publisher, _ = self._parts
-        publisher.opened()
-        starts = tuple(self._names.start(one) for one in partitions)
-        try:
-            count = self._store.end_unfinished(self.settings.topics_dir.strip("/"), starts)
-        except RetriableException:
-            raise
-        except ConnectException as error:
-            log.warning("Unfinished uploads of an earlier run, if there are any, stay: %s", error)
-        else:
-            if count:
-                log.info("%d unfinished uploads of an earlier run were ended", count)
+        self._rolling.open(partitions)
 
     def put(self, frame: SinkFrame) -> None:
         """Takes a frame; writes the files that are full by it.
@@ -93,66 +77,33 @@ class FileSinkTask(FrameSinkTask):
             RetriableException: The store is away; what was taken is not taken again.
             ConnectException: The store refuses, or a row is bad and ``errors.tolerance`` does not allow that.
         """
-        if frame.num_rows and frame.table is not self._taken:
-            self._take(frame)
-            self._taken = frame.table
-        self._work()
-        self._taken, self._is_again = None, False
+        self._rolling.put(frame, lambda place, part: self._append(place, self._without_nulls(part)))
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """The offsets in front of what is not in files yet; before partitions go, their files are closed."""
-        _, files = self._parts
-        if self.context.is_closing and self.settings.flush_on_close:
-            files.close(offsets)
-            try:
-                self._publish()
-            except ConnectException as error:
-                log.warning("Open files could not be closed, so their records will be read again: %s", error)
-        found = {}
-        for place, given in offsets.items():
-            waiting = files.safe_offset(place)
-            # Where nothing waits it is also behind what a sink does not see: the ends of transactions.
-            found[place] = given if waiting is None else OffsetAndMetadata(min(waiting, given.offset))
-        return found
+        return self._rolling.pre_commit(offsets, flush_on_close=self.settings.flush_on_close)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         """Gives partitions up, with what is not in files."""
-        publisher, files = self._parts
-        for generation in files.forget(partitions):
-            publisher.forget(generation)
-        self._taken = None
+        self._rolling.close(partitions)
 
     def stop(self) -> None:
         """Lets go of files on this computer and of connections."""
-        if self._publisher is not None:
-            self._publisher.close()
+        if self._files is not None:
+            self._files.stop()
 
     @property
-    def _parts(self) -> tuple[Publisher, RollingFiles]:
-        assert self._publisher is not None
+    def _rolling(self) -> RollingFiles:
         assert self._files is not None
-        return self._publisher, self._files
+        return self._files
+
+    def _now_ms(self) -> int:
+        return _now_ms()
 
     def _location(self) -> Location:
         return FileSinkConfig.parse(self.context.configs()).location()
-
-    def _tick(self) -> None:
-        _, files = self._parts
-        files.close_due(_now_ms())
-        self._work()
-
-    def _take(self, frame: SinkFrame) -> None:
-        _, files = self._parts
-        new = frame.since(files.next_offsets)
-        if new.num_rows < frame.num_rows and not self._is_again:
-            raise ConnectException(_ALREADY_READ.format(*_first_place(frame)))
-        reached = frame.next_offsets()
-        for place, part in new.by_partition().items():
-            self._append(place, self._without_nulls(part))
-        for place, offset in reached.items():
-            files.reached(place, offset)
 
     def _without_nulls(self, part: SinkFrame) -> SinkFrame:
         column = part.table.column("value")
@@ -168,7 +119,7 @@ class FileSinkTask(FrameSinkTask):
 
     def _append(self, place: TopicPartition, part: SinkFrame) -> None:
         def append(rows: SinkFrame) -> None:
-            self._parts[1].append(place, self._rows(rows), _now_ms())
+            self._rolling.append(place, self._rows(rows))
 
         if not part.num_rows:
             return
@@ -211,25 +162,6 @@ class FileSinkTask(FrameSinkTask):
             self._tracks[topic] = SchemaTrack(self.settings.schema_compatibility)
         return self._tracks[topic]
 
-    def _work(self) -> None:
-        """Writes closed files, and keeps the memory of open ones within its limit."""
-        publisher, files = self._parts
-        try:
-            self._publish()
-            for generation, block in files.over_limit():
-                publisher.move(generation, block)
-        except RetriableException:
-            self._is_again = True
-            self.context.timeout(self.settings.retry_backoff_ms)
-            raise
-
-    def _publish(self) -> None:
-        publisher, files = self._parts
-        for generation in files.closed:
-            size = publisher.publish(generation)
-            files.written(generation, size)
-            self.context.request_commit()
-
 
 def format_of(config: FileSinkConfig) -> Format:
     """The format that the settings say."""
@@ -249,18 +181,6 @@ def format_of(config: FileSinkConfig) -> Format:
     for text, meant in _ESCAPES.items():
         separator = separator.replace(text, meant)
     return Bytes(separator.encode(), config.format_bytearray_extension, config.compression)
-
-
-_ALREADY_READ: Final = (
-    "Of topic {}, partition {} comes the offset {}, which was read before. The topic was deleted and made again, or "
-    "its offsets were reset under the running task: its files would take the place of others of the same names. Set "
-    "another topics.dir, or restart the task to go on with this one"
-)
-
-
-def _first_place(frame: SinkFrame) -> tuple[str, int, int]:
-    at = frame.origin.slice(0, 1).to_pylist()[0]
-    return at["topic"], at["partition"], at["offset"]
 
 
 def _now_ms() -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from penstock.connectors.files.source.ledger import Outcome
 from penstock.connectors.files.source.settings import OnDone
-from penstock.connectors.files.stores import Found, Store
 from penstock.errors import ConnectException
+from penstock.files.stores import Found, Store
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from penstock.api import ExactlyOnceSupport, SourceConnector, Task
 from penstock.connectors.files.source.ledger import LOGS, is_offset
 from penstock.connectors.files.source.settings import FileSourceConfig
-from penstock.connectors.files.stores import open_store
 from penstock.errors import BadRequestException, ConnectException
+from penstock.files.stores import open_store
 
 #: The settings of a task that say which files it reads. The connector makes them.
 TASK, TASKS = "task.id", "task.count"

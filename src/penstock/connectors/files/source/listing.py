@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, identity, log_of
-from penstock.connectors.files.stores import Found, Store
+from penstock.files.stores import Found, Store
 
 #: Files that are kept of a list that is sorted.
 _MOST: Final = 50_000

@@ -20,9 +20,9 @@ from penstock.api.arrow import connect_schema, is_text, one_array, struct_column
 from penstock.connectors.files.file_schemas import schema_in
 from penstock.connectors.files.source.readers.fitting import fitted
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Piece
-from penstock.connectors.files.stores import Found
 from penstock.data import OPTIONAL_STRING_SCHEMA, Schema, Type
 from penstock.errors import DataException
+from penstock.files.stores import Found
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _VALUE: Final = "value"

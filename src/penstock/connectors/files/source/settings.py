@@ -31,11 +31,11 @@ from penstock.connectors.files.sink.formats.avro import missing_library
 from penstock.connectors.files.source.listing import ORDERS
 from penstock.connectors.files.source.readers.csv import Dialect
 from penstock.connectors.files.source.schemas import parse_schema
-from penstock.connectors.files.store_settings import OFF, STORES_ABSENT, StoreConfig
-from penstock.connectors.files.stores import Location
-from penstock.connectors.files.stores.opening import local_path
 from penstock.data import Schema
 from penstock.errors import ConfigException
+from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
+from penstock.files.stores import Location
+from penstock.files.stores.opening import local_path
 
 #: Formats by the names that ``format.class``, the class of a Java connector and its reader have behind the last dot.
 FORMATS: Final = {

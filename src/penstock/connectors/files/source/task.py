@@ -24,9 +24,9 @@ from penstock.connectors.files.source.readers.opening import Readers
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Input, Piece, Reader, rest
 from penstock.connectors.files.source.records import Records
 from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
-from penstock.connectors.files.stores import Found, Location, open_store
-from penstock.connectors.files.stores.faults import ChangedException, GoneException
 from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.files.stores import Found, Location, open_store
+from penstock.files.stores.faults import ChangedException, GoneException
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from penstock.api import SinkFrame, TopicPartition
 from penstock.api.arrow import one_array
-from penstock.connectors.files.spill import Moved, Spill
 from penstock.connectors.tables.lake import GONE, LakeTable
 from penstock.connectors.tables.sink.changes import TableRows, last_of_each_key
 from penstock.connectors.tables.sink.settings import TableSettings
 from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted
 from penstock.errors import ConnectException, DataException
+from penstock.files.spill import Moved, Spill
 
 log = logging.getLogger(__name__)
 

@@ -122,7 +122,7 @@ def test_however_often_it_is_killed_each_record_is_in_one_file(
     while committed < count:
         writing = start(**settings)
         left = [chance.randrange(1, 60)]
-        put = writing.task._store.put
+        put = writing.task._rolling._store.put
 
         def dying(key: str, data: Any, size: int, put: Any = put, left: list[int] = left) -> None:
             left[0] -= 1
@@ -130,7 +130,7 @@ def test_however_often_it_is_killed_each_record_is_in_one_file(
                 raise Killed
             put(key, data, size)
 
-        monkeypatch.setattr(writing.task._store, "put", dying)
+        monkeypatch.setattr(writing.task._rolling._store, "put", dying)
         position = committed
         try:
             for _ in range(chance.randrange(1, 40)):
@@ -159,7 +159,7 @@ def test_a_store_that_is_away_is_tried_again_and_nothing_is_taken_twice(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing = start(flush_size="2", partitioner_class="field", partition_field_name="name")
-    put, failures = writing.task._store.put, [0, 2, 3]
+    put, failures = writing.task._rolling._store.put, [0, 2, 3]
 
     def failing(key: str, data: Any, size: int, calls: list[int] = []) -> None:  # noqa: B006 - it counts
         calls.append(1)
@@ -167,7 +167,7 @@ def test_a_store_that_is_away_is_tried_again_and_nothing_is_taken_twice(
             raise RetriableException("503")
         put(key, data, size)
 
-    monkeypatch.setattr(writing.task._store, "put", failing)
+    monkeypatch.setattr(writing.task._rolling._store, "put", failing)
     given = frame([{"id": n, "name": "ab"[n % 2]} for n in range(4)], context=writing.context)
     for _ in range(5):
         try:
@@ -239,7 +239,7 @@ def test_rows_beyond_the_memory_go_to_disk_and_come_back_in_order(start: Any) ->
     )
     for first in range(0, 40_000, 2000):
         writing.put([{"id": n, "name": str(n % 7) * 50} for n in range(first, first + 2000)], first=first)
-        held = [file.held for generation in writing.task._files._all() for file in generation.blocks]
+        held = [file.held for generation in writing.task._rolling._generations._all() for file in generation.blocks]
         assert sum(held) <= 1 << 20
     for name in writing.files():
         found = [row["id"] for row in writing.rows(name)]

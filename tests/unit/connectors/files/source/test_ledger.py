@@ -10,7 +10,7 @@ import pytest
 
 from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, Place, Reading, identity, is_offset
 from penstock.connectors.files.source.listing import Listing, Selection, Unit
-from penstock.connectors.files.stores import Found, Store
+from penstock.files.stores import Found, Store
 
 
 class Offsets:

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.files import FileSource
-from penstock.connectors.files.stores.faults import of_system
 from penstock.data import Struct
 from penstock.errors import ConnectException, RetriableException
+from penstock.files.stores.faults import of_system
 from penstock.testing import run_source
 from penstock.testing.kit.sources import SourceRun
 

@@ -27,8 +27,8 @@ from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
 from penstock.api.variant_fields import Variants
 from penstock.connectors.files.columns import VALUE, columns_of, metadata_of, values_of
 from penstock.connectors.files.file_schemas import metadata_of_schemas
-from penstock.connectors.files.widening import conform, json_text
 from penstock.errors import DataException
+from penstock.files.widening import conform, json_text
 
 #: Bytes of rows that are a row group, or a block of text, together.
 _GROUP_BYTES: Final = 32 << 20

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.connectors.files.source.ledger import Place
 from penstock.connectors.files.source.readers.lines import VALUE
 from penstock.connectors.files.source.readers.reader import BadFileException, Input, Piece, Reader, parts_of, unit_of
-from penstock.connectors.files.widening import json_text
+from penstock.files.widening import json_text
 
 _PLAIN: Final = {
     "null": pa.null(),

@@ -25,7 +25,7 @@ from penstock.connectors.files.source.readers.reader import (
     Reader,
 )
 from penstock.connectors.files.source.readers.text import Block, blocks, open_text, rows_of
-from penstock.connectors.files.widening import widened
+from penstock.files.widening import widened
 
 #: Bytes at the beginning of a file by which types are found.
 _SAMPLE_BYTES = 1 << 20

@@ -27,7 +27,7 @@ from penstock.connectors.files.source.readers.reader import (
     Reader,
 )
 from penstock.connectors.files.source.readers.text import Block, blocks, open_text, rows_of
-from penstock.connectors.files.widening import inferred, widened
+from penstock.files.widening import inferred, widened
 
 _SAMPLE_BYTES = 1 << 20
 _MOST_BYTES = 256 << 20

@@ -11,7 +11,7 @@ from penstock.connectors.files.source.readers.lines import Lines, Whole
 from penstock.connectors.files.source.readers.reader import BadFileException, Reader
 from penstock.connectors.files.source.readers.text import compression_of
 from penstock.connectors.files.source.settings import ENDINGS, FileSourceConfig
-from penstock.connectors.files.stores import Found
+from penstock.files.stores import Found
 
 
 class Readers:

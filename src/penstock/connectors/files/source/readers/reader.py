@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.connectors.files.source.ledger import Place
-from penstock.connectors.files.stores import Found
 from penstock.errors import DataException
+from penstock.files.stores import Found
 
 #: Bytes of text that are a block.
 BLOCK_BYTES = 4 << 20

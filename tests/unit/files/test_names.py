@@ -1,12 +1,12 @@
-"""Names of files, and which of them an earlier run has left."""
+"""FileNames of files, and which of them an earlier run has left."""
 
 from __future__ import annotations
 
 import pytest
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.sink.names import Names
-from penstock.connectors.files.sink.rolling import OpenFile
+from penstock.files.generations import OpenFile
+from penstock.files.names import FileNames
 
 HERE = TopicPartition("a.b+c", 12)
 
@@ -14,7 +14,7 @@ HERE = TopicPartition("a.b+c", 12)
 @pytest.mark.parametrize("offset", [0, 7, 9_999_999_999, 10_000_000_000])
 @pytest.mark.parametrize("number", [0, 2])
 def test_the_offset_of_a_name_can_be_read_again(offset: int, number: int) -> None:
-    names = Names(extension=".json.gz")
+    names = FileNames(extension=".json.gz")
     name = names.of(HERE, OpenFile("d", offset, number))
     assert names.offset(HERE, name) == offset
     assert names.offset(TopicPartition("a.b+c", 1), name) is None
@@ -22,13 +22,13 @@ def test_the_offset_of_a_name_can_be_read_again(offset: int, number: int) -> Non
 
 
 def test_names_sort_as_their_offsets_do_up_to_their_digits() -> None:
-    names = Names(width=3)
+    names = FileNames(width=3)
     assert names.from_offset(HERE, 7, 999) == "a.b+c+12+007"
     assert names.from_offset(HERE, 998, 1001) == "a.b+c+12+"
 
 
 def test_stale_are_files_whose_first_row_is_in_another_one() -> None:
-    names = Names(width=2, extension=".a")
+    names = FileNames(width=2, extension=".a")
     there = [
         names.start(HERE) + rest for rest in ("04.a", "05.a", "05.b", "07-1.a", "09.a", "10.a", "x.a", "06.a.tmp~")
     ]

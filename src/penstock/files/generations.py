@@ -1,4 +1,4 @@
-"""Open files of a sink task, and the moments at which they are closed. Main type: ``RollingFiles``.
+"""Open files of a sink task, and the moments at which they are closed. Main type: ``Generations``.
 
 The records of one partition, from one offset on, are a *generation*: one file for each directory and schema that they
 go to. All files of a generation are closed together, so that the offset behind them is one that a restart can begin at.
@@ -19,8 +19,9 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.api import TopicPartition
+from penstock.api import SinkFrame, TopicPartition
 
 #: Blocks of fewer bytes are joined when there are so many.
 _SMALL: Final = 1 << 16
@@ -33,7 +34,7 @@ FileKey: TypeAlias = "tuple[str, Hashable]"
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rules by which the files of a partition are closed.
+    """The rules by which the files of a partition are closed; the first that is met counts.
 
     Attributes:
         records: So many rows are in the files of a generation.
@@ -41,6 +42,8 @@ class Rotation:
         span_ms: A row whose time is so much after that of the first one begins a new generation; None: any time.
         schedule_ms: Generations end at the multiples of this on the clock, counted from midnight; None: they do not.
         zone: Where midnight is.
+
+    Source: ``flush.size``, ``rotate.interval.ms`` and ``rotate.schedule.interval.ms`` of Confluent's connectors.
     """
 
     records: int
@@ -77,6 +80,8 @@ class Rows:
         directories: The directories.
         schema: What files of different schemas are told apart by.
         continued: True if more rows of the last row's message come.
+
+    Source: Penstock's own.
     """
 
     table: Any
@@ -86,6 +91,21 @@ class Rows:
     directories: Sequence[str]
     schema: Hashable = None
     continued: bool = False
+
+    @classmethod
+    def of(cls, frame: SinkFrame, table: Any, directory: str = "", schema: Hashable = None) -> Rows:
+        """All rows of a frame for one directory; the time that counts is that of the messages.
+
+        Args:
+            frame: Rows of one partition.
+            table: What is written of them, a PyArrow table with as many rows.
+            directory: Where they go.
+            schema: What files of different schemas are told apart by.
+        """
+        offsets = frame.origin.column("offset").to_numpy()
+        times = pc.fill_null(frame.table.column("timestamp"), 0).to_numpy()
+        codes = np.zeros(len(offsets), np.int64)
+        return cls(table, offsets, times, codes, [directory], schema, frame.continued)
 
 
 @dataclass(slots=True, eq=False)
@@ -205,7 +225,7 @@ class Generation:
         self.blocks_at_join = len(self.blocks)
 
 
-class RollingFiles:
+class Generations:
     """The open files of all partitions of a task, and those that are closed and not written yet.
 
     Args:

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
-from penstock.connectors.files.stores.faults import GoneException, LoginException, of_s3
-from penstock.connectors.files.stores.store import Found, Store
+from penstock.files.stores.faults import GoneException, LoginException, of_s3
+from penstock.files.stores.store import Found, Store
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -44,6 +44,8 @@ class S3Options:
         acl: A canned ACL, or nothing.
         retries: How often the client tries by itself.
         proxy: The address of a proxy, or nothing.
+
+    Source: the API reference of Amazon S3.
     """
 
     bucket: str

@@ -6,7 +6,8 @@
 - ``opening``: which of them an address needs.
 """
 
-from penstock.connectors.files.stores.opening import Location, open_store
-from penstock.connectors.files.stores.store import Found, Store
+from penstock.files.stores.faults import ChangedException, GoneException
+from penstock.files.stores.opening import Location, open_store
+from penstock.files.stores.store import Found, Store
 
-__all__ = ["Found", "Location", "Store", "open_store"]
+__all__ = ["ChangedException", "Found", "GoneException", "Location", "Store", "open_store"]

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from penstock.connectors.files.stores.faults import of_system
-from penstock.connectors.files.stores.store import UNFINISHED, Found, Store
+from penstock.files.stores.faults import of_system
+from penstock.files.stores.store import UNFINISHED, Found, Store
 
 
 class DirectoryStore(Store):

@@ -14,10 +14,11 @@ import moto.settings
 import pytest
 from moto.server import ThreadedMotoServer
 
-from penstock.connectors.files.stores import Location, Store, open_store
-from penstock.connectors.files.stores.faults import LoginException, of_s3, of_system
-from penstock.connectors.files.stores.s3 import S3Options, S3Store
 from penstock.errors import ConfigException, ConnectException, RetriableException
+from penstock.files.stores import Location, Store, open_store
+from penstock.files.stores.faults import GoneException, LoginException, of_s3, of_system
+from penstock.files.stores.s3 import S3Options, S3Store
+from penstock.testing import MemoryStore
 
 BUCKET = "archive"
 
@@ -43,10 +44,12 @@ def options(endpoint: str, **more: Any) -> S3Options:
     )
 
 
-@pytest.fixture(params=["directory", "s3", "fsspec"])
+@pytest.fixture(params=["directory", "s3", "fsspec", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "directory":
         found = open_store(Location(f"file://{tmp_path}/a%20b"))
+    elif request.param == "memory":
+        found = MemoryStore()
     elif request.param == "fsspec":
         found = open_store(Location(f"memory://{tmp_path.name}"))
     else:
@@ -75,6 +78,9 @@ def test_files_are_listed_from_a_name_on_in_order_and_without_those_of_other_dir
 
 
 def test_what_a_killed_process_has_left_is_removed_and_that_of_others_stays(store: Store) -> None:
+    if isinstance(store, MemoryStore):
+        assert store.end_unfinished("topics", ("t+0+",)) == 0
+        return
     if isinstance(store, S3Store):
         for name in ("t+0+1", "t+1+1"):
             key = f"{store._options.prefix}/topics/t/{name}"
@@ -95,6 +101,22 @@ def test_a_file_that_may_not_be_there_is_created_once(store: Store) -> None:
     assert store.create_if_absent("d/a", b"1")
     assert not store.create_if_absent("d/a", b"2")
     assert list(store.list_from("d", "")) == ["a"]
+
+
+def test_files_are_walked_read_and_moved_and_one_that_is_gone_is_told(store: Store) -> None:
+    for key in ("t/b", "t/a", "x/c"):
+        put(store, key, key.encode())
+    assert [one.key for one in store.walk(lambda key: key == "x")] == ["t/a", "t/b"]
+    found = store.look_at("t/a")
+    assert (found.name, found.size) == ("a", 3)
+    assert store.open(found).read() == b"t/a"
+    store.move("t/a", "t/c")
+    store.move("t/a", "t/c")
+    assert list(store.list_from("t", "")) == ["b", "c"]
+    with pytest.raises(GoneException):
+        store.look_at("t/a")
+    with pytest.raises(GoneException):
+        store.open(found).read()
 
 
 def test_large_objects_go_in_parts_and_an_upload_that_fails_is_ended(endpoint: str) -> None:
@@ -203,7 +225,7 @@ def test_credentials_that_were_changed_are_taken_and_wrong_ones_fail(monkeypatch
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("penstock.connectors.files.stores.s3._client", lambda given: Client(given.key_id))
+    monkeypatch.setattr("penstock.files.stores.s3._client", lambda given: Client(given.key_id))
     put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="new")), "a")
     with pytest.raises(LoginException):
         put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="old")), "a")

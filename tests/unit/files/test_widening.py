@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.files.widening import conform, inferred, widened
+from penstock.files.widening import conform, inferred, widened
 
 VALUES: list[Any] = [
     None,

@@ -23,6 +23,8 @@ class Found:
         size: Its bytes.
         time_ns: When it was last changed, in nanoseconds of the epoch.
         version: Changes whenever the file does, where the store tells it; else empty.
+
+    Source: Penstock's own.
     """
 
     key: str
@@ -47,6 +49,8 @@ class Store(ABC):
     Raises:
         RetriableException: From every method: the store is away, or busy.
         ConnectException: From every method: there is no such place, or no right to it.
+
+    Source: Penstock's own.
     """
 
     appends: ClassVar[bool] = False

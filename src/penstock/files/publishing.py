@@ -6,7 +6,7 @@ The task's thread calls it; files of one generation are made and sent by several
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import BinaryIO, TypeAlias, cast
@@ -14,14 +14,15 @@ from typing import BinaryIO, TypeAlias, cast
 import pyarrow as pa
 
 from penstock.api.arrow import one_array
-from penstock.connectors.files.sink.formats.format import Format
-from penstock.connectors.files.sink.names import Names
-from penstock.connectors.files.sink.rolling import Block, Generation, OpenFile
-from penstock.connectors.files.spill import Moved, Spill
-from penstock.connectors.files.stores import Store
-from penstock.connectors.files.widening import conform, merged
 from penstock.errors import RetriableException
+from penstock.files.generations import Block, Generation, OpenFile
+from penstock.files.names import FileNames
+from penstock.files.spill import Moved, Spill
+from penstock.files.stores import Store
+from penstock.files.widening import conform, merged
 
+#: Makes a whole file: is given its rows as tables of one schema, this schema, and a file that is open for bytes.
+FileWriter: TypeAlias = "Callable[[Iterator[pa.Table], pa.Schema, BinaryIO], None]"
 #: The rows of each block.
 Tables: TypeAlias = "Mapping[Block, pa.Table]"
 
@@ -36,15 +37,15 @@ class Publisher:
     Args:
         store: Where they go.
         root: The directory of all topics.
-        format: What they are.
+        write: Makes a file; several threads call it at once.
         names: What they are called.
         directory: Where large ones are made; None: where the system has temporary files.
     """
 
-    def __init__(self, store: Store, root: str, format: Format, names: Names, directory: str | None) -> None:  # noqa: A002
+    def __init__(self, store: Store, root: str, write: FileWriter, names: FileNames, directory: str | None) -> None:
         self._store = store
         self._root = root.strip("/")
-        self._format = format
+        self._write = write
         self._names = names
         self._directory = directory
         self._spills: dict[Generation, Spill] = {}
@@ -140,7 +141,7 @@ class Publisher:
         out: BinaryIO | None = None
         try:
             out = cast("BinaryIO", tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=self._directory))  # noqa: SIM115
-            self._format.write(rows, schema, out)
+            self._write(rows, schema, out)
             out.flush()
         except BaseException as error:
             if out is not None:

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from penstock.connectors.files.stores.store import Store
 from penstock.errors import ConfigException, ConnectException
+from penstock.files.stores.store import Store
 
 if TYPE_CHECKING:
-    from penstock.connectors.files.stores.s3 import S3Options
+    from penstock.files.stores.s3 import S3Options
 
 #: Schemes that PyArrow has file systems for.
 _ARROW = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
@@ -27,6 +27,8 @@ class Location:
         s3: The options, if it is a bucket of S3.
         account: Of Azure.
         secret: Its key.
+
+    Source: Penstock's own.
     """
 
     url: str
@@ -86,11 +88,11 @@ def open_store(location: Location, renew: Callable[[], Location] | None = None) 
     if missing:
         raise ConfigException(missing)
     if location.scheme == "file":
-        from penstock.connectors.files.stores.directory import DirectoryStore
+        from penstock.files.stores.directory import DirectoryStore
 
         return DirectoryStore(local_path(location.url))
     if location.s3 is not None:
-        from penstock.connectors.files.stores.s3 import S3Store
+        from penstock.files.stores.s3 import S3Store
 
         def options() -> S3Options:
             found = location if renew is None else renew()
@@ -115,7 +117,7 @@ def _of_arrow(location: Location) -> Store:
     import pyarrow as pa
     from pyarrow import fs
 
-    from penstock.connectors.files.stores.arrow import ArrowStore
+    from penstock.files.stores.arrow import ArrowStore
 
     parts = urlsplit(location.url)
     path = f"{parts.netloc}{parts.path}"

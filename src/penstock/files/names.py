@@ -1,4 +1,4 @@
-"""Names of files: topic, partition and first offset. Main type: ``Names``. Pure; any thread.
+"""Names of files: topic, partition and first offset. Main type: ``FileNames``. Pure; any thread.
 
 Source: the documentation of Confluent's Amazon S3 sink, "S3 object names".
 """
@@ -10,17 +10,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.sink.rolling import OpenFile
+from penstock.files.generations import OpenFile
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Makes names and reads them.
+class FileNames:
+    """Makes names of files and reads them: topic, partition and first offset.
 
     Attributes:
         delimiter: Stands between topic, partition and offset.
         width: Digits of an offset.
         extension: With its dot.
+
+    Source: the documentation of Confluent's Amazon S3 sink, "S3 object names".
     """
 
     delimiter: str = "+"
@@ -30,7 +32,7 @@ class Names:
     def of(self, place: TopicPartition, file: OpenFile) -> str:
         """The name of a file.
 
-        >>> Names().of(TopicPartition("t", 3), OpenFile("d", 7, 0))
+        >>> FileNames().of(TopicPartition("t", 3), OpenFile("d", 7, 0))
         't+3+0000000007.parquet'
         """
         twin = f"-{file.number}" if file.number else ""

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.config import AbsentSetting, AbstractConfig, Importance, Password, Range, ValidString, setting
-from penstock.connectors.files.stores import Location
-from penstock.connectors.files.stores.s3 import S3Options
+from penstock.files.stores import Location
+from penstock.files.stores.s3 import S3Options
 
 OFF: Final = ("false",)
 #: Settings of stores in Java's connectors that are not there.
@@ -30,7 +30,10 @@ STORES_ABSENT: Final[Mapping[str, AbsentSetting]] = {
 
 
 class StoreConfig(AbstractConfig):
-    """The address of a store, and how it is spoken to."""
+    """The address of a store, and how it is spoken to.
+
+    Source: the settings of Confluent's connectors for Amazon S3, Google Cloud Storage, Azure Blob Storage and HDFS.
+    """
 
     url: str = setting(
         default="",

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import TopicPartition
-from penstock.connectors.files.sink.rolling import RollingFiles, Rotation, Rows
+from penstock.files.generations import Generations, Rotation, Rows
 
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -38,11 +38,11 @@ def rows(
     )
 
 
-def rolling(limit: int = 1 << 20, records: int = 1000, **rotation: Any) -> RollingFiles:
-    return RollingFiles(Rotation(records, **rotation), limit)
+def rolling(limit: int = 1 << 20, records: int = 1000, **rotation: Any) -> Generations:
+    return Generations(Rotation(records, **rotation), limit)
 
 
-def closed(files: RollingFiles) -> list[tuple[int, int]]:
+def closed(files: Generations) -> list[tuple[int, int]]:
     return [(one.start, one.end) for one in files.closed]
 
 

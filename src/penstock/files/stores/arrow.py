@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.connectors.files.stores.faults import GoneException, of_system
-from penstock.connectors.files.stores.store import UNFINISHED, Found, Store
 from penstock.errors import ConnectException
+from penstock.files.stores.faults import GoneException, of_system
+from penstock.files.stores.store import UNFINISHED, Found, Store
 
 _PART = 1 << 20
 

@@ -1,0 +1,38 @@
+"""Files in directories and object stores, for connectors that write or read them. Public.
+
+Start from:
+
+- ``RollingFiles`` (``rolling``): the files of a sink task, closed by a ``Rotation`` (``generations``: when, as pure
+  decisions, and ``Rows``), called by ``FileNames`` (``names``). ``publishing`` sends closed ones, ``spill`` has the
+  rows that do not fit into memory, ``widening`` the types that hold the values of two.
+- ``stores``: places for files, that is directories, buckets and file systems, under one interface, each made of its
+  address.
+- ``StoreConfig`` (``settings``): the settings that say where files are, with the names of Confluent's connectors.
+
+Authors import these names from here. The connectors that use them are in ``penstock.connectors.files``; a store in
+memory for tests is ``MemoryStore`` of ``penstock.testing``.
+"""
+
+from penstock.files.generations import Rotation, Rows
+from penstock.files.names import FileNames
+from penstock.files.publishing import FileWriter
+from penstock.files.rolling import RollingFiles
+from penstock.files.settings import StoreConfig
+from penstock.files.stores import ChangedException, Found, GoneException, Location, Store, open_store
+from penstock.files.stores.s3 import S3Options
+
+__all__ = [
+    "ChangedException",
+    "FileNames",
+    "FileWriter",
+    "Found",
+    "GoneException",
+    "Location",
+    "RollingFiles",
+    "Rotation",
+    "Rows",
+    "S3Options",
+    "Store",
+    "StoreConfig",
+    "open_store",
+]
