@@ -15,13 +15,14 @@ memory for tests is ``MemoryStore`` of ``penstock.testing``.
 
 from penstock.files.generations import Rotation, Rows
 from penstock.files.names import FileNames
-from penstock.files.publishing import FileWriter
+from penstock.files.publishing import Beside, FileWriter
 from penstock.files.rolling import RollingFiles
 from penstock.files.settings import StoreConfig
 from penstock.files.stores import ChangedException, Found, GoneException, Location, Store, open_store
 from penstock.files.stores.s3 import S3Options
 
 __all__ = [
+    "Beside",
     "ChangedException",
     "FileNames",
     "FileWriter",

@@ -6,8 +6,9 @@ The task's thread calls it; files of one generation are made and sent by several
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import reduce
 from typing import BinaryIO, TypeAlias, cast
 
@@ -23,6 +24,25 @@ from penstock.files.widening import conform, merged
 
 #: Makes a whole file: is given its rows as tables of one schema, this schema, and a file that is open for bytes.
 FileWriter: TypeAlias = "Callable[[Iterator[pa.Table], pa.Schema, BinaryIO], None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A second file beside each file, with other columns of its rows: row i of it belongs to row i of the file.
+
+    Attributes:
+        column: The column of structs in the tables of ``Rows`` that has these columns; the file itself has it not.
+        extension: The end of the name, in place of the file's own.
+        write: Makes it.
+
+    Source: ``store.kafka.keys`` and ``store.kafka.headers`` of Confluent's connectors.
+    """
+
+    column: str
+    extension: str
+    write: FileWriter
+
+
 #: The rows of each block.
 Tables: TypeAlias = "Mapping[Block, pa.Table]"
 
@@ -40,12 +60,22 @@ class Publisher:
         write: Makes a file; several threads call it at once.
         names: What they are called.
         directory: Where large ones are made; None: where the system has temporary files.
+        beside: More files beside each.
     """
 
-    def __init__(self, store: Store, root: str, write: FileWriter, names: FileNames, directory: str | None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        root: str,
+        write: FileWriter,
+        names: FileNames,
+        directory: str | None,
+        beside: Sequence[Beside] = (),
+    ) -> None:
         self._store = store
         self._root = root.strip("/")
         self._write = write
+        self._beside = tuple(beside)
         self._names = names
         self._directory = directory
         self._spills: dict[Generation, Spill] = {}
@@ -127,21 +157,38 @@ class Publisher:
         self._store.close()
 
     def _send(self, generation: Generation, file: OpenFile, tables: Tables) -> int:
-        key = f"{self._root}/{file.directory}/{self._names.of(generation.place, file)}".lstrip("/")
-        with self._made(file, tables) as data:
-            size = data.seek(0, 2)
-            data.seek(0)
-            self._store.put(key, data, size)
-            return size
+        where = f"{self._root}/{file.directory}".lstrip("/")
+        total = 0
+        # The file itself is the last one, so that who sees it finds those beside it.
+        for part, name in zip((*self._beside, None), self._all_names(generation, file), strict=True):
+            with self._made(file, tables, part) as data:
+                size = data.seek(0, 2)
+                data.seek(0)
+                self._store.put(f"{where}/{name}".lstrip("/"), data, size)
+                total += size
+        return total
 
-    def _made(self, file: OpenFile, tables: Tables) -> BinaryIO:
-        """The file, whole."""
-        schema = reduce(merged, (block.schema for block, _, _ in file.pieces))
-        rows = (as_schema(tables[block].slice(start, count), schema) for block, start, count in file.pieces)
+    def _all_names(self, generation: Generation, file: OpenFile) -> list[str]:
+        """The names of the files beside a file, and its own."""
+        own = self._names.of(generation.place, file)
+        stem = own.removesuffix(self._names.extension)
+        return [*(stem + one.extension for one in self._beside), own]
+
+    def _made(self, file: OpenFile, tables: Tables, beside: Beside | None) -> BinaryIO:
+        """A file, whole."""
+
+        def part(table: pa.Table) -> pa.Table:
+            if beside is not None:
+                return pa.Table.from_struct_array(table.column(beside.column))
+            return table.drop_columns([one.column for one in self._beside]) if self._beside else table
+
+        schema = reduce(merged, (part(block.schema.empty_table()).schema for block, _, _ in file.pieces))
+        rows = (as_schema(part(tables[block].slice(start, count)), schema) for block, start, count in file.pieces)
+        write = self._write if beside is None else beside.write
         out: BinaryIO | None = None
         try:
             out = cast("BinaryIO", tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=self._directory))  # noqa: SIM115
-            self._write(rows, schema, out)
+            write(rows, schema, out)
             out.flush()
         except BaseException as error:
             if out is not None:
@@ -159,7 +206,7 @@ class Publisher:
         place = generation.place
         own: dict[str, list[str]] = {}
         for file in generation.files.values():
-            own.setdefault(file.directory, []).append(self._names.of(place, file))
+            own.setdefault(file.directory, []).extend(self._all_names(generation, file))
         for directory, names in own.items():
             mark = (directory, self._names.start(place))
             if mark in self._clean:

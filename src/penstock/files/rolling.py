@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from penstock.api import OffsetAndMetadata, SinkFrame, SinkTaskContext, TopicPartition
 from penstock.errors import ConnectException, RetriableException
 from penstock.files.generations import Generations, Rotation, Rows
 from penstock.files.names import FileNames
-from penstock.files.publishing import FileWriter, Publisher
+from penstock.files.publishing import Beside, FileWriter, Publisher
 from penstock.files.stores import Store
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ class RollingFiles:
             a file of this computer.
         buffer_dir: Where such a file is, and where large files are made; None: where the system has temporary files.
         retry_backoff_ms: How long to wait before a store that was away is written to again, in milliseconds.
+        beside: More files beside each, with other columns of its rows.
         clock: The time in milliseconds of the epoch; the machine's when None.
 
     Source: KIP-275 and the sinks of Confluent for object stores.
@@ -61,13 +62,14 @@ class RollingFiles:
         buffer_bytes: int = 128 << 20,
         buffer_dir: str | None = None,
         retry_backoff_ms: int = 5000,
+        beside: Sequence[Beside] = (),
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._context = context
         self._store = store
         self._root = root.strip("/")
         self._names = names
-        self._publisher = Publisher(store, self._root, write, names, buffer_dir)
+        self._publisher = Publisher(store, self._root, write, names, buffer_dir, beside)
         self._generations = Generations(rotation, buffer_bytes)
         self._retry_backoff_ms = retry_backoff_ms
         self._clock = clock or _now_ms

@@ -312,8 +312,8 @@ def test_what_keeps_a_configuration_from_working_is_said_when_it_is_made(
         return json.dumps(answer)
 
     assert "There is no bucket for s3://nowhere" in refused(s3_bucket_name="nowhere")
-    assert "store.kafka.keys is not there" in refused(store_kafka_keys="true").replace(": is", " is")
-    assert "metadata.columns=key" in refused(store_kafka_keys="true")
+    assert "hive.integration is not there" in refused(hive_integration="true").replace(": is", " is")
+    assert "register the directory" in refused(hive_integration="true")
     assert "partition.field.name" in refused(partition_field_name="")
     assert "write one of parquet, json" in refused(format_class="io.confluent.connect.s3.format.xml.XmlFormat")
     (tmp_path / "file").write_text("")

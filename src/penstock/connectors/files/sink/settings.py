@@ -67,8 +67,6 @@ PARTITIONERS: Final = {
 #: Settings of the Java connectors that would change what is written, with the values that do not, and what to do.
 ABSENT: Final[Mapping[str, AbsentSetting]] = {
     **STORES_ABSENT,
-    "store.kafka.keys": AbsentSetting("keys are columns here: metadata.columns=key", OFF),
-    "store.kafka.headers": AbsentSetting("headers are columns here: metadata.columns=headers", OFF),
     "hive.integration": AbsentSetting("tables of Hive are not made; register the directory where it is queried", OFF),
     "s3.object.tagging": AbsentSetting("objects get no tags; their names hold topic, partition and first offset", OFF),
 }
@@ -223,6 +221,24 @@ class FileSinkConfig(StoreConfig):
     metadata_columns_prefix: str = setting(
         default="kafka_", importance=Importance.LOW, doc="What the names of these columns begin with."
     )
+    store_kafka_keys: bool = setting(
+        default=False,
+        doc="Keys are written to a file beside each file: NAME.keys.EXTENSION, whose row i is the key of row i.",
+    )
+    keys_format_class: str = setting(
+        default="avro",
+        validator=_one_of(FORMATS, "parquet, json, avro, orc, csv, bytes"),
+        doc="The format of files of keys.",
+    )
+    store_kafka_headers: bool = setting(
+        default=False,
+        doc="Headers are written to a file beside each file: NAME.headers.EXTENSION.",
+    )
+    headers_format_class: str = setting(
+        default="avro",
+        validator=_one_of(FORMATS, "parquet, json, avro, orc, csv"),
+        doc="The format of files of headers.",
+    )
     parquet_codec: str = setting(
         default="snappy",
         validator=ValidString("none", "snappy", "gzip", "zstd", "lz4", "brotli"),
@@ -246,7 +262,7 @@ class FileSinkConfig(StoreConfig):
     )
     format_bytearray_extension: str = setting(default=".bin", doc="The ending of names of bytes files.")
     format_bytearray_separator: str = setting(
-        default="\n", doc="What follows each value in a bytes file; \\n, \\r, \\t and \\0 stand for characters."
+        default="\\n", doc="What follows each value in a bytes file; \\n, \\r, \\t and \\0 stand for characters."
     )
     file_delim: str = setting(default="+", doc="What stands between topic, partition and offset in a file's name.")
     directory_delim: str = setting(default="/", importance=Importance.LOW, doc="What stands between directories.")
@@ -303,8 +319,10 @@ class FileSinkConfig(StoreConfig):
             found.append(("path.format", str(error)))
         if self.format == "bytes" and self.metadata_columns:
             found.append(("metadata.columns", "files of bytes have no columns: set another format.class"))
-        if self.format == "avro" and (text := missing_library(self.avro_codec)):
+        if "avro" in (self.format, *self.beside.values()) and (text := missing_library(self.avro_codec)):
             found.append(("avro.codec", text))
+        if self.beside.get("headers") == "bytes":
+            found.append(("headers.format.class", "headers are no bytes: write parquet, json, avro, orc or csv"))
         if not self.file_delim or "/" in self.file_delim:
             found.append(("file.delim", "is text without a slash"))
         if self.directory_delim != "/":
@@ -315,6 +333,16 @@ class FileSinkConfig(StoreConfig):
     def format(self) -> str:
         """The format, by its short name."""
         return FORMATS[_last(self.format_class)]
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """What is in files beside the values, ``keys`` or ``headers``, and in which format."""
+        found = {}
+        if self.store_kafka_keys:
+            found["keys"] = FORMATS[_last(self.keys_format_class)]
+        if self.store_kafka_headers:
+            found["headers"] = FORMATS[_last(self.headers_format_class)]
+        return found
 
     @property
     def partitioner(self) -> str:

@@ -6,7 +6,7 @@ Main type: `FileSinkTask`, on the task's thread.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicParti
 from penstock.api.arrow import one_array
 from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
 from penstock.connectors.files.sink.formats.avro import Avro
+from penstock.connectors.files.sink.formats.beside import BesideValues
 from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Orc, Parquet
 from penstock.connectors.files.sink.partitioners import Partitioner
 from penstock.connectors.files.sink.settings import FileSinkConfig, OnNull
@@ -48,6 +49,7 @@ class FileSinkTask(FrameSinkTask):
         store = open_store(config.location(), self._location)
         store.check()
         self._format = format_of(config)
+        self._beside = [BesideValues(what, format_named(name, config)) for what, name in config.beside.items()]
         self._partitioner: Partitioner = config.directories()
         self._files = RollingFiles(
             self.context,
@@ -59,6 +61,7 @@ class FileSinkTask(FrameSinkTask):
             buffer_bytes=config.buffer_bytes,
             buffer_dir=config.buffer_dir or None,
             retry_backoff_ms=config.retry_backoff_ms,
+            beside=[one.file for one in self._beside],
             clock=self._now_ms,
         )
 
@@ -149,6 +152,8 @@ class FileSinkTask(FrameSinkTask):
             number = track.number(schema)
         try:
             table = self._format.prepare(part)
+            for one in self._beside:
+                table = table.append_column(one.file.column, one.prepare(part))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise DataException(f"The values cannot be written as {self.settings.format}: {error}") from error
         offsets = part.origin.column("offset").to_numpy()
@@ -164,9 +169,20 @@ class FileSinkTask(FrameSinkTask):
 
 
 def format_of(config: FileSinkConfig) -> Format:
-    """The format that the settings say."""
-    columns, prefix = config.metadata_columns, config.metadata_columns_prefix
-    match config.format:
+    """The format of values that the settings say."""
+    return format_named(config.format, config, config.metadata_columns)
+
+
+def format_named(name: str, config: FileSinkConfig, columns: Sequence[str] = ()) -> Format:
+    """A format by its short name, with the compression of the settings.
+
+    Args:
+        name: The name.
+        config: The settings.
+        columns: Which metadata are columns.
+    """
+    prefix = config.metadata_columns_prefix
+    match name:
         case "parquet":
             return Parquet(columns, prefix, config.parquet_codec)
         case "orc":
@@ -177,7 +193,8 @@ def format_of(config: FileSinkConfig) -> Format:
             return Csv(columns, prefix, config.compression)
         case "json":
             return JsonLines(columns, prefix, config.compression)
-    separator = config.format_bytearray_separator
+    # Blanks around a setting's value are cut off, and so is a line end.
+    separator = config.format_bytearray_separator or "\n"
     for text, meant in _ESCAPES.items():
         separator = separator.replace(text, meant)
     return Bytes(separator.encode(), config.format_bytearray_extension, config.compression)

@@ -68,7 +68,8 @@ def test_a_bucket_of_another_store_has_an_address_and_a_prefix() -> None:
 @pytest.mark.parametrize(
     ("changes", "name", "text"),
     [
-        ({"store.kafka.keys": "true"}, "store.kafka.keys", "metadata.columns=key"),
+        ({"keys.format.class": "xml"}, "keys.format.class", "parquet, json, avro"),
+        ({"store.kafka.headers": "true", "headers.format.class": "bytes"}, "headers.format.class", "are no bytes"),
         ({"hive.integration": "true"}, "hive.integration", "is not there"),
         ({"format.class": "x.y.XmlFormat"}, "format.class", "write one of"),
         ({"partitioner.class": "com.mine.MyPartitioner"}, "partitioner.class", "write one of"),

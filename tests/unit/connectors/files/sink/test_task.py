@@ -353,6 +353,10 @@ def test_csv_has_a_line_of_names_and_bytes_have_their_separator(start: Any, tmp_
     (name,) = raw.files()
     assert name.endswith(".txt")
     assert (raw.directory / "topics" / name).read_bytes() == b"a|\nb|\n"
+    for number, line_end in enumerate(({}, {"format_bytearray_separator": "\n"})):
+        plain = start(directory=tmp_path / f"plain{number}", flush_size="2", format_class="bytes", **line_end)
+        plain.put(["a", "b"], STRING_SCHEMA, kind=pa.string())
+        assert (plain.directory / "topics" / plain.files()[0]).read_bytes() == b"a\nb\n"
 
 
 def test_rows_of_one_message_are_never_in_two_generations(start: Any) -> None:

@@ -207,25 +207,31 @@ class Bytes(_Lines):
         self.ending = extension
 
     def prepare(self, frame: SinkFrame) -> pa.Table:
-        """See ``Format``."""
+        """See ``Format``. A null, which only keys may be, has no bytes."""
         column = one_array(frame.table.column("value"))
         if is_variant(column.type):
-            texts = [
-                one if isinstance(one, str) else one.decode("latin-1") if isinstance(one, bytes) else json_text(one)
-                for one in Variants.of(pa.chunked_array([column])).objects()
-            ]
+            texts = [_bytes_text(one) for one in Variants.of(pa.chunked_array([column])).objects()]
             return pa.table({_LINE: pa.array([one.encode() for one in texts], pa.binary())})
+        if pa.types.is_null(column.type):
+            column = column.cast(pa.binary())
         if not is_bytes(column.type) and not is_text(column.type):
             raise DataException(
                 f"The format of bytes takes bytes and text, and the values are {column.type}: set "
                 "value.converter=org.apache.kafka.connect.converters.ByteArrayConverter, or another format.class"
             )
-        return pa.table({_LINE: column.cast(pa.binary())})
+        return pa.table({_LINE: pc.fill_null(column.cast(pa.binary()), b"")})
 
     @property
     def name_end(self) -> str:
         """The extension of the settings, and the compression."""
         return super().name_end.replace(self.extension, self.ending, 1)
+
+
+def _bytes_text(value: Any) -> str:
+    """A value without a schema as text; a null, which only keys may be, is none."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return value.decode("latin-1") if isinstance(value, bytes) else json_text(value)
 
 
 def _with_columns(schema: pa.Schema) -> pa.Schema:
