@@ -24,7 +24,7 @@ os.environ["KAFKA_JVM_PERFORMANCE_OPTS"] = "-XX:+UseSerialGC -XX:TieredStopAtLev
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties try fewer examples where slow tests are left out: modules of tests ask when they are imported."""
+    """Tests try less where slow ones are left out: see ``tests.shares``, which is imported with the first of them."""
     if "not slow" in config.option.markexpr:
         os.environ["PENSTOCK_QUICK_RUN"] = "1"
 

@@ -17,14 +17,13 @@ from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
+from tests.shares import QUICK
 
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, round_to_float32
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _LOGICAL = {Date.LOGICAL_NAME: Date, Time.LOGICAL_NAME: Time, Timestamp.LOGICAL_NAME: Timestamp}
-#: Set by the tests' conftest where slow tests are left out.
-QUICK_RUN = "PENSTOCK_QUICK_RUN"
 #: Few, so that settings that name a field meet one.
 NAMES = ("a", "b", "c", "é x", "d.e", "A")
 
@@ -32,7 +31,7 @@ NAMES = ("a", "b", "c", "é x", "d.e", "A")
 def examples(few: int, *, shrink: bool = True) -> settings:
     """The settings of a property: how many examples, and whether a failing one is made as small as it goes."""
     many = os.environ.get("PENSTOCK_EXAMPLES")
-    if QUICK_RUN in os.environ:
+    if QUICK:
         few = max(few // 4, min(few, 8))
     phases = set(Phase) - {Phase.explain} - (set() if shrink else {Phase.shrink})
     if many is None:

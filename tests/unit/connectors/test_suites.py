@@ -12,6 +12,7 @@ from unittest import mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from tests.shares import QUICK
 from tests.unit.connectors.http.web import Reply, Request, serving
 
 from penstock.api import SinkRecord
@@ -23,6 +24,9 @@ from penstock.connectors.http import HttpSink, HttpSource
 from penstock.connectors.jdbc import JdbcSink, JdbcSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.testing import FrameSuite, SinkSuite, SourceSuite
+
+#: Of a run that takes long.
+KILLS = 5 if QUICK else 16
 
 
 class TestFileStreamSource(FrameSuite, SourceSuite):
@@ -53,7 +57,7 @@ class TestDirectorySource(FrameSuite, SourceSuite):
 class TestFileSource(FrameSuite, SourceSuite):
     connector = FileSource
     count = 12
-    most_kills = 16
+    most_kills = KILLS
 
     def prepare(self, path: Path) -> dict[str, str]:
         for file in "abc":
@@ -65,6 +69,7 @@ class TestFileSource(FrameSuite, SourceSuite):
 class TestDatagen(FrameSuite, SourceSuite):
     connector = DatagenSource
     count = 9
+    most_kills = KILLS
     tasks_max = 1  # Each task makes records of its own.
 
     def prepare(self, path: Path) -> dict[str, str]:
@@ -87,7 +92,7 @@ class TestFileStreamSink(FrameSuite, SinkSuite):
 
 
 class TestJdbcSource(FrameSuite, SourceSuite):
-    most_kills = 16
+    most_kills = KILLS
     connector = JdbcSource
     count = 9
 
@@ -119,7 +124,7 @@ ROW = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_ST
 
 
 class TestJdbcSink(FrameSuite, SinkSuite):
-    most_kills = 16
+    most_kills = KILLS
     connector = JdbcSink
     deletes = True
     mode = {"insert.mode": "upsert", "pk.mode": "record_key", "pk.fields": "id", "delete.enabled": "true"}
@@ -177,7 +182,7 @@ class TestJdbcSinkAtLeastOnce(TestJdbcSink):
 
 
 class TestHttpSource(SourceSuite):
-    most_kills = 16
+    most_kills = KILLS
     connector = HttpSource
     count = 7
     exact_offsets = False  # A kill repeats a page.
@@ -204,7 +209,7 @@ class TestHttpSource(SourceSuite):
 
 
 class TestHttpSink(SinkSuite):
-    most_kills = 16
+    most_kills = KILLS
     connector = HttpSink
     deletes = True
     wrong = {"http.api.url": "ftp://a", "batch.max.size": "0", "retry.on.status.codes": "abc"}

@@ -8,6 +8,7 @@ import fastavro
 import pyarrow.parquet as pq
 import pytest
 from examples.archiver import Archiver
+from tests.shares import QUICK
 
 from penstock.api import SinkRecord
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
@@ -34,7 +35,7 @@ def records(count: int = 7) -> list[SinkRecord]:
 
 class TestParquet(FrameSuite, SinkSuite):
     connector = Archiver
-    most_kills = 16
+    most_kills = 5 if QUICK else 16
     format = "parquet"
     wrong = {"format": "csv", "file.rows": "0"}
 

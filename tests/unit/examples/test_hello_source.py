@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from examples.hello_source import HelloSource
 from examples.test_hello_source import TestHello as Documented
+from tests.shares import QUICK
 
 from penstock.testing import FrameSuite, run_source
 
 
 class TestFramesOfHello(FrameSuite, Documented):
-    most_kills = 16
+    most_kills = 5 if QUICK else 16
 
 
 def test_it_greets_once_a_second() -> None:

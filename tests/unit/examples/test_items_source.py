@@ -8,6 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from examples.items_source import ItemsSource
+from tests.shares import QUICK
 from tests.unit.connectors.http.web import Reply, Request, serving
 
 from penstock.testing import FrameSuite, SourceSuite, run_source
@@ -16,7 +17,7 @@ from penstock.testing import FrameSuite, SourceSuite, run_source
 class TestItems(FrameSuite, SourceSuite):
     connector = ItemsSource
     count = 8
-    most_kills = 16
+    most_kills = 5 if QUICK else 16
     tasks_max = 1
     wrong = {"poll.ms": "0"}
 

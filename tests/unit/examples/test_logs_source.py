@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.logs_source import LogsSource
+from tests.shares import QUICK
 
 from penstock.testing import FrameSuite, SourceSuite, run_source
 
@@ -12,7 +13,7 @@ from penstock.testing import FrameSuite, SourceSuite, run_source
 class TestLogs(FrameSuite, SourceSuite):
     connector = LogsSource
     count = 5
-    most_kills = 16
+    most_kills = 5 if QUICK else 16
 
     def prepare(self, path: Path) -> dict[str, str]:
         self.path = path

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+from tests.shares import QUICK
+
+#: Sizes and times are a quarter where slow tests are left out, which finds what is grossly out of step.
+_PART: Final = 4 if QUICK else 1
 #: Twice the input may take so many times as long; four times would be quadratic.
 MOST = 3.0
 #: What is quicker than this is measured with too much noise, and does no harm.
-FLOOR_S = 0.2
+FLOOR_S = 0.2 / _PART
 _TRIES = 5
 
 
@@ -25,6 +29,7 @@ def require_in_step(
         size: Large enough that quadratic work takes seconds.
         clock: Seconds of processor time.
     """
+    size //= _PART
     small = large = float("inf")
     for _ in range(_TRIES):
         large = min(large, seconds(run, make(2 * size), clock))

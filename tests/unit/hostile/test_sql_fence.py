@@ -5,6 +5,7 @@ import random
 import time
 
 import pytest
+from tests.shares import QUICK
 
 from penstock.errors import ConfigException
 from penstock.transforms.sql import Sql
@@ -263,9 +264,9 @@ lateral over identifier system upper user null date extract substring trim cast 
 def test_nothing_that_is_read_fails_in_another_way():
     chance = random.Random(32)
     passed = 0
-    for _ in range(20_000):
+    for _ in range(5_000 if QUICK else 20_000):
         text = " ".join(chance.choices(WORDS.split(), k=chance.randint(1, 12)))
         with contextlib.suppress(SqlRefused):
             read(text)
             passed += 1
-    assert passed > 100
+    assert passed > (25 if QUICK else 100)

@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from tests.shares import QUICK
 
 from penstock.model import State
 from penstock.model.runner_life import (
@@ -194,7 +195,7 @@ def check(before: RunnerLife, event: RunnerEvent, after: RunnerLife, done: list[
 
 
 def test_whatever_happens_stop_is_called_once_and_nothing_is_reported_behind_the_end() -> None:
-    for seed in range(300):
+    for seed in range(75 if QUICK else 300):
         live(random.Random(seed))
 
 

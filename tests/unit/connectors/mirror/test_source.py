@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.shares import QUICK
 from tests.unit.connectors.mirror.memory_cluster import MemoryCluster
 
 from penstock.api import ExactlyOnceSupport
@@ -55,6 +56,7 @@ SETTINGS = {
 class TestMirrorSource(FrameSuite, SourceSuite):
     connector = Mirror
     count = 12
+    most_kills = 15 if QUICK else 60
     wrong: ClassVar = {"topics": "(", "replication.factor": "0", "source.cluster.alias": ""}
 
     def prepare(self, path: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ Owning thread: the test's.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -47,7 +47,8 @@ class ConnectorSuite:
         connector: The class.
         wrong: Settings and values that validation has to refuse. Each one is tried by itself, and its name has to be
             among the errors. That required settings are missing, and that numbers are none, is tried without it.
-        stop_s: How long a stop may take, in seconds, however the task is blocked.
+        stop_s: How long a stop may take, in seconds, however the task is blocked. The best of three tries counts: on a
+            busy machine one may be late that waits for the processor only.
         timeout_s: How long a run waits for records, in seconds, before it says that they were lost.
         most_kills: Kills of one test, at most: of more steps some are left out, evenly. Fewer where a run takes long.
 
@@ -204,6 +205,20 @@ class ConnectorSuite:
         if isinstance(made, SourceConnector):
             return SourceContext("kit", {}, _store(), None)
         return KitSinkContext("kit task 0", {}, frozenset, Reports(tolerant=True))
+
+
+def quickest(measure: Callable[[], float], limit_s: float) -> float:
+    """The best of up to three measures.
+
+    Args:
+        measure: Gives seconds.
+        limit_s: A measure below it is good enough, and the last one.
+    """
+    best = measure()
+    for _ in range(2):
+        if best >= limit_s:
+            best = min(best, measure())
+    return best
 
 
 def _store() -> MemoryOffsetStore:

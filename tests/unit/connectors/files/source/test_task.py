@@ -26,7 +26,7 @@ QUICK = {"topic": "t", "file.minimum.age.ms": "0", "empty.poll.wait.ms": "10"}
 
 def source(path: Path, **settings: str) -> SourceRun:
     named = {name.replace("_", "."): value for name, value in settings.items()}
-    return run_source(FileSource, {"url": str(path), **QUICK, **named}, timeout_s=5)
+    return run_source(FileSource, {"url": str(path), **QUICK, **named}, timeout_s=30)
 
 
 def read(path: Path, **settings: str) -> list[Any]:
