@@ -25,7 +25,7 @@ _WORD = re.compile(r"[a-z_][a-z0-9_]*")
 @cache
 def tree(path: Path) -> ast.Module:
     """A module of the source, parsed."""
-    return ast.parse(path.read_text(encoding="utf-8"))
+    return ast.parse(text_of(path))
 
 
 def file_of(name: str) -> Path | None:
@@ -39,6 +39,22 @@ def docstring(package: str) -> str:
     """What a package or module says of itself."""
     path = file_of(package)
     return (ast.get_docstring(tree(path)) or "") if path else ""
+
+
+@cache
+def text_of(path: Path) -> str:
+    """A file of the source."""
+    return path.read_text(encoding="utf-8")
+
+
+def defines(module: str, name: str) -> bool:
+    """True if a module defines a name at its top."""
+    path = file_of(module)
+    if path is None:
+        return False
+    # Most are found in the text: to parse all of the source takes seconds.
+    defined = rf"^(?:(?:async def|def|class) {name}\b|{name}(?:: [^=\n]+)? = )"
+    return bool(re.search(defined, text_of(path), re.MULTILINE)) or name in names_of(module)
 
 
 @cache
@@ -71,8 +87,7 @@ def modules_of(package: str) -> set[str]:
 def methods_in(package: str) -> set[str]:
     """Everything that the modules of a package define, methods too."""
     paths = SOURCE.joinpath(*package.split(".")).glob("*.py")
-    # By their lines: to parse all of the source takes seconds.
-    return {name for path in paths for name in _DEFINITION.findall(path.read_text(encoding="utf-8"))}
+    return {name for path in paths for name in _DEFINITION.findall(text_of(path))}
 
 
 def tokens(text: str) -> list[str]:
@@ -96,12 +111,12 @@ def faults(package: str, text: str) -> list[str]:
     found = [
         f"{package}.{module} has no {name}"
         for name, module in placed(text)
-        if module not in inside or (name not in names_of(f"{package}.{module}") and name not in inside)
+        if module not in inside or (not defines(f"{package}.{module}", name) and name not in inside)
     ]
     for token in tokens(text):
         if re.fullmatch(r"penstock(\.\w+)+", token):
             home, _, name = token.rpartition(".")
-            if file_of(token) is None and name not in names_of(home):
+            if file_of(token) is None and not defines(home, name):
                 found.append(f"there is no {token}")
         elif _WORD.fullmatch(token) and token not in inside and token not in methods_in(package):
             found.append(f"{package} has no {token}")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.unit.docs.packages import PACKAGES, docstring, faults, file_of, names_of, placed, tokens
+from tests.unit.docs.packages import PACKAGES, defines, docstring, faults, file_of, placed, tokens
 from tests.unit.docs.pages import ROOT
 
 WALK = (ROOT / "docs/finding-your-way.md").read_text(encoding="utf-8")
@@ -56,7 +56,7 @@ def test_a_way_can_be_walked_by_package_docstrings_alone(package: str, module: s
         assert there in tokens(docstring(here)), f"the docstring of {here} does not name {there}"
 
     assert file_of(".".join(parts)) is not None
-    assert name in names_of(".".join(parts))
+    assert defines(".".join(parts), name)
     assert (name, module) in placed(docstring(".".join(parts[:-1]))), f"the docstring does not name {name}"
 
 
