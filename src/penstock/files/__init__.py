@@ -3,8 +3,9 @@
 Start from:
 
 - ``RollingFiles`` (``rolling``): the files of a sink task, closed by a ``Rotation`` (``generations``: when, as pure
-  decisions, and ``Rows``), called by ``FileNames`` (``names``). ``publishing`` sends closed ones, ``spill`` has the
-  rows that do not fit into memory, ``widening`` the types that hold the values of two.
+  decisions, and ``Rows``), called by ``FileNames`` (``names``). ``publishing`` sends closed ones,
+  ``manifests`` commits those of many partitions, ``spill`` has the rows that do not fit into memory, ``widening`` the
+  types that hold the values of two.
 - ``stores``: places for files, that is directories, buckets and file systems, under one interface, each made of its
   address.
 - ``StoreConfig`` (``settings``): the settings that say where files are, with the names of Confluent's connectors.

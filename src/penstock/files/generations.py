@@ -2,7 +2,8 @@
 
 The records of one partition, from one offset on, are a *generation*: one file for each directory and schema that they
 go to. All files of a generation are closed together, so that the offset behind them is one that a restart can begin at.
-A replay from there makes the files of the same first offsets again, and their names are these offsets.
+A replay from there makes the files of the same first offsets again, and their names are these offsets. With a manifest
+the records of all partitions of the task are one generation.
 
 No I/O; the task's thread. Source: the settings ``flush.size``, ``rotate.interval.ms`` and
 ``rotate.schedule.interval.ms`` of Confluent's connectors.
@@ -171,31 +172,42 @@ class OpenFile:
 
 @dataclass(slots=True, eq=False)
 class Generation:
-    """The files of one partition from one offset to another.
+    """Files that are closed together.
 
     Attributes:
-        place: The partition, as read.
-        start: The first offset.
-        end: The offset behind its last row.
         first_time: The time of its first row.
         touched_ms: When a row came, by the clock.
         deadline_ms: When it ends, by the clock.
-        partial: True if more rows of its last message come.
+        ranges: Of each partition, as read, the first offset, and the one behind its last row.
+        partial: The partitions of whose last message more rows come.
         blocks: The rows of all files.
         blocks_at_join: How many there were when small ones were joined.
     """
 
-    place: TopicPartition
-    start: int
     first_time: int
     touched_ms: int
     deadline_ms: int | None
-    end: int = 0
+    ranges: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     rows: int = 0
-    partial: bool = False
+    partial: set[TopicPartition] = field(default_factory=set)
     files: dict[FileKey, OpenFile] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
     blocks_at_join: int = 0
+
+    @property
+    def place(self) -> TopicPartition:
+        """The first of its partitions; without a manifest the only one."""
+        return next(iter(self.ranges))
+
+    @property
+    def start(self) -> int:
+        """The first offset of ``place``."""
+        return self.ranges[self.place][0]
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last row of ``place``."""
+        return self.ranges[self.place][1]
 
     def file(self, key: FileKey, first: int) -> OpenFile:
         """The file of a directory and schema."""
@@ -231,12 +243,14 @@ class Generations:
     Args:
         rotation: When files are closed.
         limit: Bytes of rows that may be in memory, over all files.
+        together: The records of all partitions are in the same files.
     """
 
-    def __init__(self, rotation: Rotation, limit: int) -> None:
+    def __init__(self, rotation: Rotation, limit: int, *, together: bool = False) -> None:
         self._rotation = rotation
         self._limit = limit
-        self._open: dict[TopicPartition, Generation] = {}
+        self._together = together
+        self._open: dict[TopicPartition | None, Generation] = {}
         self._closed: deque[Generation] = deque()
         self._next: dict[TopicPartition, int] = {}
         #: Bytes of a written file for each byte of its tables, as the last ones were.
@@ -250,32 +264,32 @@ class Generations:
             rows: The rows, in order of their offsets.
             now_ms: The time by the clock.
         """
-        count, position = len(rows.offsets), 0
+        count, position, group = len(rows.offsets), 0, self._group(place)
         while position < count:
-            generation = self._open.get(place)
-            if generation is not None and not generation.partial and self._is_over(generation, rows, position):
-                self._close(place)
+            generation = self._open.get(group)
+            is_over = generation is not None and self._is_over(generation, place, rows, position)
+            if generation is not None and not generation.partial and is_over:
+                self._close(group)
                 generation = None
             if generation is None:
-                generation = Generation(
-                    place,
-                    int(rows.offsets[position]),
-                    int(rows.times[position]),
-                    now_ms,
-                    self._rotation.deadline_ms(now_ms),
-                )
-                self._open[place] = generation
+                generation = Generation(int(rows.times[position]), now_ms, self._rotation.deadline_ms(now_ms))
+                self._open[group] = generation
             end = self._end(generation, rows, position)
-            self._add(generation, rows, position, end)
+            self._add(generation, place, rows, position, end)
             generation.touched_ms = now_ms
-            generation.partial = rows.continued and end == count
+            generation.partial.discard(place)
+            if rows.continued and end == count:
+                generation.partial.add(place)
             position = end
             if not generation.partial and self._is_full(generation):
-                self._close(place)
+                self._close(group)
 
     def reached(self, place: TopicPartition, offset: int) -> None:
         """Says that everything before an offset was appended, or dropped on purpose."""
         self._next[place] = max(offset, self._next.get(place, 0))
+
+    def _group(self, place: TopicPartition) -> TopicPartition | None:
+        return None if self._together else place
 
     @property
     def next_offsets(self) -> Mapping[TopicPartition, int]:
@@ -285,17 +299,17 @@ class Generations:
     def close_due(self, now_ms: int) -> None:
         """Closes the generations whose time has come by the clock."""
         span = self._rotation.span_ms
-        for place, one in list(self._open.items()):
+        for group, one in list(self._open.items()):
             is_due = one.deadline_ms is not None and one.deadline_ms <= now_ms
             is_quiet = span is not None and one.touched_ms + span <= now_ms
             if (is_due or is_quiet) and not one.partial:
-                self._close(place)
+                self._close(group)
 
     def close(self, places: Iterable[TopicPartition]) -> None:
         """Closes what is open of some partitions."""
-        for place in places:
-            if place in self._open and not self._open[place].partial:
-                self._close(place)
+        for group in dict.fromkeys(map(self._group, places)):
+            if group in self._open and not self._open[group].partial:
+                self._close(group)
 
     @property
     def closed(self) -> Sequence[Generation]:
@@ -316,15 +330,15 @@ class Generations:
 
     def safe_offset(self, place: TopicPartition) -> int | None:
         """The first offset that is not in a file yet; None: all that has come is."""
-        return min((one.start for one in self._all() if one.place == place), default=None)
+        return min((one.ranges[place][0] for one in self._all() if place in one.ranges), default=None)
 
     def forget(self, places: Iterable[TopicPartition]) -> list[Generation]:
-        """Gives up what is not written of some partitions, and returns it."""
+        """Gives up what is not written of some partitions, and of others that are in the same files, and returns it."""
         gone = set(places)
-        dropped = [one for one in (*self._closed, *self._open.values()) if one.place in gone]
-        self._closed = deque(one for one in self._closed if one.place not in gone)
-        for place in gone:
-            self._open.pop(place, None)
+        dropped = [one for one in self._all() if not gone.isdisjoint(one.ranges)]
+        self._closed = deque(one for one in self._closed if one not in dropped)
+        self._open = {group: one for group, one in self._open.items() if one not in dropped}
+        for place in {place for one in dropped for place in one.ranges} | gone:
             self._next.pop(place, None)
         return dropped
 
@@ -345,8 +359,8 @@ class Generations:
     def _all(self) -> list[Generation]:
         return [*self._closed, *self._open.values()]
 
-    def _close(self, place: TopicPartition) -> None:
-        self._closed.append(self._open.pop(place))
+    def _close(self, group: TopicPartition | None) -> None:
+        self._closed.append(self._open.pop(group))
 
     def _is_full(self, generation: Generation) -> bool:
         size = self._rotation.size
@@ -354,13 +368,13 @@ class Generations:
             return True
         return size is not None and any(one.total * self._ratio >= size for one in generation.files.values())
 
-    def _is_over(self, generation: Generation, rows: Rows, position: int) -> bool:
+    def _is_over(self, generation: Generation, place: TopicPartition, rows: Rows, position: int) -> bool:
         """True if the row is later than the files of the generation may reach, and of another message."""
         span = self._rotation.span_ms
         return (
             span is not None
             and int(rows.times[position]) - generation.first_time >= span
-            and int(rows.offsets[position]) >= generation.end
+            and int(rows.offsets[position]) >= generation.ranges.get(place, (0, 0))[1]
         )
 
     def _end(self, generation: Generation, rows: Rows, position: int) -> int:
@@ -376,7 +390,7 @@ class Generations:
                 end = position + 1 + int(late[0])
         return end + int(np.searchsorted(rows.offsets[end:], rows.offsets[end - 1], side="right"))
 
-    def _add(self, generation: Generation, rows: Rows, start: int, end: int) -> None:
+    def _add(self, generation: Generation, place: TopicPartition, rows: Rows, start: int, end: int) -> None:
         codes = rows.codes[start:end]
         table = rows.table.slice(start, end - start)
         order, cuts = np.arange(end - start), np.zeros(1, np.int64)
@@ -397,4 +411,5 @@ class Generations:
             generation.file(key, int(rows.offsets[start + first])).add(block, begin, count, count * a_row)
         generation.join_small_blocks()
         generation.rows += end - start
-        generation.end = int(rows.offsets[end - 1]) + 1
+        first, _ = generation.ranges.get(place, (int(rows.offsets[start]), 0))
+        generation.ranges[place] = (first, int(rows.offsets[end - 1]) + 1)

@@ -6,7 +6,7 @@ The task's thread calls it; files of one generation are made and sent by several
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -14,6 +14,7 @@ from typing import BinaryIO, TypeAlias, cast
 
 import pyarrow as pa
 
+from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
 from penstock.errors import RetriableException
 from penstock.files.generations import Block, Generation, OpenFile
@@ -134,9 +135,18 @@ class Publisher:
                     failed.append(error)
         if failed:
             raise next((one for one in failed if not isinstance(one, RetriableException)), failed[0])
-        self._remove_stale(generation)
+        self._finish(generation)
         self.forget(generation)
         return sum(done.values())
+
+    def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The offsets behind what is in files, for partitions of which the store itself says it: none.
+
+        Raises:
+            RetriableException: The store is away.
+            ConnectException: The store refuses.
+        """
+        return {}
 
     def forget(self, generation: Generation) -> None:
         """Lets go of what is kept for a generation."""
@@ -157,22 +167,29 @@ class Publisher:
         self._store.close()
 
     def _send(self, generation: Generation, file: OpenFile, tables: Tables) -> int:
-        where = f"{self._root}/{file.directory}".lstrip("/")
+        where, own = self._directory_of(file), self._name(generation, file)
         total = 0
         # The file itself is the last one, so that who sees it finds those beside it.
-        for part, name in zip((*self._beside, None), self._all_names(generation, file), strict=True):
+        for part, name in zip((*self._beside, None), self._all_names(file, own), strict=True):
             with self._made(file, tables, part) as data:
                 size = data.seek(0, 2)
                 data.seek(0)
-                self._store.put(f"{where}/{name}".lstrip("/"), data, size)
+                self._store.put(f"{where}{name}", data, size)
                 total += size
         return total
 
-    def _all_names(self, generation: Generation, file: OpenFile) -> list[str]:
+    def _directory_of(self, file: OpenFile) -> str:
+        """What the keys of a file begin with."""
+        where = f"{self._root}/{file.directory}".strip("/")
+        return where and f"{where}/"
+
+    def _all_names(self, file: OpenFile, own: str) -> list[str]:
         """The names of the files beside a file, and its own."""
-        own = self._names.of(generation.place, file)
         stem = own.removesuffix(self._names.extension)
         return [*(stem + one.extension for one in self._beside), own]
+
+    def _name(self, generation: Generation, file: OpenFile) -> str:
+        return self._names.of(generation.place, file)
 
     def _made(self, file: OpenFile, tables: Tables, beside: Beside | None) -> BinaryIO:
         """A file, whole."""
@@ -202,11 +219,12 @@ class Publisher:
     def _where(self) -> str:
         return self._directory or tempfile.gettempdir()
 
-    def _remove_stale(self, generation: Generation) -> None:
+    def _finish(self, generation: Generation) -> None:
+        """Removes files whose rows are in those of the generation, too."""
         place = generation.place
         own: dict[str, list[str]] = {}
         for file in generation.files.values():
-            own.setdefault(file.directory, []).extend(self._all_names(generation, file))
+            own.setdefault(file.directory, []).extend(self._all_names(file, self._name(generation, file)))
         for directory, names in own.items():
             mark = (directory, self._names.start(place))
             if mark in self._clean:

@@ -13,6 +13,7 @@ from typing import Final
 from penstock.api import OffsetAndMetadata, SinkFrame, SinkTaskContext, TopicPartition
 from penstock.errors import ConnectException, RetriableException
 from penstock.files.generations import Generations, Rotation, Rows
+from penstock.files.manifests import ManifestPublisher, Manifests
 from penstock.files.names import FileNames
 from penstock.files.publishing import Beside, FileWriter, Publisher
 from penstock.files.stores import Store
@@ -45,6 +46,8 @@ class RollingFiles:
         buffer_dir: Where such a file is, and where large files are made; None: where the system has temporary files.
         retry_backoff_ms: How long to wait before a store that was away is written to again, in milliseconds.
         beside: More files beside each, with other columns of its rows.
+        manifest: The name of the connector: the records of all partitions of the task are in the same files, and a
+            manifest says which offsets they are; None: files are of one partition each.
         clock: The time in milliseconds of the epoch; the machine's when None.
 
     Source: KIP-275 and the sinks of Confluent for object stores.
@@ -63,16 +66,21 @@ class RollingFiles:
         buffer_dir: str | None = None,
         retry_backoff_ms: int = 5000,
         beside: Sequence[Beside] = (),
+        manifest: str | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._context = context
         self._store = store
         self._root = root.strip("/")
         self._names = names
-        self._publisher = Publisher(store, self._root, write, names, buffer_dir, beside)
-        self._generations = Generations(rotation, buffer_bytes)
-        self._retry_backoff_ms = retry_backoff_ms
         self._clock = clock or _now_ms
+        if manifest is None:
+            self._publisher = Publisher(store, self._root, write, names, buffer_dir, beside)
+        else:
+            log_of_commits = Manifests(store, self._root, manifest, names)
+            self._publisher = ManifestPublisher(log_of_commits, self._root, write, buffer_dir, beside, self._clock)
+        self._generations = Generations(rotation, buffer_bytes, together=manifest is not None)
+        self._retry_backoff_ms = retry_backoff_ms
         self._taken: object = None
         self._is_again = False
         context.every(_TICK_S, self._tick)
@@ -94,6 +102,8 @@ class RollingFiles:
         else:
             if count:
                 log.info("%d unfinished uploads of an earlier run were ended", count)
+        ends = self._publisher.ends(partitions)
+        self._go_on(ends)
 
     def put(self, frame: SinkFrame, take: Callable[[TopicPartition, SinkFrame], None]) -> None:
         """Takes a frame, and writes the files that are full by it: for ``put`` of the task.
@@ -147,9 +157,21 @@ class RollingFiles:
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
         """Gives partitions up, with what is not in files: for ``close`` of the task."""
+        again: dict[TopicPartition, int] = {}
         for generation in self._generations.forget(partitions):
             self._publisher.forget(generation)
+            for place, (start, _) in generation.ranges.items():
+                if place not in partitions:
+                    again[place] = min(start, again.get(place, start))
+        # Rows of partitions that stay were in the same files: they are read again.
+        self._go_on(again)
         self._taken = None
+
+    def _go_on(self, offsets: Mapping[TopicPartition, int]) -> None:
+        if offsets:
+            self._context.offset(dict(offsets))
+        for place, offset in offsets.items():
+            self._generations.reached(place, offset)
 
     def stop(self) -> None:
         """Lets go of files on this computer and of the store: for ``stop`` of the task."""

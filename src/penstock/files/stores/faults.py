@@ -30,7 +30,8 @@ _FOREVER: Final = {
 }
 _BUSY: Final = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling",
                 "ThrottlingException",
-                "RequestLimitExceeded", "OperationAborted", "NoSuchUpload", "BandwidthLimitExceeded"}  # fmt: skip
+                "RequestLimitExceeded", "ConditionalRequestConflict",
+                "OperationAborted", "NoSuchUpload", "BandwidthLimitExceeded"}  # fmt: skip
 _LOGIN: Final = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "ExpiredTokenException",
                  "TokenRefreshRequired", "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
 

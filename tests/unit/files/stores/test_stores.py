@@ -14,7 +14,10 @@ import moto.settings
 import pytest
 from moto.server import ThreadedMotoServer
 
-from penstock.errors import ConfigException, ConnectException, RetriableException
+from penstock.api import TopicPartition
+from penstock.errors import ConfigException, ConnectException, OwnershipLostException, RetriableException
+from penstock.files import FileNames
+from penstock.files.manifests import Manifests
 from penstock.files.stores import Location, Store, open_store
 from penstock.files.stores.faults import GoneException, LoginException, of_s3, of_system
 from penstock.files.stores.s3 import S3Options, S3Store
@@ -101,6 +104,26 @@ def test_a_file_that_may_not_be_there_is_created_once(store: Store) -> None:
     assert store.create_if_absent("d/a", b"1")
     assert not store.create_if_absent("d/a", b"2")
     assert list(store.list_from("d", "")) == ["a"]
+
+
+def test_a_commit_of_files_counts_once_or_never(store: Store) -> None:
+    if "ArrowStore" in type(store).__name__:
+        return
+    here, there = TopicPartition("t", 0), TopicPartition("t", 1)
+    commits = Manifests(store, "out", "c", FileNames())
+    assert commits.end(here) is None
+    commits.claim("1-a", {here: (3, 5)}, ["out/d/1-a"])
+    put(store, "out/d/1-a")
+    commits.commit("1-a", {here: (3, 5)}, {"out/d/1-a": 2})
+    commits.commit("1-a", {here: (3, 5)}, {"out/d/1-a": 2})
+    commits.claim("2-b", {here: (5, 9), there: (0, 1)}, ["out/d/2-b"])
+    put(store, "out/d/2-b")
+    assert (commits.end(here), commits.end(there)) == (5, 0)
+    with pytest.raises(OwnershipLostException):
+        commits.commit("2-b", {here: (5, 9), there: (0, 1)}, {"out/d/2-b": 4})
+    with pytest.raises(OwnershipLostException):
+        commits.claim("3-c", {here: (3, 4)}, ["out/d/3-c"])
+    assert list(store.list_from("out/d", "")) == ["1-a"]
 
 
 def test_files_are_walked_read_and_moved_and_one_that_is_gone_is_told(store: Store) -> None:

@@ -33,7 +33,16 @@ class FileSink(SinkConnector):
         return _faults_of_store(FileSinkConfig.parse(props))
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offsets do: files from an earlier one on are written again, under the same names."""
+        """Any offsets do: files from an earlier one on are written again, under the same names.
+
+        Raises:
+            ConnectException: The layout has manifests, whose files would be doubled.
+        """
+        if FileSinkConfig.parse(props).layout == "manifest" and offsets:
+            raise ConnectException(
+                "With layout=manifest the offsets are those of the manifests, so that nothing is doubled: to write "
+                "records again give the connector another topics.dir"
+            )
         return True
 
 

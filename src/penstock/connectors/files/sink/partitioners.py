@@ -66,8 +66,7 @@ class Partitioner:
         extractor: Where the time of a record is from.
         timestamp_field: The field of ``RecordField``.
         delimiter: Stands between directories.
-
-    With neither fields nor times it is the default: ``partition=N``.
+        by_partition: With neither fields nor times there is a directory ``partition=N``; False: none.
     """
 
     fields: tuple[str, ...] = ()
@@ -76,6 +75,7 @@ class Partitioner:
     extractor: TimestampExtractor = TimestampExtractor.RECORD
     timestamp_field: str = "timestamp"
     delimiter: str = "/"
+    by_partition: bool = True
 
     def timestamps(self, frame: SinkFrame, now_ms: int) -> np.ndarray:
         """The time of each row, in milliseconds of the epoch.
@@ -102,7 +102,7 @@ class Partitioner:
             DataException: The values have no such field, or one of it that names no directory.
         """
         keys: list[tuple[np.ndarray, list[str]]] = []
-        if not self.fields and self.times is None:
+        if self.by_partition and not self.fields and self.times is None:
             keys.append(_encoded(frame.origin.column("partition"), lambda value: f"partition={value}"))
         for name in self.fields:
             column = frame.fields([name]).column(0)

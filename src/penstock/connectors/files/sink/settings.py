@@ -29,6 +29,7 @@ from penstock.connectors.files.sink.partitioners import Partitioner, Times, Time
 from penstock.connectors.files.sink.path_format import PathFormat
 from penstock.errors import ConfigException
 from penstock.files.generations import Rotation
+from penstock.files.manifests import faults_of_store
 from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
 
 _DAY_MS: Final = 24 * 3600 * 1000
@@ -121,6 +122,13 @@ class FileSinkConfig(StoreConfig):
         validator=_one_of(FORMATS, "parquet, json, avro, orc, csv, bytes"),
         importance=Importance.HIGH,
         doc="The format of the files.",
+    )
+    layout: str = setting(
+        default="offsets",
+        validator=ValidString("offsets", "manifest"),
+        doc="offsets: files are of one topic partition, and named by their first offset. manifest: the records of all "
+        "partitions of a task are in the same files, so that there are fewer, and a manifest says which offsets they "
+        "are; flush.size is then over all partitions of the task.",
     )
     flush_size: int = setting(
         default=100_000,
@@ -302,6 +310,8 @@ class FileSinkConfig(StoreConfig):
             )
         elif text := self.location().missing():
             found.append(("url", text))
+        if self.layout == "manifest" and (text := faults_of_store(self.location().scheme)):
+            found.append(("layout", text))
         if self.uses_fields and not self.partition_field_name:
             found.append(("partition.field.name", f"partitioner.class={self.partitioner} needs the names of fields"))
         if self.partitioner in ("time", "field+time"):
@@ -384,6 +394,7 @@ class FileSinkConfig(StoreConfig):
             times,
             self._extractor() if times or self.rotate_interval_ms != -1 else TimestampExtractor.RECORD,
             self.timestamp_field,
+            by_partition=self.layout != "manifest",
         )
 
     def _extractor(self) -> TimestampExtractor:

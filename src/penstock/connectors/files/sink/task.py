@@ -62,6 +62,7 @@ class FileSinkTask(FrameSinkTask):
             buffer_dir=config.buffer_dir or None,
             retry_backoff_ms=config.retry_backoff_ms,
             beside=[one.file for one in self._beside],
+            manifest=str(props["name"]) if config.layout == "manifest" else None,
             clock=self._now_ms,
         )
 

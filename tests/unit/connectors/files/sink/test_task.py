@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import HERE, Writing, frame, records, schemaless
 
+from penstock.api import TopicPartition
 from penstock.connectors.files.sink import task as task_module
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, STRING_SCHEMA, SchemaBuilder
 from penstock.data import Decimal as DecimalSchema
@@ -366,3 +367,27 @@ def test_rows_of_one_message_are_never_in_two_generations(start: Any) -> None:
     writing.put(records(3, 2), offsets=[1, 2])
     assert writing.rows(writing.files()[0]) == records(0, 4)
     assert writing.commit(3) == 2
+
+
+def test_with_a_manifest_all_partitions_share_files_and_a_restart_goes_on_behind_the_last_commit(start: Any) -> None:
+    there = TopicPartition("t", 1)
+    writing = start(layout="manifest", flush_size="4", store_kafka_keys="true")
+    writing.task.open([there])
+    writing.put(records(0, 2), keys=["a", "b"])
+    writing.put(records(0, 3), partition=1, keys=["c", "d", "e"])
+    writing.put(records(2, 1), first=2, keys=["f"])
+    assert writing.commit(3) == 2
+    (name,) = [one for one in writing.files() if one.endswith(".parquet")]
+    assert [row["id"] for row in writing.rows(name)] == [0, 1, 0, 1]
+    assert [one.replace(".keys.avro", ".snappy.parquet") for one in writing.files() if "keys" in one] == [name]
+    (manifest,) = (writing.directory / "topics/_manifests/s").iterdir()
+    assert json.loads(manifest.read_text())["ranges"] == [
+        {"topic": "t", "partition": 0, "from": 0, "to": 2},
+        {"topic": "t", "partition": 1, "from": 0, "to": 2},
+    ]
+    again = Writing(writing.directory, layout="manifest")
+    again.task.open([there])
+    again.put(records(2, 2), first=2)
+    again.commit(4, closing=True)
+    assert len([one for one in again.files() if one.endswith(".parquet")]) == 2
+    again.task.stop()

@@ -1,0 +1,270 @@
+"""Commits of files over many partitions, and which of them counts. Main types: ``Manifests`` and ``ManifestPublisher``.
+
+A commit has three steps, each of which may be the last one of a process:
+
+1. For each partition it *claims* the range that begins where the last one ended: a small object that is named by
+   partition and first offset, made only if it is absent. It has the names of the files, which no other commit has.
+2. The files are written.
+3. The manifest is made, only if it is absent. From then on the commit counts.
+
+Who gets a partition looks at its last claim. If there is no manifest for it, an empty one is made in its place, so that
+the commit can never count any more, and its files are removed. So two tasks that believe to own a partition, since one
+was frozen and replaced, cannot both commit a range: one of them finds a claim that is not its own, or no place for its
+manifest. Claims in front of the last one are removed, so a partition has one or two.
+
+The task's thread. Source: Penstock's own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from penstock.api import TopicPartition
+from penstock.errors import OwnershipLostException
+from penstock.files.generations import Generation, OpenFile
+from penstock.files.names import FileNames
+from penstock.files.publishing import Beside, FileWriter, Publisher
+from penstock.files.stores import GoneException, Store
+
+log = logging.getLogger(__name__)
+
+#: Directories below that of all files. Readers of Parquet pass over names with such a beginning.
+MANIFESTS: Final = "_manifests"
+_CLAIMS: Final = "_ranges"
+_WIDTH: Final = 19
+
+#: For each partition the first offset, and the one behind the last.
+Ranges: TypeAlias = "Mapping[TopicPartition, tuple[int, int]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A range of a partition that a commit has, or would have.
+
+    Attributes:
+        start: The first offset.
+        end: The offset behind the last one.
+        commit: The id of the commit.
+        files: The keys of its files.
+    """
+
+    start: int
+    end: int
+    commit: str
+    files: tuple[str, ...]
+
+
+class Manifests:
+    """The commits of a connector in a store.
+
+    Args:
+        store: The store, which can create a file only if it is absent.
+        root: The directory of all files.
+        connector: The connector's name.
+        names: What the names of claims begin with.
+    """
+
+    def __init__(self, store: Store, root: str, connector: str, names: FileNames) -> None:
+        self.store = store
+        self.names = names
+        self._root = root
+        self._manifests = f"{root}/{MANIFESTS}/{connector}".lstrip("/")
+        self._claims = f"{root}/{_CLAIMS}/{connector}".lstrip("/")
+
+    def end(self, place: TopicPartition) -> int | None:
+        """The offset behind the last commit of a partition; one that has not ended is undone. None: there is no commit.
+
+        Raises:
+            RetriableException: The store is away.
+        """
+        starts = self._starts(place)
+        for start in reversed(starts):
+            claim = self._claim_at(place, start)
+            if claim is None:
+                continue
+            if self._counts(claim.commit):
+                return claim.end
+            log.info("The commit %s did not end and is undone: %s goes on from offset %d", claim.commit, place, start)
+            for key in claim.files:
+                self.store.delete(key)
+            self.store.end_unfinished(self._root, tuple(key.rpartition("/")[2] for key in claim.files))
+            self.store.delete(self._key(place, start))
+        return starts[0] if starts else None
+
+    def claim(self, name: str, ranges: Ranges, files: Iterable[str]) -> None:
+        """Begins a commit; the same again if it was not told that it had ended.
+
+        Args:
+            name: The id of the commit.
+            ranges: For each partition the first offset, and the one behind the last.
+            files: The keys of the files that it will have.
+
+        Raises:
+            RetriableException: The store is away.
+            OwnershipLostException: Another task has the partitions.
+        """
+        keys = list(files)
+        for place, (start, end) in ranges.items():
+            content = json.dumps({"end": end, "commit": name, "files": keys}).encode()
+            key = self._key(place, start)
+            if not self.store.create_if_absent(key, content) and self._read(key) != content:
+                raise OwnershipLostException(_LOST.format(place, start))
+            # Where another task has gone on from here, and has removed this claim, its next one is there.
+            if any(one > start for one in self._starts(place)):
+                self.store.delete(key)
+                raise OwnershipLostException(_LOST.format(place, start))
+
+    def commit(self, name: str, ranges: Ranges, files: Mapping[str, int]) -> None:
+        """Makes the files of a commit count; the same again if it was not told that it had ended.
+
+        Args:
+            name: As ``claim`` was given it.
+            ranges: As ``claim`` was given them.
+            files: The keys of the files, with their rows.
+
+        Raises:
+            RetriableException: The store is away.
+            OwnershipLostException: Another task has the partitions.
+        """
+        manifest = {
+            "commit": name,
+            "ranges": [
+                {"topic": place.topic, "partition": place.partition, "from": start, "to": end}
+                for place, (start, end) in ranges.items()
+            ],
+            "files": [{"file": key, "rows": rows} for key, rows in files.items()],
+        }
+        content = json.dumps(manifest, indent=1).encode()
+        key = f"{self._manifests}/{name}.json"
+        if not self.store.create_if_absent(key, content) and self._read(key) != content:
+            raise OwnershipLostException(_LOST.format(*next((place, start) for place, (start, _) in ranges.items())))
+        for place, (start, _) in ranges.items():
+            for old in self._starts(place):
+                if old < start:
+                    self.store.delete(self._key(place, old))
+
+    def _counts(self, commit: str) -> bool:
+        """True if the commit has its manifest; if there is none yet there never will be."""
+        key = f"{self._manifests}/{commit}.json"
+        if self.store.create_if_absent(key, b"{}"):
+            return False
+        return self._read(key) != b"{}"
+
+    def _key(self, place: TopicPartition, start: int) -> str:
+        return f"{self._claims}/{self.names.start(place)}{start:0{_WIDTH}d}"
+
+    def _starts(self, place: TopicPartition) -> list[int]:
+        """The first offsets of the claims of a partition, in order."""
+        found, begin = [], self.names.start(place)
+        for name in self.store.list_from(self._claims, begin):
+            if not name.startswith(begin):
+                break
+            found.append(int(name.removeprefix(begin)))
+        return found
+
+    def _claim_at(self, place: TopicPartition, start: int) -> Claim | None:
+        data = self._read(self._key(place, start))
+        if data is None:
+            return None
+        content: Any = json.loads(data)
+        return Claim(start, content["end"], content["commit"], tuple(content["files"]))
+
+    def _read(self, key: str) -> bytes | None:
+        try:
+            with self.store.open(self.store.look_at(key)) as file:
+                return bytes(file.read())
+        except GoneException:
+            return None
+
+
+@dataclass(slots=True)
+class _Named:
+    """A commit that is under way.
+
+    Attributes:
+        name: Its id.
+        files: The names of its files.
+        rows: The rows of each file, by key.
+    """
+
+    name: str
+    files: dict[OpenFile, str] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+class ManifestPublisher(Publisher):
+    """Writes the files of generations, and a manifest for each generation.
+
+    Args:
+        manifests: The commits of the connector.
+        root: The directory of all files.
+        write: Makes a file; several threads call it at once.
+        directory: Where large ones are made; None: where the system has temporary files.
+        beside: More files beside each.
+        clock: The time in milliseconds; ids of commits begin with it, and so sort.
+    """
+
+    def __init__(
+        self,
+        manifests: Manifests,
+        root: str,
+        write: FileWriter,
+        directory: str | None,
+        beside: Sequence[Beside],
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(manifests.store, root, write, manifests.names, directory, beside)
+        self._manifests = manifests
+        self._clock = clock
+        self._named: dict[Generation, _Named] = {}
+
+    def publish(self, generation: Generation) -> int:
+        """See ``Publisher``; the files are named, and claimed, before threads send them."""
+        if generation not in self._named:
+            named = _Named(f"{self._clock():013d}-{uuid.uuid4().hex[:8]}")
+            counts: dict[str, int] = {}
+            for file in generation.files.values():
+                number = counts[file.directory] = counts.get(file.directory, -1) + 1
+                twin = f"-{number}" if number else ""
+                named.files[file] = f"{named.name}{twin}{self._names.extension}"
+                for name in self._all_names(file, named.files[file]):
+                    named.rows[f"{self._directory_of(file)}{name}"] = file.rows
+            self._named[generation] = named
+        named = self._named[generation]
+        self._manifests.claim(named.name, generation.ranges, named.rows)
+        return super().publish(generation)
+
+    def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """See ``Publisher``; commits that have not ended are undone."""
+        return {place: end for place in places if (end := self._manifests.end(place)) is not None}
+
+    def forget(self, generation: Generation) -> None:
+        """See ``Publisher``."""
+        super().forget(generation)
+        self._named.pop(generation, None)
+
+    def _name(self, generation: Generation, file: OpenFile) -> str:
+        return self._named[generation].files[file]
+
+    def _finish(self, generation: Generation) -> None:
+        named = self._named[generation]
+        self._manifests.commit(named.name, generation.ranges, named.rows)
+
+
+def faults_of_store(scheme: str) -> str:
+    """A text that says why a store cannot have manifests; empty: it can."""
+    if scheme in ("file", "s3", "s3a", "s3n"):
+        return ""
+    return f"a manifest needs a store that creates files only if they are absent: a directory or S3, and not {scheme}:"
+
+
+_LOST: Final = (
+    "Another task has committed files of {}, from offset {} on: this one was replaced while it stood still, or two "
+    "connectors of one name write into one directory. It has written nothing that counts, and its files are passed "
+    "over"
+)

@@ -1,0 +1,264 @@
+"""Files of several partitions with a manifest: each record in one file, whatever step is the last of a process."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.connectors.files.writing import Context, frame, records
+from tests.unit.files.test_rolling import Killed, lines
+
+from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
+from penstock.errors import ConnectException, OwnershipLostException, RetriableException
+from penstock.files import FileNames, RollingFiles, Rotation, Rows
+from penstock.testing import MemoryStore
+
+PLACES = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2))
+COUNT = 10
+
+
+class Seeking(Context):
+    """A context that remembers where the task wants to read on."""
+
+    def offset(self, offsets: Any, offset: int | None = None) -> None:
+        self.sought: dict[TopicPartition, int] = dict(offsets)
+
+
+class Task:
+    """A task of all partitions; ids are 100 times the partition, and the offset."""
+
+    def __init__(self, store: MemoryStore, count: int = 8, directories: int = 1, **rotation: Any) -> None:
+        self.context = Seeking({}, tolerant=True)
+        self.context.sought = {}
+        self.now = 0
+        self.directories = directories
+        names = FileNames(extension=".json")
+        self.files = RollingFiles(
+            self.context,
+            store,
+            Rotation(count, **rotation),
+            lines,
+            names,
+            root="out",
+            manifest="c",
+            clock=lambda: self.now,
+        )
+
+    def open(self, places: Collection[TopicPartition] = PLACES) -> Mapping[TopicPartition, int]:
+        self.files.open(places)
+        return self.context.sought
+
+    def put(self, place: TopicPartition, first: int, count: int) -> None:
+        values = records(100 * place.partition + first, count)
+        self.files.put(frame(values, first=first, partition=place.partition), self.take)
+
+    def take(self, place: TopicPartition, part: SinkFrame) -> None:
+        offsets = part.origin.column("offset").to_numpy()
+        table = pa.Table.from_struct_array(part.table["value"])
+        directories = [f"d{number}" for number in range(self.directories)]
+        times = part.table.column("timestamp").to_numpy()
+        self.files.append(place, Rows(table, offsets, times, offsets % self.directories, directories))
+
+    def run(self, committed: dict[TopicPartition, int], closing: bool = True) -> None:
+        """Reads from where the store, or else Kafka, says to the end, two records at a time."""
+        starts = {**committed, **self.open()}
+        for first in range(0, COUNT, 2):
+            for place in PLACES:
+                begin = max(first, starts.get(place, 0))
+                if begin < first + 2:
+                    self.put(place, begin, first + 2 - begin)
+            self.commit(committed, first + 2)
+        if closing:
+            self.commit(committed, COUNT, closing=True)
+
+    def commit(self, committed: dict[TopicPartition, int], reached: int, closing: bool = False) -> None:
+        self.context.closing = closing
+        found = self.files.pre_commit({place: OffsetAndMetadata(reached) for place in PLACES})
+        committed.update({place: one.offset for place, one in found.items()})
+
+
+def ids(data: bytes) -> list[int]:
+    return [int(one) for one in data.split()]
+
+
+def there(store: MemoryStore) -> list[int]:
+    """The records of all files that are there, as a reader sees them that knows nothing of manifests."""
+    return sorted(one for key, data in store.files.items() if "/_" not in key for one in ids(data))
+
+
+def counted(store: MemoryStore) -> list[int]:
+    """The records of the files that manifests name."""
+    manifests = [json.loads(data) for key, data in store.files.items() if "/_manifests/c/" in key]
+    files = [one["file"] for manifest in manifests if manifest for one in manifest["files"]]
+    return sorted(one for key in files for one in ids(store.files[key]))
+
+
+ALL = sorted(100 * place.partition + offset for place in PLACES for offset in range(COUNT))
+
+
+def test_the_records_of_all_partitions_are_in_few_files_and_the_manifest_says_which_they_are() -> None:
+    store = MemoryStore()
+    task = Task(store, count=1000, directories=2, schedule_ms=1000)
+    committed: dict[TopicPartition, int] = {}
+    task.run(committed, closing=False)
+    assert store.files == {}
+    assert committed == dict.fromkeys(PLACES, 0)
+    task.now = 1000
+    task.context.call()
+    task.commit(committed, COUNT)
+    assert committed == dict.fromkeys(PLACES, COUNT)
+    data = sorted(key for key in store.files if "/_" not in key)
+    assert [key.rpartition("/")[0] for key in data] == ["out/d0", "out/d1"]
+    (manifest,) = (json.loads(one) for key, one in store.files.items() if "/_manifests/" in key)
+    assert manifest["ranges"] == [{"topic": "t", "partition": p, "from": 0, "to": COUNT} for p in range(3)]
+    assert [(one["file"], one["rows"]) for one in manifest["files"]] == [(key, 15) for key in data]
+    assert Task(store).open() == dict.fromkeys(PLACES, COUNT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("behind", [False, True], ids=["before", "behind"])
+def test_each_record_is_in_one_file_whatever_change_of_the_store_is_the_last_of_a_process(behind: bool) -> None:
+    whole = MemoryStore()
+    Task(whole, directories=2).run({})
+    assert there(whole) == counted(whole) == ALL
+    for last in range(1, whole.changes + 1):
+        for second in (0, 4):
+            store, committed = MemoryStore(), dict[TopicPartition, int]()
+            for life, kill in enumerate((last, second, 0)):
+                process = Process(store)
+                if kill:
+                    process.fail(kill, Killed(), behind=behind)
+                try:
+                    Task(process, count=8 + life, directories=2).run(committed)
+                except Killed:
+                    continue
+                break
+            assert there(store) == counted(store) == ALL, (last, second)
+            # Those in front of the last ones go with the next commit.
+            assert 3 <= len([key for key in store.files if "/_ranges/" in key]) <= 6
+
+
+class Process(MemoryStore):
+    """A store as one process sees it: behind its kill no thread of it changes anything more."""
+
+    def __init__(self, disk: MemoryStore) -> None:
+        super().__init__()
+        self.files, self._versions, self._lock = disk.files, disk._versions, disk._lock
+        self._is_dead = False
+
+    def _change(self, change: Callable[[], Any]) -> Any:
+        with self._lock:
+            if self._is_dead:
+                raise Killed
+            try:
+                return super()._change(change)
+            except Killed:
+                self._is_dead = True
+                raise
+
+
+class Freezing(MemoryStore):
+    """Stops the thread that makes a certain change until it may go on."""
+
+    def __init__(self, change: int) -> None:
+        super().__init__()
+        self.frozen, self.thaw = threading.Event(), threading.Event()
+        self._at = change
+        self._lives = 0
+
+    def _change(self, change: Callable[[], Any]) -> Any:
+        if threading.current_thread().name == "frozen":
+            self._lives += 1
+            if self._lives == self._at:
+                self.frozen.set()
+                assert self.thaw.wait(20)
+        return super()._change(change)
+
+
+@pytest.mark.slow
+def test_a_task_that_stood_still_and_was_replaced_commits_nothing_more() -> None:
+    whole = MemoryStore()
+    Task(whole).run({})
+    for change in range(1, whole.changes + 1):
+        store = Freezing(change)
+        errors: list[BaseException] = []
+
+        def zombie(store: Freezing = store, errors: list[BaseException] = errors) -> None:
+            try:
+                Task(store).run({})
+            except OwnershipLostException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=zombie, name="frozen")
+        thread.start()
+        assert store.frozen.wait(20)
+        # What Kafka has of the other one's offsets is a commit behind, or all of it.
+        Task(store, count=5).run({})
+        store.thaw.set()
+        thread.join(20)
+        assert counted(store) == ALL, change
+
+
+def test_two_tasks_that_both_believe_to_own_a_partition_write_each_range_once() -> None:
+    """Each is opened while the other one is at work, so that commits are undone which their owner goes on with."""
+    store = MemoryStore()
+    one, other = Task(store, count=4), Task(store, count=4)
+    one.open()
+    other.open()
+    one.put(PLACES[0], 0, 4)
+    with pytest.raises(OwnershipLostException, match="files of t-0, from offset 0 on"):
+        other.put(PLACES[0], 0, 4)
+    other.files.close(PLACES)
+    assert other.open() == {PLACES[0]: 4}
+    other.put(PLACES[0], 4, 4)
+    with pytest.raises(OwnershipLostException):
+        one.put(PLACES[0], 4, 4)
+    assert counted(store) == list(range(8))
+
+
+def test_a_store_that_is_away_in_a_commit_is_tried_again_with_the_same_files() -> None:
+    whole = MemoryStore()
+    Task(whole).run({})
+    for behind in (False, True):
+        for change in range(1, 7):
+            store = MemoryStore()
+            task = Task(store, count=6)
+            task.open()
+            store.fail(change, RetriableException("away"), behind=behind)
+            made = frame(records(0, 6))
+            for _ in range(2):
+                try:
+                    task.files.put(made, task.take)
+                except RetriableException:
+                    continue
+                break
+            assert there(store) == counted(store) == list(range(6)), (behind, change)
+
+
+def test_rows_of_partitions_that_stay_are_read_again_when_others_are_lost() -> None:
+    store = MemoryStore()
+    task = Task(store, count=1000)
+    task.open()
+    for place in PLACES:
+        task.put(place, 0, 3)
+    task.files.close([PLACES[1]])
+    assert task.context.sought == {PLACES[0]: 0, PLACES[2]: 0}
+    for place in (PLACES[0], PLACES[2]):
+        task.put(place, 0, 3)
+    task.commit({}, 3, closing=True)
+    assert there(store) == [0, 1, 2, 200, 201, 202]
+
+
+def test_a_store_that_cannot_create_a_file_only_if_it_is_absent_is_refused() -> None:
+    from penstock.connectors.files.sink.connector import FileSink
+
+    props = {"name": "c", "topics": "t", "url": "memory://a", "layout": "manifest"}
+    config = FileSink().validate(props)
+    (text,) = [error for value in config.config_values for error in value.error_messages]
+    assert "a directory or S3" in text
+    with pytest.raises(ConnectException, match=r"another topics\.dir"):
+        FileSink().alter_offsets({**props, "url": "/tmp"}, {PLACES[0]: 0})
