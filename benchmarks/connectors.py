@@ -1,6 +1,6 @@
 """The command behind `bin/bench connectors`: tables of PostgreSQL into a topic, and a topic into a table.
 
-A topic into its mirror is in `benchmarks.mirror`.
+A topic into its mirror is in `benchmarks.mirror`, topics into files and tables are in `benchmarks.lakes`.
 (a) One worker reads a table of 12 columns into a topic, beside Debezium's connector in Java Kafka Connect, and beside
 `COPY .. TO STDOUT` of psql into a file; and one makes as many orders, which is what is left without a database.
 (b) Four tasks upsert messages of 1 KB of a topic of 8 partitions into a table, beside one session that loads the same
@@ -28,6 +28,7 @@ import confluent_kafka as ck
 import psycopg
 import pyarrow as pa
 
+from benchmarks.lakes import lakes
 from benchmarks.mirror import mirrored
 from benchmarks.processes import TICKS, WorkerProcess, cpu_seconds, process_tree
 from benchmarks.runs import Contestant, follow, numbers, start_worker, topic_counter
@@ -404,7 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bin/bench connectors", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the table that is read (1 million)")
     parser.add_argument("--messages", type=int, default=500_000, help="messages that are written (500,000)")
-    parser.add_argument("--only", choices=["snapshot", "sink", "mirror"], help="one of the three")
+    parser.add_argument("--only", choices=["snapshot", "sink", "mirror", "lakes"], help="one of the four")
     parser.add_argument("--records", type=int, default=4_000_000, help="records of 100 B that are mirrored (4 million)")
     parser.add_argument("--no-java", action="store_true", help="without Debezium and MirrorMaker 2")
     parser.add_argument("--timeout", type=float, default=600, help="seconds that a run may take")
@@ -430,7 +431,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
         if options.only in (None, "mirror"):
             missed += mirrored(Path(scratch), options.records, load.timeout_s, java=not options.no_java)
-        if options.only == "mirror":
+        if options.only in (None, "lakes"):
+            missed += lakes(Path(scratch), load.messages, load.timeout_s)
+        if options.only in ("mirror", "lakes"):
             return 1 if missed else 0
         directory = Path(scratch)
         with EmbeddedBroker(directory / "kafka", heap="1g") as broker, PostgreSql(directory / "pg") as server:

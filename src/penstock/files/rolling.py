@@ -178,12 +178,19 @@ class RollingFiles:
         self._publisher.close()
 
     def _take(self, frame: SinkFrame, take: Callable[[TopicPartition, SinkFrame], None]) -> None:
-        new = frame.since(self._generations.next_offsets)
-        if new.num_rows < frame.num_rows and not self._is_again:
-            raise ConnectException(_ALREADY_READ.format(*_first_place(frame)))
-        reached = frame.next_offsets()
-        for place, part in new.by_partition().items():
-            take(place, part)
+        new: dict[TopicPartition, SinkFrame] = {}
+        reached: dict[TopicPartition, int] = {}
+        # Rows are grouped once, in place of `since` and `next_offsets`, which group them again.
+        for place, part in frame.by_partition().items():
+            offsets = part.origin.column("offset")
+            start = self._generations.next_offsets.get(place, 0)
+            new[place] = part if offsets[0].as_py() >= start else part.since({place: start})
+            if new[place].num_rows < part.num_rows and not self._is_again:
+                raise ConnectException(_ALREADY_READ.format(*_first_place(part)))
+            reached[place] = offsets[-1].as_py() + (0 if part.continued else 1)
+        for place, part in new.items():
+            if part.num_rows:
+                take(place, part)
         for place, offset in reached.items():
             self._generations.reached(place, offset)
 

@@ -192,6 +192,9 @@ def _encoded(column: pa.Array | pa.ChunkedArray, name: object) -> tuple[np.ndarr
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_null(whole.type):
         return np.zeros(len(whole), np.int64), [name(None)]  # type: ignore[operator]
+    # Topic and partition are mostly the same in all rows, which costs less to see than to look each up.
+    if len(whole) and not whole.null_count and pc.all(pc.equal(whole, whole[0])).as_py():
+        return np.zeros(len(whole), np.int64), [name(whole[0].as_py())]  # type: ignore[operator]
     found = whole.dictionary_encode(null_encoding="encode")
     names = [name(value) for value in found.dictionary.to_pylist()]  # type: ignore[operator]
     return found.indices.to_numpy(zero_copy_only=False).astype(np.int64), names
@@ -200,6 +203,12 @@ def _encoded(column: pa.Array | pa.ChunkedArray, name: object) -> tuple[np.ndarr
 def _joined(keys: Sequence[tuple[np.ndarray, list[str]]], delimiter: str) -> tuple[np.ndarray, list[str]]:
     codes, names = keys[0]
     for more, those in keys[1:]:
+        if len(those) == 1:
+            names = [f"{one}{delimiter}{those[0]}" for one in names]
+            continue
+        if len(names) == 1:
+            codes, names = more, [f"{names[0]}{delimiter}{one}" for one in those]
+            continue
         pairs, codes = np.unique(codes * len(those) + more, return_inverse=True)
         codes = codes.reshape(-1)
         names = [f"{names[one // len(those)]}{delimiter}{those[one % len(those)]}" for one in pairs.tolist()]

@@ -128,12 +128,15 @@ class FileSinkTask(FrameSinkTask):
         if not part.num_rows:
             return
         try:
-            # An error without any row is one of the schema, and so of all rows.
-            self._rows(part.slice(0, 0))
-        except DataException as error:
-            self.context.report(part, np.arange(part.num_rows), error)
-            return
-        isolate(append, part, errors=DataException)
+            append(part)
+        except DataException:
+            try:
+                # An error without any row is one of the schema, and so of all rows.
+                self._rows(part.slice(0, 0))
+            except DataException as error:
+                self.context.report(part, np.arange(part.num_rows), error)
+                return
+            isolate(append, part, errors=DataException)
 
     def _rows(self, part: SinkFrame) -> Rows:
         """Rows as files hold them.
