@@ -352,12 +352,27 @@ MOST_MEGABYTES: Final = 64.0
 
 
 def fuzz(
-    url: str, seed: int, seconds: float, *, only: int | None = None, forget: Callable[[], None] = lambda: None
+    url: str,
+    seed: int,
+    seconds: float,
+    *,
+    most: int | None = None,
+    only: int | None = None,
+    forget: Callable[[], None] = lambda: None,
 ) -> Found:
-    """Asks for so long; each request has a seed of its own. ``forget`` is called before memory is looked at."""
+    """Asks for so long; each request has a seed of its own.
+
+    Args:
+        url: The worker's.
+        seed: Of all requests.
+        seconds: How long.
+        most: Ends after so many requests, if that is sooner.
+        only: The seed of the one request to make.
+        forget: Called before memory is looked at.
+    """
     found = Found()
     begun, first = time.monotonic(), None
-    number = seed * 1_000_000
+    before = number = seed * 1_000_000
     with httpx.Client(base_url=url, timeout=60) as client:
         while time.monotonic() - begun < seconds:
             number = only if only is not None else number + 1
@@ -372,9 +387,10 @@ def fuzz(
                 found.statuses[answer.status_code] += 1
                 if answer.status_code == 500:
                     found.failures.append(f"{number}: {asked.method} {asked.path[:100]}: 500 {answer.text[:300]}")
-            if only is not None:
+            if only is not None or number - before == most:
                 break
-            if first is None and time.monotonic() - begun > seconds / 4:
+            gone = max((time.monotonic() - begun) / seconds, (number - before) / most if most else 0)
+            if first is None and gone > 0.25:
                 first = _size(client, forget)
         last = _size(client, forget)
     if first is not None:

@@ -16,7 +16,7 @@ from tests.unit.rest.api_client import Api, serving
 from penstock.testing.control_plane import SINK, SOURCE
 
 # Raised to thousands by whoever wants to look longer.
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "8"))
 ROUNDS = EXAMPLES * 40
 
 

@@ -23,6 +23,8 @@ from penstock.files.stores.faults import GoneException, LoginException, of_s3, o
 from penstock.files.stores.s3 import S3Options, S3Store
 from penstock.testing import MemoryStore
 
+pytestmark = pytest.mark.usefixtures("aws_is_read_once")
+
 BUCKET = "archive"
 
 

@@ -68,8 +68,8 @@ def read(ledger: Ledger, offsets: Offsets, unit: Unit, outcome: Outcome = Outcom
 
 
 @pytest.mark.slow
-def test_a_million_files_take_less_than_ten_megabytes_and_each_offset_a_few_kilobytes() -> None:
-    count = 1_000_000
+def test_files_take_less_than_ten_bytes_each_and_each_offset_a_few_kilobytes() -> None:
+    count = 200_000
     store, offsets = Names(lambda: (f"year=2026/file-{number:07d}.parquet" for number in range(count))), Offsets()
     ledger = Ledger(range(LOGS), offsets.read)
 
@@ -88,7 +88,7 @@ def test_a_million_files_take_less_than_ten_megabytes_and_each_offset_a_few_kilo
             log.stored()
     for log in ledger.logs.values():
         offsets.write(log.partition, log.offset())
-    assert offsets.nbytes < 10_000_000
+    assert offsets.nbytes < 10 * count
     assert max(len(json.dumps(one)) for one in offsets.kept.values()) < 8_000
 
     later = Ledger(range(LOGS), offsets.read)

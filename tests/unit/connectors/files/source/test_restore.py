@@ -34,7 +34,7 @@ from penstock.data import Decimal as DecimalSchema
 from penstock.testing import run_source
 
 #: Some of them take more than a second.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_is_read_once")]
 
 ITEM = SchemaBuilder.struct().name("Item").field("sku", STRING_SCHEMA).field("count", INT8_SCHEMA).build()
 ORDER = (
