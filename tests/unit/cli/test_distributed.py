@@ -1,6 +1,7 @@
 """The command connect-distributed, as a process and by its function, without a broker."""
 
 import json
+import os
 import signal
 import subprocess
 import threading
@@ -53,7 +54,11 @@ def test_a_file_without_the_worker_s_file_is_wrong_usage(monkeypatch: pytest.Mon
 @pytest.mark.slow
 def test_a_worker_without_a_broker_waits_for_it_and_says_what_its_names_are(tmp_path: Path, free_port: int) -> None:
     file = worker_file(tmp_path, listeners=f"http://127.0.0.1:{free_port}")
-    process = subprocess.Popen([*COMMAND, file], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    # Spark starts meanwhile, which takes more than all else here, and would be of no use.
+    no_java = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [*COMMAND, file], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=no_java
+    )
     try:
         deadline, health = time.monotonic() + 60, (0, "")
         while "does not answer" not in health[1] and time.monotonic() < deadline:
