@@ -31,6 +31,8 @@ class FaultAndError:
     error: ConnectException
 
 
+_NO_ROW: Final = " does not accept a row"
+_NO_STATEMENT: Final = " refuses the statement"
 #: Classes of SQLSTATE: connection, rollback, resources, intervention of an operator, and of the system.
 _PASSING: Final = ("08", "40", "53", "55P03", "57", "58")
 #: Classes of SQLSTATE: data, integrity, the check of a view, what a trigger raises, and two rows for one key.
@@ -96,8 +98,20 @@ def fault_of(address: Address, error: BaseException) -> FaultAndError:
     if kind is Fault.PASSING:
         return FaultAndError(kind, RetriableException(f"The database {address.label} did not finish: {text}"))
     if kind is Fault.ROW:
-        return FaultAndError(kind, DataException(f"The database {address.label} does not accept a row: {text}"))
-    return FaultAndError(kind, ConnectException(f"The database {address.label} refuses the statement: {text}"))
+        return FaultAndError(kind, DataException(f"The database {address.label}{_NO_ROW}: {text}"))
+    return FaultAndError(kind, ConnectException(f"The database {address.label}{_NO_STATEMENT}: {text}"))
+
+
+def without_reason(error: ConnectException) -> ConnectException:
+    """The same error without what the database says, which may show parts of a statement; others stay as they are."""
+    text = str(error)
+    for said in (_NO_ROW, _NO_STATEMENT):
+        if said in text:
+            return type(error)(
+                f"{text.partition(said)[0]}{said}. What the database says may show parts of query.masked and is left "
+                "out: run the statement with a client of the database to see it"
+            )
+    return error
 
 
 def _kind(error: BaseException, text: str) -> Fault:

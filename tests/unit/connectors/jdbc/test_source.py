@@ -154,7 +154,10 @@ def test_rows_wait_for_transactions_that_are_open() -> None:
 
 
 def test_numbers_wait_until_all_that_were_running_when_they_were_seen_have_ended() -> None:
-    held = "a transaction of the database that is open since 1970-01-01 00:00:07 UTC (process 12)"
+    held = (
+        "a transaction of the database that is open since 1970-01-01 00:00:07 UTC (process 12): rows that it commits "
+        "later may come before them. They are read when it ends"
+    )
     running = (50, 7_000_000, 12)
     now = Snapshot(100, 103)
     assert (Look.of(9, "100", None), Look.of(9, "100", 2)) == (Look(9, 100), Look(9, 103))
@@ -247,8 +250,15 @@ SETTINGS = {"connection.url": "jdbc:sqlite:a.db", "mode": "incrementing", "topic
         ),
         ({"dialect.name": "VerticaDatabaseDialect"}, "dialect.name: VerticaDatabaseDialect is not there"),
         ({"quote.sql.identifiers": "sometimes"}, "quote.sql.identifiers"),
-        ({"timestamp.column.mapping": "[a:b]"}, "timestamp.column.mapping: is not there: a connector has the same"),
-        ({"query.masked": "SELECT 1"}, "query.masked: is not there"),
+        ({"mode": "timestamp", "timestamp.column.mapping": "at"}, "PATTERN:.COLUMN.COLUMN., got 'at'"),
+        ({"timestamp.column.mapping": "a:[b]", "timestamp.column.name": "c"}, "timestamp.column.mapping: .*leave out"),
+        ({"incrementing.column.mapping": "a:[b|c]"}, "incrementing.column.mapping: an entry has the form PATTERN:COL"),
+        ({"incrementing.column.mapping": "a(:b"}, "incrementing.column.mapping"),
+        ({"incrementing.column.mapping": "a:b", "incrementing.column.name": "c"}, "incrementing.column.mapping"),
+        ({"mode": "bulk", "query": "SELECT 1", "timestamp.column.mapping": "a:[b]"}, "a query is no table"),
+        ({"query.masked": "SELECT 1"}, "incrementing.column.name"),
+        ({"mode": "bulk", "query": "SELECT 1", "query.masked": "SELECT 2"}, "query.masked: query is set as well"),
+        ({"mode": "bulk", "query.masked": "SELECT 1", "table.whitelist": "a"}, "query.masked: a query is read"),
     ],
 )
 def test_settings_that_do_not_fit_are_named(more: dict[str, str], said: str) -> None:

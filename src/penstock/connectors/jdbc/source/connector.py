@@ -93,7 +93,7 @@ class JdbcSource(PartitionedSource):
         Raises:
             ConnectException: The database cannot be reached.
         """
-        if self.settings.query:
+        if self.settings.statement:
             return [partition_of(None)]
         tables = self._wanted()
         partitions = [partition_of(table) for table in tables]
@@ -142,7 +142,7 @@ class JdbcSource(PartitionedSource):
         """Says that the database cannot be reached, or that no table matches."""
         config = JdbcSourceConfig.parse(props)
         faults = [text for _, text in _faults_of_database(config)]
-        if not faults and not config.query and not _look(config)[0]:
+        if not faults and not config.statement and not _look(config)[0]:
             return ["no table of the database matches the settings"]
         return faults
 
@@ -208,14 +208,15 @@ def _no_tables(names: Sequence[str], config: JdbcSourceConfig) -> str:
 def _faults_of_database(config: JdbcSourceConfig) -> list[tuple[str, str]]:
     """Names of settings that the database does not fit, each with a text for people."""
     try:
-        if config.query:
+        if config.statement:
             from penstock.connectors.jdbc.source.task import Tables
 
             Tables(config).describe(None)
             return []
         found, lacking = _look(config)
     except ConnectException as error:
-        return [("query" if config.query and "refuses" in str(error) else "connection.url", str(error))]
+        statement = "query.masked" if config.is_masked else "query"
+        return [(statement if config.statement and "refuses" in str(error) else "connection.url", str(error))]
     if lacking:
         setting = "table.include.list" if config.table_include_list else "table.whitelist"
         return [(setting, _no_tables(lacking, config))]

@@ -156,4 +156,8 @@ def _because(running: Running) -> str:
     since = ""
     if isinstance(start, int):
         since = f" since {datetime.fromtimestamp(start // 1_000_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return f"a transaction of the database that is open{since}" + (f" (process {process})" if process else "")
+    which = f"{since} (process {process})" if process else since
+    return (
+        f"a transaction of the database that is open{which}: rows that it commits later may come before them. They are "
+        "read when it ends"
+    )

@@ -9,7 +9,7 @@ Source: io.confluent.connect.jdbc.source.TimestampIncrementingCriteria, for cond
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -217,6 +217,20 @@ class Bound:
         lower = timestamp if self.timestamp is None else min(self.timestamp, timestamp)
         return Bound(lower, self.incrementing, self.because)
 
+    def seen_from(self, position: Position) -> Bound:
+        """The same, with the reason if all of it lies in front of a position: a clock was set back.
+
+        >>> Bound(1_000_000_000).seen_from(Position(61_000_000_000)).because.partition(", and ")[0]
+        'a clock that says 1970-01-01 00:00:01 UTC'
+        >>> Bound(61_000_000_000).seen_from(Position(1_000_000_000)).because is None
+        True
+        """
+        ends, at = self.timestamp, position.timestamp
+        if self.because is not None or ends is None or at is None or ends > at:
+            return self
+        because = f"a clock that says {_shown(ends)}, and reading has come to {_shown(at)}: set it right, or wait"
+        return replace(self, because=because)
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -334,6 +348,10 @@ def _integers(batch: pa.RecordBatch, name: str) -> np.ndarray[Any, Any]:
 def _nanoseconds(batch: pa.RecordBatch, zone: str) -> np.ndarray[Any, Any]:
     micros: np.ndarray[Any, Any] = utc(batch.column(TIMESTAMP), zone).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return micros * 1000
+
+
+def _shown(nanoseconds: int) -> str:
+    return f"{_EPOCH + timedelta(microseconds=nanoseconds // 1000):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def utc_nanoseconds(value: object, zone: str) -> int | None:

@@ -11,10 +11,12 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from penstock.config import AbsentSetting, ConfigType, Importance, NonEmptyString, Range, setting
+from penstock.config import ConfigType, Importance, NonEmptyString, Password, Range, setting
 from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
+from penstock.connectors.jdbc.source.column_mappings import ColumnMapping
 from penstock.connectors.jdbc.source.position import Mode
+from penstock.errors import ConfigException
 
 
 class JdbcSourceConfig(ConnectionConfig):
@@ -33,6 +35,16 @@ class JdbcSourceConfig(ConnectionConfig):
     )
     timestamp_column_name: tuple[str, ...] = setting(
         default=(), doc="Columns that say when a row was changed; the first one that is not null counts."
+    )
+    incrementing_column_mapping: tuple[str, ...] = setting(
+        default=(),
+        doc="In place of incrementing.column.name, for tables whose columns have different names: PATTERN:COLUMN for "
+        "each kind of table. A pattern is a regular expression for the whole name, SCHEMA.TABLE.",
+    )
+    timestamp_column_mapping: tuple[str, ...] = setting(
+        default=(),
+        doc="In place of timestamp.column.name, for tables whose columns have different names: "
+        "PATTERN:[COLUMN|COLUMN] for each kind of table. Exactly one pattern has to match each table.",
     )
     timestamp_initial: int | None = setting(
         type=ConfigType.LONG,
@@ -65,6 +77,9 @@ class JdbcSourceConfig(ConnectionConfig):
         default="",
         doc="A SELECT to read in place of tables. It may have a WHERE of its own; the conditions of the mode are put "
         "around it.",
+    )
+    query_masked: Password | None = setting(
+        default=None, doc="The same as query, for a statement that is never shown: not by the REST API, nor in errors."
     )
     query_suffix: str = setting(
         default="", importance=Importance.LOW, doc="SQL that is put at the end of each statement, such as a hint."
@@ -156,20 +171,43 @@ class JdbcSourceConfig(ConnectionConfig):
         type=ConfigType.LONG, default=10_000, importance=Importance.LOW, doc="Not used: tables are found while it runs."
     )
 
-    absent = {
-        "timestamp.column.mapping": AbsentSetting(
-            "a connector has the same columns for all its tables: make a connector for tables with other ones"
-        ),
-        "incrementing.column.mapping": AbsentSetting(
-            "a connector has the same column for all its tables: make a connector for tables with another one"
-        ),
-        "query.masked": AbsentSetting("write the statement in query; a config provider keeps it out of what is shown"),
-    }
-
     @property
     def numbers(self) -> NumericMapping:
         """``numeric.mapping``, or what its former form says."""
         return NumericMapping.PRECISION_ONLY if self.numeric_precision_mapping else self.numeric_mapping
+
+    @property
+    def statement(self) -> str:
+        """The SELECT that is read in place of tables, by either name of the setting; empty: tables are read."""
+        return self.query or (self.query_masked.value if self.query_masked else "")
+
+    @property
+    def is_masked(self) -> bool:
+        """True if the statement is not to be shown."""
+        return bool(self.statement) and not self.query
+
+    def timestamps_of(self, table: str | None) -> tuple[str, ...]:
+        """The timestamp columns of a table, or of the query (None).
+
+        Raises:
+            ConnectException: ``timestamp.column.mapping`` does not say.
+        """
+        mapping = ColumnMapping("timestamp.column.mapping", self.timestamp_column_mapping, _MOST_COLUMNS)
+        names = self.timestamp_column_name if table is None or not mapping else self._mapped(mapping, table)
+        return tuple(map(self.name_of, names))
+
+    def incrementing_of(self, table: str | None) -> str:
+        """The incrementing column of a table, or of the query (None); empty: the one that the database generates.
+
+        Raises:
+            ConnectException: ``incrementing.column.mapping`` does not say.
+        """
+        mapping = ColumnMapping("incrementing.column.mapping", self.incrementing_column_mapping, 1)
+        name = self.incrementing_column_name if table is None or not mapping else self._mapped(mapping, table)[0]
+        return self.name_of(name)
+
+    def _mapped(self, mapping: ColumnMapping, table: str) -> tuple[str, ...]:
+        return mapping.columns_of(table, self.address().database or "")
 
     @property
     def isolation(self) -> str | None:
@@ -195,11 +233,15 @@ class JdbcSourceConfig(ConnectionConfig):
                 f"{self.catalog_pattern!r} does not match {self.address().database}, the one catalog of the connection"
             )
             found.append(("catalog.pattern", text))
-        if self.mode.has_timestamp and not self.timestamp_column_name:
+        found += self._faults_of_columns()
+        if self.query and self.query_masked and self.query_masked.value:
+            found.append(("query.masked", "query is set as well: leave out one of the two"))
+        query = "query.masked" if self.is_masked else "query"
+        if self.mode.has_timestamp and not (self.timestamp_column_name or self.timestamp_column_mapping):
             found.append(("timestamp.column.name", f"mode={self.mode.value} needs the name of a timestamp column"))
-        if self.query and (self.include or self.exclude):
-            found.append(("query", "a query is read in place of tables: leave out the lists of tables"))
-        if self.query and self.mode.has_incrementing and not self.incrementing_column_name:
+        if self.statement and (self.include or self.exclude):
+            found.append((query, "a query is read in place of tables: leave out the lists of tables"))
+        if self.statement and self.mode.has_incrementing and not self.incrementing_column_name:
             found.append(("incrementing.column.name", "with a query the column has to be named"))
         if self.include and self.exclude:
             found.append(("table.exclude.list", "table.include.list says already which tables are read: leave out one"))
@@ -209,6 +251,27 @@ class JdbcSourceConfig(ConnectionConfig):
             text = f"is DEFAULT, {', '.join(one.replace(' ', '_') for one in _ISOLATIONS)}, not"
             found.append(("transaction.isolation.mode", f"{text} {self.transaction_isolation_mode!r}"))
         return found
+
+    def _faults_of_columns(self) -> list[tuple[str, str]]:
+        found = []
+        for kind, name, entries, most in (
+            ("timestamp", self.timestamp_column_name, self.timestamp_column_mapping, _MOST_COLUMNS),
+            ("incrementing", self.incrementing_column_name, self.incrementing_column_mapping, 1),
+        ):
+            setting_name = f"{kind}.column.mapping"
+            if entries and name:
+                found.append((setting_name, f"{kind}.column.name is set as well: leave out one of the two"))
+            if entries and self.statement:
+                found.append((setting_name, f"a query is no table: name its column in {kind}.column.name"))
+            try:
+                ColumnMapping(setting_name, entries, most)
+            except ConfigException as error:
+                found.append((setting_name, str(error).removeprefix(f"{setting_name}: ")))
+        return found
+
+
+#: A table has at most so many timestamp columns.
+_MOST_COLUMNS: Final = 1_600
 
 
 def _is_like(text: str, pattern: str) -> bool:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.api import Chunk, PartitionedTask
 from penstock.connectors.jdbc.columns import Column, TypeMapping
+from penstock.connectors.jdbc.faults import without_reason
 from penstock.connectors.jdbc.source.ahead import Ahead
 from penstock.connectors.jdbc.source.planning import keys_of, rows_about
 from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, stored_offsets, table_of
@@ -95,7 +96,7 @@ class Tables:
         """
         config = self._config
         if name is None:
-            columns = query_columns(self.address, self.catalog, config.query, self._mapping)
+            columns = self._query_columns()
             table = Table(TableName(None, "query"), columns, (), frozenset(), {}, frozenset(), None)
             what = "the query"
         else:
@@ -103,15 +104,16 @@ class Tables:
             if found is None:
                 raise missing_table(TableName.of(name), self.address)
             table, what = found, f"the table {name}"
-        incrementing = self._incrementing(table, what) if config.mode.has_incrementing else None
-        names = config.timestamp_column_name if config.mode.has_timestamp else ()
-        timestamps = [_column(table, config.name_of(one), what, "timestamp.column.name") for one in names]
+        incrementing = self._incrementing(table, name, what) if config.mode.has_incrementing else None
+        names = config.timestamps_of(name) if config.mode.has_timestamp else ()
+        of_timestamps = "timestamp.column.mapping" if config.timestamp_column_mapping else "timestamp.column.name"
+        timestamps = [_column(table, one, what, of_timestamps) for one in names]
         if config.validate_non_null:
             # What the database generates is never null, whatever SQLite says of its own key.
             generated = incrementing is not None and incrementing.name == table.generated
             self._check_nulls(what, None if generated else incrementing, timestamps)
         selection = Selection(
-            table.name if name is not None else config.query,
+            table.name if name is not None else config.statement,
             table.columns,
             config.mode,
             incrementing.name if incrementing else None,
@@ -149,21 +151,32 @@ class Tables:
         orders = column.as_text or kinds.is_timestamp(column.arrow) or kinds.is_date(column.arrow)
         return bool(orders) and self.address.dialect.name == "postgresql"
 
-    def _incrementing(self, table: Table, what: str) -> Column:
-        name = self._config.name_of(self._config.incrementing_column_name)
+    def _query_columns(self) -> tuple[Column, ...]:
+        config = self._config
+        try:
+            return query_columns(self.address, self.catalog, config.statement, self._mapping)
+        except ConnectException as error:
+            if config.is_masked:
+                raise without_reason(error) from None
+            raise
+
+    def _incrementing(self, table: Table, table_name: str | None, what: str) -> Column:
+        name = self._config.incrementing_of(table_name)
         if not name and table.generated is None:
             raise ConnectException(
                 f"No column of {what} has values that the database generates: name the column that grows with each new "
                 "row in incrementing.column.name, or choose another mode"
             )
-        return _column(table, name or str(table.generated), what, "incrementing.column.name")
+        mapped = self._config.incrementing_column_mapping
+        setting = "incrementing.column.mapping" if mapped else "incrementing.column.name"
+        return _column(table, name or str(table.generated), what, setting)
 
     def _check_nulls(self, what: str, incrementing: Column | None, timestamps: list[Column]) -> None:
         advice = (
             "rows without a value would never be read. Make it NOT NULL, or set validate.non.null=false to leave "
             "such rows out"
         )
-        if self._config.query:
+        if self._config.statement:
             return
         if incrementing is not None and incrementing.schema.optional:
             raise ConnectException(f"The incrementing column {incrementing.name} of {what} may be null: {advice}")
@@ -172,7 +185,7 @@ class Tables:
             raise ConnectException(f"The timestamp column {names} of {what} may be null: {advice}")
 
     def _warn_of_index(self, table: Table, what: str, names: list[str]) -> None:
-        if names and not self._config.query and not table.leading.intersection(names):
+        if names and not self._config.statement and not table.leading.intersection(names):
             log.warning(
                 "No index of %s begins with %s: the database reads the whole table every poll.interval.ms. Create one",
                 what,
@@ -272,8 +285,10 @@ class JdbcSourceTask(PartitionedTask):
                 if offset is None and (name in self._plans or name in self._later):
                     return
             yield from self._read_table(name, offset)
-        except ConnectException:
+        except ConnectException as error:
             self._described.pop(name, None)
+            if name is None and self.settings.is_masked:
+                raise without_reason(error) from None
             raise
 
     def _read_table(self, name: str | None, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
@@ -422,9 +437,10 @@ class JdbcSourceTask(PartitionedTask):
     def _bound(self, reader: Reader, selection: Selection, position: Position, name: str | None) -> Bound:
         config = self.settings
         bound = reader.bound(selection, position)
-        self._held.setdefault(name, _Held(name or "the query")).see(bound)
         if config.mode.has_timestamp and (bound.timestamp is None or config.timestamp_delay_interval_ms):
             bound = bound.and_before((int(time.time() * 1000) - config.timestamp_delay_interval_ms) * 1_000_000)
+        bound = bound.seen_from(position)
+        self._held.setdefault(name, _Held(name or "the query")).see(bound)
         return bound
 
 
@@ -438,7 +454,7 @@ def _offset_after(place_after: Callable[[int], RangeOffset], row: int) -> Mappin
 
 
 class _Held:
-    """Tells once that rows of a table wait for a transaction, when they have waited for long."""
+    """Tells once that rows of a table wait for a transaction or a clock, when they have waited for long."""
 
     def __init__(self, table: str) -> None:
         self._table = table
@@ -454,12 +470,7 @@ class _Held:
         self._since = now if self._since is None else self._since
         if now - self._since >= PATIENCE_S and not self._told:
             self._told = True
-            log.warning(
-                "Rows of %s are held back by %s: rows that it commits later may come before them. They are read when "
-                "it ends",
-                self._table,
-                bound.because,
-            )
+            log.warning("Rows of %s are held back by %s", self._table, bound.because)
 
 
 def _chunk(described: Described, piece: Piece) -> Chunk:
