@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.unit.transforms.test_suites import rows
 
-from penstock.api import ConnectRecord
+from penstock.api import ConnectRecord, Frame
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.kit.suites.frame_transforms import FrameTransformSuite
 from penstock.transforms.sql import Sql
@@ -29,3 +29,30 @@ class TestSql(FrameTransformSuite):
 
     def records(self) -> Sequence[ConnectRecord]:
         return rows()
+
+
+class Counting(Sql):
+    """A transform that works on the whole batch while its plan is made."""
+
+    def apply(self, frame: Frame) -> Frame:
+        made = super().apply(frame)
+        assert made.dataframe.count() >= 0
+        return made
+
+
+class Collecting(Sql):
+    def apply(self, frame: Frame) -> Frame:
+        frame.dataframe.limit(1).collect()
+        return super().apply(frame)
+
+
+@pytest.mark.parametrize("transform", [Counting, Collecting])
+def test_a_job_of_spark_while_the_plan_is_made_is_found(
+    transform: type[Sql], spark: Callable[[], SparkSession]
+) -> None:
+    suite = TestSql()
+    suite.transform = transform  # type: ignore[misc]
+    suite._spark = spark
+    with pytest.raises(AssertionError, match=r"apply has run \d jobs of Spark"):
+        suite.test_making_the_plan_runs_no_job()
+    assert spark().conf.get("spark.sql.execution.arrow.localRelationThreshold") != "0"

@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 #: How much is joined to frames before they are handed over.
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 16 << 20
-#: How long more records of the same partitions are waited for, if these have more: each frame is a job of Spark.
-_GATHER_S: Final = 0.1
 #: A poll waits in slices, so that it notices a stop.
 _SLICE_S: Final = 0.25
 _ANSWER_S: Final = 5.0
@@ -131,13 +129,8 @@ class MirrorTask(FrameSourceTask):
         found: dict[TopicPartition, list[pa.Table]] = {}
         rows = nbytes = 0
         until = time.monotonic() + min(1.0, self.settings.consumer_poll_timeout_ms / 1000)
-        gathers_until = 0.0
         while rows < _MOST_ROWS and nbytes < _MOST_BYTES and not self.context.stopping.is_set():
-            ends = gathers_until if rows else until
-            left = min(_SLICE_S, max(0.0, ends - time.monotonic()))
-            if rows and (not left or not self._has_more(found)):
-                # What has come meanwhile is taken along.
-                left = 0.0
+            left = 0.0 if rows else min(_SLICE_S, max(0.0, until - time.monotonic()))
             try:
                 fetched = self._reader.fetch(left)
             except Exception as error:
@@ -147,11 +140,9 @@ class MirrorTask(FrameSourceTask):
                     break
                 raise
             if not fetched:
-                if not left or time.monotonic() >= ends:
+                if rows or time.monotonic() >= until:
                     break
                 continue
-            if not rows:
-                gathers_until = time.monotonic() + _GATHER_S
             for one in fetched:
                 found.setdefault(one.place, []).append(one.table)
                 rows, nbytes = rows + one.table.num_rows, nbytes + one.table.nbytes
@@ -159,11 +150,6 @@ class MirrorTask(FrameSourceTask):
         if not rows and self._reader.trouble is not None and not self.context.stopping.is_set():
             self._next_look = 0.0
             self._reader.check(_ANSWER_S)
-
-    def _has_more(self, found: Mapping[TopicPartition, list[pa.Table]]) -> bool:
-        """True if a partition is known to go on behind what has come of it; asks no broker."""
-        ends = self._reader.ends(found)
-        return any(end > found[place][-1].column("offset")[-1].as_py() + 1 for place, end in ends.items())
 
     def _frame(self, fetched: Fetched) -> SourceFrame:
         place, table = fetched.place, fetched.table
