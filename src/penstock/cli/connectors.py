@@ -17,6 +17,7 @@ from typing import Any
 import click
 from rich.text import Text
 
+from penstock.cli.backfills import backfill
 from penstock.cli.connector_configurations import create, preview, update, validate
 from penstock.cli.connector_files import read_json
 from penstock.cli.output import say, state_text, table
@@ -208,6 +209,9 @@ def explain(session: Session, name: str, settings: bool) -> None:
         table(["", "STATE", "WAITS FOR", ""], rows, "")
         for task in found["tasks"]:
             _say_progress(f"task {task['id']}", task)
+        if told := found.get("backfill"):
+            of = "" if told["total"] is None else f" of {told['total']:,}"
+            say(f"backfill: {told['state']}, {told['records']:,}{of} records")
         for what, _, why in parts:
             if why.get("stack"):
                 since = f" (since {why['since']})" if "since" in why else ""
@@ -273,5 +277,5 @@ def delete(session: Session, name: str, yes: bool) -> None:
     session.show({"name": name, "request": "delete"}, lambda: say(f"Deleted {name}.", "green"))
 
 
-for _command in (create, update, validate, preview, offsets):
+for _command in (create, update, validate, preview, offsets, backfill):
     connectors.add_command(_command)

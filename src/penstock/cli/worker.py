@@ -386,6 +386,7 @@ class ConnectWorker(ABC, Generic[W]):
         # Imported here: these bring Spark, Arrow and the Kafka client, which take seconds; REST answers meanwhile.
         from penstock.pipeline.spark.memory_pool import choose_memory_pool
         from penstock.pipeline.spark.session import SparkRuntime
+        from penstock.worker.backfill.making import BackfillPlanner
         from penstock.worker.task_factory import TaskBuilder
         from penstock.worker.task_parts import check_worker_converters
         from penstock.worker.worker import Worker, WorkerParts
@@ -426,6 +427,8 @@ class ConnectWorker(ABC, Generic[W]):
             transformer=self._transformer,
             offset_reader=builder.offset_reader,
             make_task=builder,
+            plan_backfill=BackfillPlanner(settings, self.plugins),
+            make_backfill=builder.backfill,
             offsets=builder.connector_offsets(),
             preview=previewer.preview,
             settings=settings.raw,

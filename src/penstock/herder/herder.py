@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
+from penstock.herder.backfills import BackfillRequests
 from penstock.herder.changes import Changes
 from penstock.herder.control_plane import Cluster, ControlPlane, HerderParts, Views
 from penstock.herder.explanation import progress_of
@@ -31,6 +32,7 @@ from penstock.herder.restarts import Restarts
 from penstock.herder.running import Running, RunningParts
 from penstock.herder.wanted import Unit, connector_of
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
+from penstock.model.backfill import BackfillRequest
 from penstock.model.cluster_config import (
     Change,
     ClusterConfig,
@@ -72,6 +74,7 @@ class Herder:
         self._restarts = Restarts(self._plane)
         self._reconfiguration = Reconfiguration(self._plane)
         self._questions = Questions(self._plane)
+        self._backfills = BackfillRequests(self._plane)
         self._health = (Health.STARTING, "Worker is starting up.")
 
     # ------------------------------------------------------------------ life
@@ -242,6 +245,18 @@ class Herder:
     def explain(self, name: str) -> Future[dict[str, object]]:
         """Settings with their origin, offsets, and what connector and tasks wait for."""
         return self._about(name, lambda: self._questions.explain(name))
+
+    def start_backfill(self, name: str, request: BackfillRequest) -> Future[dict[str, object]]:
+        """Begins to read a range again beside a connector, or says what that would read and write."""
+        return self._about(name, lambda: self._backfills.start(name, request))
+
+    def backfill(self, name: str) -> Future[dict[str, object]]:
+        """The last backfill of a connector."""
+        return self._about(name, lambda: self._backfills.view(name))
+
+    def cancel_backfill(self, name: str) -> Future[None]:
+        """Ends the backfill of a connector; what it has written stays."""
+        return self._about(name, lambda: self._backfills.cancel(name))
 
     def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
         """The committed offsets of a connector."""
@@ -476,5 +491,6 @@ class Herder:
         """Ends everything that runs here, and leaves the group. Thread: the herder's."""
         self._health = (Health.UNHEALTHY, "Worker is shutting down.")
         if self._plane.serving:
+            self._plane.worker.backfills.end_all()
             await self._plane.running.end_all()
             await self._plane.parts.membership.close()

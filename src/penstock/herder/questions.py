@@ -143,6 +143,8 @@ class Questions:
                 offsets = explain_offsets(changes)
             except KafkaException as error:
                 problem = {"offsets_error": redaction.text(str(error))}
+            last = worker.backfills.view(name)
+            beside = {} if last is None else {"backfill": redaction.body(last.to_json())}
             connector, tasks = explain_waiting(
                 view,
                 busy,
@@ -161,6 +163,7 @@ class Questions:
                 "roads": explain_roads(worker.roads(name)),
                 "offsets": offsets,
                 **problem,
+                **beside,
                 "next_commit": explain_commit(
                     view.type, worker.settings, changes.config, exactly_once=worker.exactly_once
                 ),

@@ -21,7 +21,7 @@ from penstock.rest.extensions import ExtensionFilters
 from penstock.rest.guards import BodyBudget, ForeignOrigins
 from penstock.rest.middleware import CrossOrigin, HeaderRule, ResponseHeaders, origin_pattern
 from penstock.rest.openapi import document
-from penstock.rest.routes import connectors, internal, loggers, offsets, plugins, root
+from penstock.rest.routes import backfills, connectors, internal, loggers, offsets, plugins, root
 from penstock.rest.routing import Entry, RawPaths, build_routes
 from penstock.rest.services import Services
 
@@ -31,6 +31,7 @@ API: Sequence[Entry] = (
     *connectors.ENTRIES,
     *offsets.ENTRIES,
     *internal.ENTRIES,
+    *backfills.ENTRIES,
 )
 ADMIN: Sequence[Entry] = tuple(loggers.ENTRIES)
 

@@ -22,6 +22,7 @@ from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
 from penstock.herder.offset_requests import AlterRequest, OffsetEntry
 from penstock.model import TargetState
+from penstock.model.backfill import BackfillRange, BackfillRequest
 from penstock.model.preview import GivenRecord, PreviewLimits
 
 #: The largest body that is read; configurations and offsets are far smaller.
@@ -230,6 +231,60 @@ def offsets_request(value: object, *, dry_run: bool) -> AlterRequest:
     if not isinstance(offsets, list):
         raise BadRequestException("offsets must be a JSON array of objects with partition and offset")
     return AlterRequest([_offset_entry(entry) for entry in offsets], dry_run=dry_run)
+
+
+_RANGE_FIELDS = ("kafka_topic", "kafka_partition", "start_offset", "end_offset")
+
+
+def backfill_request(value: object, *, dry_run: bool) -> BackfillRequest:
+    """The body of ``POST /connectors/{name}/backfill``.
+
+    >>> backfill_request({"from": "1970-01-01T00:00:01Z"}, dry_run=True).start_ms
+    1000
+
+    Raises:
+        BadRequestException: it is not what it must be.
+    """
+    if not isinstance(value, Mapping):
+        raise BadRequestException("The request body must be a JSON object with from and to, or offsets")
+    unknown = sorted(set(value) - {"from", "to", "offsets"})
+    if unknown:
+        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; a backfill has from and to, or offsets")
+    begin, end, offsets = value.get("from"), value.get("to"), value.get("offsets")
+    if offsets is not None:
+        if begin is not None or end is not None:
+            raise BadRequestException("A backfill has either offsets or times, not both")
+        return _backfill_offsets(offsets, dry_run=dry_run)
+    if begin is None:
+        raise BadRequestException("A backfill has a time at which it begins, from, or offsets")
+    request = BackfillRequest(timestamp_ms(begin), None if end is None else timestamp_ms(end), dry_run=dry_run)
+    if request.end_ms is not None and request.start_ms is not None and request.end_ms <= request.start_ms:
+        raise BadRequestException(f"A backfill ends after it begins: from is {begin!r}, and to is {end!r}")
+    return request
+
+
+def _backfill_offsets(offsets: object, *, dry_run: bool) -> BackfillRequest:
+    if isinstance(offsets, Mapping) and set(offsets) == {"from", "to"}:
+        return BackfillRequest(span=(offsets["from"], offsets["to"]), dry_run=dry_run)
+    if not isinstance(offsets, list) or not offsets:
+        raise BadRequestException(
+            f"The offsets of a backfill are a JSON array of objects with {', '.join(_RANGE_FIELDS)} for a sink, or an "
+            "object with from and to for a source"
+        )
+    return BackfillRequest(ranges=[_backfill_range(entry) for entry in offsets], dry_run=dry_run)
+
+
+def _backfill_range(entry: object) -> BackfillRange:
+    if not isinstance(entry, Mapping) or set(entry) != set(_RANGE_FIELDS):
+        raise BadRequestException(f"A range of a backfill must be a JSON object with {', '.join(_RANGE_FIELDS)}")
+    topic, *numbers = (entry[name] for name in _RANGE_FIELDS)
+    whole = all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**63 for one in numbers)
+    if not isinstance(topic, str) or not whole:
+        raise BadRequestException(
+            f"A range of a backfill has a text for kafka_topic and whole numbers from 0 on for the rest, not {entry!r}"
+        )
+    partition, start, end = numbers
+    return BackfillRange(topic, partition, start, end)
 
 
 def _offset_entry(entry: object) -> OffsetEntry:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.model.backfill import BackfillState
 from penstock.worker.waiting import REASONS
 
 Json = dict[str, Any]
@@ -18,6 +19,8 @@ _TEXT_OR_NULL: Final[Json] = {"type": ["string", "null"]}
 _INTEGER: Final[Json] = {"type": "integer"}
 _TIME: Final[Json] = {"type": "string", "format": "date-time"}
 _BOOLEAN: Final[Json] = {"type": "boolean"}
+#: Milliseconds, or a date and time.
+_TIME_OR_NUMBER: Final[Json] = {"type": ["string", "integer"]}
 
 
 def _ref(name: str) -> Json:
@@ -118,6 +121,37 @@ SCHEMAS: Final[Json] = {
             },
         },
     ),
+    "BackfillRequest": {
+        "anyOf": [
+            _closed({"from": _TIME_OR_NUMBER}, {"to": _TIME_OR_NUMBER}),
+            _closed({"offsets": _list_of(_ref("BackfillRange"))}),
+            _closed({"offsets": _closed({"from": {}, "to": {}})}),
+        ]
+    },
+    "BackfillRange": _closed(
+        {"kafka_topic": _TEXT, "kafka_partition": _INTEGER, "start_offset": _INTEGER, "end_offset": _INTEGER}
+    ),
+    "BackfillPlan": _object(
+        {
+            "name": _TEXT,
+            "dry_run": _BOOLEAN,
+            "reads": _list_of(_ANY_OBJECT),
+            "total": {"type": ["integer", "null"]},
+            "writes": _TEXT,
+        }
+    ),
+    "Backfill": _object(
+        {
+            "state": {"type": "string", "enum": [one.value for one in BackfillState]},
+            "worker_id": _TEXT,
+            "began": _TIME,
+            "ended": _TEXT_OR_NULL,
+            "records": _INTEGER,
+            "total": {"type": ["integer", "null"]},
+            "reads": _list_of(_ANY_OBJECT),
+        },
+        {"trace": _TEXT},
+    ),
     "Message": _object({"message": _TEXT}, {"dry_run": _BOOLEAN, "offsets": _list_of(_ANY_OBJECT)}),
     "Plugin": _object({"class": _TEXT, "type": _TEXT}, {"version": _TEXT}),
     "ConfigKey": _object(
@@ -201,7 +235,7 @@ SCHEMAS: Final[Json] = {
             "next_commit": _ANY_OBJECT,
             "settings": _list_of(_object({"name": _TEXT, "value": _TEXT_OR_NULL, "origin": _TEXT})),
         },
-        {"offsets_error": _TEXT},
+        {"offsets_error": _TEXT, "backfill": _ref("Backfill")},
     ),
     "Waiting": _object(
         {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT},
@@ -352,6 +386,34 @@ OPERATIONS: Final[Sequence[Operation]] = (
         {200: _ref("Message")},
         (400, 404, 409, 500),
         query={"dry_run": _FLAG, "timestamp": _TEXT, **_FORWARD},
+    ),
+    Operation(
+        "post",
+        f"{_C}/backfill",
+        "startBackfill",
+        "Read a range of times or offsets again, beside the connector; with dry_run only say what that would do",
+        {200: _ref("BackfillPlan"), 202: _ref("Backfill")},
+        (*_BODY, 404, 409),
+        _ref("BackfillRequest"),
+        {"dry_run": _FLAG, **_FORWARD},
+    ),
+    Operation(
+        "get",
+        f"{_C}/backfill",
+        "getBackfill",
+        "The last backfill of a connector",
+        {200: _ref("Backfill")},
+        (404, 409, 500),
+        query=_FORWARD,
+    ),
+    Operation(
+        "delete",
+        f"{_C}/backfill",
+        "cancelBackfill",
+        "End the backfill that is running; what it has written stays",
+        {202: None},
+        (404, 409, 500),
+        query=_FORWARD,
     ),
     Operation("get", f"{_C}/topics", "getTopics", "The topics in use", {200: _ref("Topics")}, (403,)),
     Operation("put", f"{_C}/topics/reset", "resetTopics", "Forget the topics in use", {202: None}, (403,)),

@@ -93,8 +93,8 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-#: The fields of a task that its own worker knows.
-_THEIRS: Final = ("waiting_for", "progress")
+#: The fields of a task, or of the connector, that its own worker knows.
+_THEIRS: Final = ("waiting_for", "progress", "backfill")
 #: A worker that is slower than this is left out.
 _TIMEOUT_S: Final = 5.0
 

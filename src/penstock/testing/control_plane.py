@@ -17,6 +17,7 @@ from penstock.errors import BadRequestException, ConfigException, KafkaException
 from penstock.herder import Herder, HerderParts, SoleMember
 from penstock.herder.interface import Health
 from penstock.model import ConnectorType, State
+from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.stores.local_config import ConnectorStore, LocalConfigStore
@@ -214,6 +215,21 @@ class LaxValidator:
         return self._real.new_connector(config)
 
 
+class FakeBackfill:
+    """A backfill that has read all when its task says so."""
+
+    unread = ()
+    records = 7
+
+    def __init__(self, task: FakeTask) -> None:
+        self.runner = task
+
+    @property
+    def all_done(self) -> bool:
+        """True once a test has set it, on the task."""
+        return bool(getattr(self.runner, "all_done", False))
+
+
 class Setup:
     """The objects that a test gets."""
 
@@ -247,12 +263,29 @@ class Setup:
             connector_stop_timeout_s=0.3,
             metrics=self.metrics,
             connector_metrics=lambda name: InstanceMetrics(self.metrics, {"connector": name}),
+            plan_backfill=self._plan_backfill,
+            make_backfill=lambda request, report: FakeBackfill(self._make_task(request, report)),
         )
         self.worker = Worker(parts, self.herder, self.herder)
 
     def _preview(self, request: PreviewRequest) -> dict[str, object]:
         self.previews.append(request)
         return {"type": request.type.value, "ended_by": "end", "records": []}
+
+    def _plan_backfill(
+        self,
+        name: str,
+        kind: ConnectorType,
+        config: Mapping[str, str],
+        task_config: Mapping[str, str],
+        request: BackfillRequest,
+    ) -> BackfillPlan:
+        if kind is not ConnectorType.SINK:
+            raise BadRequestException(f"Connector {name} is a source")
+        times = [BackfillRange("t", 0, request.start_ms, request.end_ms or 50)] if request.start_ms is not None else []
+        ranges = [one for one in (*request.ranges, *times) if one.start < one.end]
+        total = sum(one.end - one.start for one in ranges)
+        return BackfillPlan([one.to_json() for one in ranges], "its target", total, ranges)
 
     def _make_task(self, request: TaskRequest, report: StateReport) -> FakeTask:
         if self.task_error is not None:

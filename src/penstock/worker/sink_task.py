@@ -140,6 +140,16 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         return self._partitions.behind(self._fetcher.ends if self.bulk is None else self.bulk.ends)
 
     @property
+    def consumer(self) -> SinkConsumer:
+        """What it reads from."""
+        return self._sink.consumer
+
+    @property
+    def delivered(self) -> dict[TopicPartition, int]:
+        """The offset up to which each assigned partition was put. Thread: any."""
+        return {place: at.offset for place, at in self._partitions.current(self._partitions.assigned).items()}
+
+    @property
     def bulk(self) -> BulkSinkDriver | None:
         """The task, where executors do its work."""
         return self._sink.bulk

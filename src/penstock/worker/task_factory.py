@@ -34,7 +34,6 @@ from penstock.kafka.client_settings import (
 from penstock.kafka.column_settings import ColumnSettings
 from penstock.kafka.consumer import RecordConsumer
 from penstock.kafka.letters import LetterProducer
-from penstock.kafka.subscription import Subscription
 from penstock.kafka.transactional_producer import TransactionalProducer
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.pipeline.batch.batches import Moved, PipelineSpec
@@ -50,6 +49,8 @@ from penstock.settings.worker import WorkerSettings
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
+from penstock.worker.backfill.making import SinkBackfill, range_consumer, subscription_of
+from penstock.worker.backfill.range_consumer import RangeConsumer
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.bulk.making import Chained, SinkChained, make_bulk, make_bulk_sink
 from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
@@ -63,6 +64,7 @@ from penstock.worker.plugin_metrics import InstanceMetrics
 from penstock.worker.preview import Previewer
 from penstock.worker.retries import Backoff
 from penstock.worker.sink_partitions import PartitionHolders
+from penstock.worker.sink_stages import SinkConsumer
 from penstock.worker.sink_task import SinkServices, SinkTaskRunner
 from penstock.worker.source_commits import SourceCommits
 from penstock.worker.source_offsets import ConnectorOffsetReader, SourceOffsets
@@ -192,6 +194,16 @@ class TaskBuilder:
             made.pop_all()
         return runner
 
+    def backfill(self, request: TaskRequest, report: StateReport) -> SinkBackfill:
+        """Builds the task of a backfill; as for other tasks."""
+        self._runtime.want()
+        with ExitStack() as made:
+            runner = self._sink(request, report, made)
+            made.pop_all()
+        consumer = runner.consumer
+        assert isinstance(consumer, RangeConsumer)
+        return SinkBackfill(runner, consumer)
+
     # ------------------------------------------------------------------ source tasks
     def _source(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SourceTaskRunner:
         settings = SourceSettings.parse(
@@ -272,12 +284,16 @@ class TaskBuilder:
             instance_id=None if self._static_id is None else sink_instance_id(self._static_id, *request.id),
             instance_suffix=f"-{request.id.task}" if settings.tasks_max > 1 else "",
         )
-        consumer = RecordConsumer(
-            self._client(client),
-            name=f"{request.id.connector} task {request.id.task}",
-            api_timeout_s=client.api_timeout_s,
-            refresh_s=client.refresh_s,
-        )
+        consumer: SinkConsumer
+        if request.ranges:
+            consumer = range_consumer(self._settings.raw, settings, *request.id, request.ranges)
+        else:
+            consumer = RecordConsumer(
+                self._client(client),
+                name=f"{request.id.connector} task {request.id.task}",
+                api_timeout_s=client.api_timeout_s,
+                refresh_s=client.refresh_s,
+            )
         session = TaskSession(str(request.id), self._runtime)
         jobs = self._jobs.of_a_task()
         pipeline = build_sink_pipeline(
@@ -303,11 +319,12 @@ class TaskBuilder:
         sink = SinkServices(
             pipeline if note is None else TrackingPipeline(pipeline, note),
             consumer,
-            Subscription.matching(settings.topics_regex) if settings.topics_regex else Subscription.of(settings.topics),
+            subscription_of(settings),
             make_reporters=self._sink_reporters(request, settings),
             encode=self._encoder(request, settings, made),
             holder=self._holders.holder(
-                f"{client.java['group.id']} at {client.java['bootstrap.servers']}", client.max_poll_interval_s
+                f"{request.id if request.ranges else client.java['group.id']} at {client.java['bootstrap.servers']}",
+                client.max_poll_interval_s,
             ),
             shares_id=self._shares_id(client, request.id),
             bulk=bulk,

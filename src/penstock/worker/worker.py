@@ -13,7 +13,7 @@ KAFKA-18489).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -22,11 +22,13 @@ from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkC
 from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
+from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest, BackfillView
 from penstock.model.preview import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
+from penstock.worker.backfill.runs import Backfills, BackfillTask
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
 from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
@@ -131,6 +133,7 @@ class TaskRequest:
             ConnectException.
         confirm_owner: Of the same: whether the group has said after this monotonic time that it runs here; blocks.
         again: Whether it takes the place of an instance that has ended by itself.
+        ranges: Of a backfill of a sink: the messages that it reads, in place of those of its group.
     """
 
     id: ConnectorTaskId
@@ -143,8 +146,10 @@ class TaskRequest:
     confirm: Callable[[], None] = lambda: None
     confirm_owner: Callable[[float], bool] = lambda since_s: True
     again: bool = False
+    ranges: Sequence[BackfillRange] = ()
 
 
+PlanBackfill = Callable[[str, ConnectorType, Mapping[str, str], Mapping[str, str], BackfillRequest], BackfillPlan]
 TaskFactory = Callable[[TaskRequest, StateReport], TaskRunner]
 
 
@@ -169,6 +174,8 @@ class WorkerParts:
         metrics: Gets what the worker counts.
         connector_metrics: Makes the metrics that an instance of a connector may add to.
         exactly_once: Whether source tasks commit records and offsets in transactions.
+        plan_backfill: Says what a backfill of a connector would do, by its name, type and resolved settings.
+        make_backfill: Builds the task of one.
     """
 
     worker_id: str
@@ -187,6 +194,8 @@ class WorkerParts:
     metrics: Metrics = field(default_factory=Metrics)
     connector_metrics: Callable[[str], InstanceMetrics] = lambda connector: InstanceMetrics.unread()
     exactly_once: bool = False
+    plan_backfill: PlanBackfill | None = None
+    make_backfill: Callable[[TaskRequest, StateReport], BackfillTask] | None = None
 
 
 class Worker:
@@ -205,6 +214,7 @@ class Worker:
         self._connectors: dict[str, ConnectorRunner] = {}
         self._tasks: dict[ConnectorTaskId, TaskSlot] = {}
         self.startups = StartupCounts(parts.metrics)
+        self.backfills = Backfills(parts.worker_id, parts.task_gone)
 
     @property
     def worker_id(self) -> str:
@@ -248,6 +258,32 @@ class Worker:
             ConnectException: a part of the connector cannot be made, or records cannot be read.
         """
         return self._parts.preview(request)
+
+    def plan_backfill(
+        self,
+        name: str,
+        kind: ConnectorType,
+        config: Mapping[str, str],
+        task_config: Mapping[str, str],
+        request: BackfillRequest,
+    ) -> BackfillPlan:
+        """Says what a backfill would read and write. Blocks: any thread but the herder's.
+
+        Raises:
+            ConnectException: It is not possible.
+        """
+        assert self._parts.plan_backfill is not None, "a worker has one"
+        return self._parts.plan_backfill(name, kind, config, task_config, request)
+
+    def start_backfill(self, request: TaskRequest, plan: BackfillPlan) -> BackfillView:
+        """Begins a backfill, with a task of its own.
+
+        Raises:
+            AlreadyExistsException: The connector has one that is running.
+        """
+        make = self._parts.make_backfill
+        assert make is not None, "a worker has one"
+        return self.backfills.start(request.id.connector, plan.reads, plan.total, lambda report: make(request, report))
 
     @property
     def connector_stop_timeout_s(self) -> float:
@@ -326,7 +362,9 @@ class Worker:
         return runner is not None and runner.running
 
     def transition_connector(self, name: str, target: TargetState) -> Future[TargetState]:
-        """Asks the running instance for a target state; the newest request wins."""
+        """Asks the running instance for a target state; the newest request wins. A backfill ends with STOPPED."""
+        if target is TargetState.STOPPED:
+            self.backfills.end(name)
         return self._runner(name).transition(target)
 
     def task_plan(self, name: str, max_tasks: int) -> Future[TaskPlan]:
@@ -338,7 +376,8 @@ class Worker:
         self._runner(name).raise_error(error)
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Asks the instance to end. Done when it has; at once when there is none."""
+        """Asks the instance to end, and its backfill. Done when it has; at once when there is none."""
+        self.backfills.end(name)
         runner = self._connectors.get(name)
         if runner is None:
             done: Future[None] = Future()

@@ -328,7 +328,7 @@ class _Frames:
                 position = int(offsets[-1].as_py()) + 1
                 table = chunk.table if position <= one.end else chunk.table.filter(pc.less(offsets, one.end))
                 if table.num_rows:
-                    yield self._placed(table)
+                    yield placed(table, one.place)
             if chunks:
                 deadline = time.monotonic() + _PATIENCE_S
             elif reader.at_end(one.place):
@@ -341,14 +341,16 @@ class _Frames:
                     "brokers that the worker has"
                 )
 
-    def _placed(self, table: pa.Table) -> pa.Table:
-        rows = table.num_rows
-        columns = {
-            "topic": pa.repeat(pa.scalar(self._range.topic, pa.string()), rows),
-            "partition": pa.repeat(pa.scalar(self._range.partition, pa.int32()), rows),
-        }
-        made = [columns[name] if name in columns else table.column(name) for name in CONSUMED_SCHEMA.names]
-        return pa.Table.from_arrays(made, schema=CONSUMED_SCHEMA)
+
+def placed(table: pa.Table, place: TopicPartition) -> pa.Table:
+    """Messages of one partition with all columns of ``CONSUMED_SCHEMA``."""
+    rows = table.num_rows
+    columns = {
+        "topic": pa.repeat(pa.scalar(place.topic, pa.string()), rows),
+        "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), rows),
+    }
+    made = [columns[name] if name in columns else table.column(name) for name in CONSUMED_SCHEMA.names]
+    return pa.Table.from_arrays(made, schema=CONSUMED_SCHEMA)
 
 
 class _Examples:

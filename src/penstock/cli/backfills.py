@@ -1,0 +1,142 @@
+"""``penstock connectors backfill``: reads a range again beside a connector, or shows how far that is.
+
+Main object: the command ``backfill``. Thread: the main thread of the command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from penstock.cli.output import complain, say, table
+from penstock.cli.session import EXIT_REFUSED, Session, asking, name_argument
+
+_LOOK_S: Final = 0.5
+
+
+@click.command("backfill")
+@name_argument
+@click.option("--from", "begin", help="Messages from this time on: milliseconds, or a date and time.")
+@click.option("--to", "end", help="And before this time; without it up to now.")
+@click.option(
+    "--offsets",
+    "offsets",
+    multiple=True,
+    metavar="RANGE",
+    help="Instead of times. Of a sink TOPIC:PARTITION=START..END, once for each partition; of a source FROM..TO.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what would be read and written.")
+@click.option("--wait", is_flag=True, help="Wait for the end, and show how far it is.")
+@click.option("--cancel", is_flag=True, help="End the backfill that is running; what it has written stays.")
+@asking
+def backfill(
+    session: Session,
+    name: str,
+    begin: str | None,
+    end: str | None,
+    offsets: Sequence[str],
+    dry_run: bool,
+    wait: bool,
+    cancel: bool,
+) -> None:
+    """Read a range again beside a connector that runs, through its chain; without a range: show the last one."""
+    path = ["connectors", name, "backfill"]
+    if cancel:
+        session.api.call("DELETE", path)
+        session.show({"name": name, "request": "cancel"}, lambda: say(f"The backfill of {name} ends.", "green"))
+        return
+    if begin is None and end is None and not offsets:
+        found = session.api.call("GET", path)
+        session.show(found, lambda: _draw(found))
+        return
+    if offsets and (begin is not None or end is not None):
+        raise click.UsageError("Give either --offsets, or --from and --to.")
+    times = {} if begin is None else {"from": begin}
+    body: dict[str, Any] = (
+        {"offsets": _ranges(offsets)} if offsets else {**times, **({} if end is None else {"to": end})}
+    )
+    found = session.api.call("POST", path, body=body, query={"dry_run": "true"} if dry_run else {})
+    if dry_run:
+        session.show(found, lambda: _draw_plan(found))
+        return
+    if wait:
+        found = _awaited(session, path, found)
+    session.show(found, lambda: _draw(found))
+    if found["state"] in ("FAILED", "CANCELLED"):
+        complain(f"The backfill of {name} is {found['state']}.")
+        sys.exit(EXIT_REFUSED)
+
+
+def _awaited(session: Session, path: Sequence[str], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    pause, told = threading.Event(), -1
+    while found["state"] == "RUNNING":
+        pause.wait(_LOOK_S)
+        found = session.api.call("GET", path)
+        if not session.json and found["state"] == "RUNNING" and found["records"] != told:
+            told = found["records"]
+            say(_progress(found))
+    return found
+
+
+def _progress(found: Mapping[str, Any]) -> str:
+    total = found["total"]
+    of = "" if total is None else f" of {total:,} ({100 * found['records'] / max(1, total):.0f}%)"
+    return f"{found['records']:,}{of} records"
+
+
+def _draw(found: Mapping[str, Any]) -> None:
+    say(f"{found['state']}: {_progress(found)}", "green" if found["state"] in ("RUNNING", "COMPLETED") else "red")
+    _draw_reads(found)
+    if found.get("trace"):
+        say(found["trace"].rstrip())
+
+
+def _draw_plan(found: Mapping[str, Any]) -> None:
+    total = found["total"]
+    say(
+        "A dry run: nothing is read or written." if total is None else f"A dry run: {total:,} records would be read.",
+        "yellow",
+    )
+    _draw_reads(found)
+    say(f"They would be written to {found['writes']}.")
+
+
+def _draw_reads(found: Mapping[str, Any]) -> None:
+    reads = found["reads"]
+    if reads and "kafka_topic" in reads[0]:
+        rows = [
+            [f"{one['kafka_topic']}-{one['kafka_partition']}", str(one["start_offset"]), str(one["end_offset"])]
+            for one in reads
+        ]
+        table(["PARTITION", "FROM", "TO"], rows, "")
+    else:
+        for one in reads:
+            say(json.dumps(one))
+
+
+def _ranges(texts: Sequence[str]) -> object:
+    if len(texts) == 1 and "=" not in texts[0]:
+        first, dots, last = texts[0].partition("..")
+        if not dots or not first or not last:
+            raise click.UsageError(f"--offsets {texts[0]} is not of the form FROM..TO.")
+        return {"from": first, "to": last}
+    return [_range(text) for text in texts]
+
+
+def _range(text: str) -> dict[str, object]:
+    where, equals, span = text.rpartition("=")
+    topic, colon, partition = where.rpartition(":")
+    start, dots, end = span.partition("..")
+    if not (equals and colon and dots and partition.isdecimal() and start.isdecimal() and end.isdecimal()):
+        raise click.UsageError(f"--offsets {text} is not of the form TOPIC:PARTITION=START..END.")
+    return {
+        "kafka_topic": topic,
+        "kafka_partition": int(partition),
+        "start_offset": int(start),
+        "end_offset": int(end),
+    }

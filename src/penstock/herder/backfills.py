@@ -1,0 +1,103 @@
+"""Requests for backfills: they run on the worker that runs the connector.
+
+Main type: ``BackfillRequests``. Its methods are coroutines of the herder's thread; what blocks in them runs on threads
+of its own.
+"""
+
+from __future__ import annotations
+
+from penstock.errors import ConflictException, NotFoundException
+from penstock.herder.control_plane import ControlPlane, plain
+from penstock.model import ConnectorType, TargetState
+from penstock.model.backfill import BackfillPlan, BackfillRequest
+from penstock.worker.backfill.runs import backfill_task
+from penstock.worker.worker import TaskRequest
+
+
+class BackfillRequests:
+    """Serves requests for backfills.
+
+    Args:
+        plane: What requests work with.
+    """
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+
+    async def start(self, name: str, request: BackfillRequest) -> dict[str, object]:
+        """Begins a backfill, or says what it would do.
+
+        Raises:
+            NotFoundException: There is no such connector, or nothing to read.
+            ConflictException: It has no tasks; AlreadyExistsException: it has a backfill.
+            BadRequestException: What is asked for is not possible.
+            NotHereException: Another worker runs the connector.
+        """
+        await self._here(name)
+        plane, worker = self._plane, self._plane.worker
+        known = plane.connector(name, f"Connector {name} not found")
+        if plane.snapshot.target(name) is TargetState.STOPPED or not known.tasks:
+            raise ConflictException(
+                f"Connector {name} has no tasks whose settings a backfill could use: it is stopped, or has not started "
+                f"yet. Resume it with PUT /connectors/{name}/resume"
+            )
+        given, task = plain(known.config), plain(known.tasks[0])
+        facts = await plane.facts.find(name, known.config)
+
+        def planned() -> tuple[BackfillPlan, TaskRequest]:
+            config, task_config = worker.resolve(given), worker.resolvable(task).data
+            plane.secrets.note(name, given, config)
+            plane.secrets.note(name, task, task_config)
+            plan = worker.plan_backfill(name, facts.type, config, task_config, request)
+            wanted = TaskRequest(
+                backfill_task(name),
+                facts.type,
+                config,
+                task_config,
+                lambda: worker.resolvable(task).data,
+                False,
+                1,
+                ranges=plan.ranges,
+            )
+            return plan, wanted
+
+        with plane.stage(name, "planning a backfill"):
+            plan, wanted = await plane.loop.off_loop(f"backfill-plan-{name}", planned)
+        if request.dry_run:
+            return plan.to_json(name)
+        if facts.type is ConnectorType.SINK and not plan.ranges:
+            raise NotFoundException(f"Connector {name} has no messages in that range: there is nothing to read again")
+        # Another worker may have it by now.
+        await self._here(name)
+        return worker.start_backfill(wanted, plan).to_json()
+
+    async def view(self, name: str) -> dict[str, object]:
+        """The last backfill of a connector.
+
+        Raises:
+            NotFoundException: It had none on this worker.
+        """
+        await self._here(name)
+        self._plane.connector(name, f"Connector {name} not found")
+        found = self._plane.worker.backfills.view(name)
+        if found is None:
+            raise NotFoundException(f"Connector {name} has had no backfill on this worker")
+        shown = self._plane.redaction(name).body(found.to_json())
+        assert isinstance(shown, dict)
+        return shown
+
+    async def cancel(self, name: str) -> None:
+        """Ends the backfill of a connector; what it has written stays.
+
+        Raises:
+            NotFoundException: None is running.
+        """
+        await self._here(name)
+        self._plane.connector(name, f"Connector {name} not found")
+        self._plane.worker.backfills.cancel(name)
+
+    async def _here(self, name: str) -> None:
+        parts = await self._plane.steady(dealt=True)
+        parts.membership.require_stable()
+        self._plane.connector(name, f"Connector {name} not found")
+        parts.membership.require_owner(name)

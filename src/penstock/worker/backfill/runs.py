@@ -1,0 +1,190 @@
+"""The backfills of a worker: one for each connector, with a task of its own beside the connector's.
+
+Main type: ``Backfills``. Main function: ``backfill_task``, the id of such a task.
+
+What a backfill is doing is known to its worker only, and gone with it: whoever needs the rest asks again.
+
+Threads: the methods any; ``backfill-<connector>``, owned here, looks after one of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+from penstock.errors import AlreadyExistsException, NotFoundException, stack_trace
+from penstock.model import ConnectorTaskId, State
+from penstock.model.backfill import BackfillState, BackfillView
+from penstock.telemetry import log_context
+from penstock.worker.task_slot import StateReport, TaskRunner
+from penstock.worker.threads import in_thread
+
+log = logging.getLogger(__name__)
+
+#: The number of a backfill's task: greater than that of any task of a connector.
+_TASK: Final = 1_000_000
+_LOOK_S: Final = 0.1
+#: How long its last commit may take, and after that the end of a task that was given up.
+_END_S: Final = 300.0
+_GIVEN_UP_S: Final = 10.0
+
+
+class BackfillTask(Protocol):
+    """A runner with an end that can be seen."""
+
+    @property
+    def all_done(self) -> bool:
+        """True if all is read and delivered: the task may commit and end."""
+
+    @property
+    def unread(self) -> Sequence[object]:
+        """What was handed out and is not committed; asked at the end."""
+
+    @property
+    def records(self) -> int:
+        """How many records were read."""
+
+    @property
+    def runner(self) -> TaskRunner:
+        """The task."""
+
+
+def backfill_task(connector: str) -> ConnectorTaskId:
+    """The id of the task of a connector's backfill."""
+    return ConnectorTaskId(connector, _TASK)
+
+
+@dataclass
+class _Run:
+    view: BackfillView
+    stop: threading.Event = field(default_factory=threading.Event)
+    task: BackfillTask | None = None
+    failure: str | None = None
+
+
+class Backfills:
+    """Starts, shows and ends backfills.
+
+    Args:
+        worker_id: Where they run.
+        gone: Told of each task that has ended.
+    """
+
+    def __init__(self, worker_id: str, gone: Callable[[ConnectorTaskId], None]) -> None:
+        self._worker_id = worker_id
+        self._gone = gone
+        self._lock = threading.Lock()
+        self._runs: dict[str, _Run] = {}
+
+    def start(
+        self,
+        connector: str,
+        reads: Sequence[Mapping[str, object]],
+        total: int | None,
+        make: Callable[[StateReport], BackfillTask],
+    ) -> BackfillView:
+        """Begins one.
+
+        Args:
+            connector: Whose it is.
+            reads: What is read, for people.
+            total: How many records these are at most.
+            make: Builds the task; called on the thread of the backfill.
+
+        Raises:
+            AlreadyExistsException: The connector has one that is running.
+        """
+        with self._lock:
+            before = self._runs.get(connector)
+            if before is not None and before.view.state is BackfillState.RUNNING:
+                raise AlreadyExistsException(
+                    f"Connector {connector} has a backfill that began at {before.view.began}: wait for its end "
+                    f"(GET /connectors/{connector}/backfill), or end it with DELETE"
+                )
+            run = _Run(BackfillView(BackfillState.RUNNING, self._worker_id, _now(), reads, 0, total))
+            self._runs[connector] = run
+        in_thread(f"backfill-{connector}", lambda: self._work(connector, run, make))
+        return run.view
+
+    def view(self, connector: str) -> BackfillView | None:
+        """The last one of a connector; None if it had none here."""
+        run = self._runs.get(connector)
+        if run is None:
+            return None
+        task = run.task
+        return run.view if task is None else replace(run.view, records=task.records)
+
+    def cancel(self, connector: str) -> None:
+        """Ends one; what it has written stays.
+
+        Raises:
+            NotFoundException: None is running.
+        """
+        run = self._runs.get(connector)
+        if run is None or run.view.state is not BackfillState.RUNNING:
+            raise NotFoundException(f"Connector {connector} has no backfill that is running")
+        run.stop.set()
+
+    def end(self, connector: str) -> None:
+        """The connector's instance ends on this worker: so does its backfill."""
+        run = self._runs.get(connector)
+        if run is not None and run.view.state is BackfillState.RUNNING:
+            run.failure = "The connector was stopped, changed, deleted or moved to another worker meanwhile"
+            run.stop.set()
+
+    def end_all(self) -> None:
+        """The worker ends."""
+        for connector in list(self._runs):
+            self.end(connector)
+
+    # ------------------------------------------------------------------ the thread of one
+    def _work(self, connector: str, run: _Run, make: Callable[[StateReport], BackfillTask]) -> None:
+        with log_context(connector, None):
+            log.info("A backfill of connector %s begins", connector)
+            try:
+                state, trace = self._done(run, make)
+            except BaseException as error:
+                state, trace = BackfillState.FAILED, stack_trace(error)
+            finally:
+                self._gone(backfill_task(connector))
+            records = 0 if run.task is None else run.task.records
+            view = replace(run.view, state=state, ended=_now(), records=records, trace=trace)
+            run.view, run.task = view, None
+            log.info("The backfill of connector %s is %s: %d records", connector, state.value, records)
+
+    def _done(self, run: _Run, make: Callable[[StateReport], BackfillTask]) -> tuple[BackfillState, str | None]:
+        failed = threading.Event()
+        traces: list[str] = []
+
+        def report(state: State, trace: str | None) -> None:
+            if state in (State.FAILED, State.RESTARTING):
+                traces.append(trace or state.value)
+                failed.set()
+
+        task = run.task = make(report)
+        task.runner.start()
+        while not task.runner.join(_LOOK_S):
+            if run.stop.is_set() or failed.is_set() or task.all_done:
+                break
+        complete = task.all_done and not failed.is_set()
+        task.runner.stop()
+        if not task.runner.join(_END_S):
+            task.runner.cancel()
+            task.runner.join(_GIVEN_UP_S)
+            return BackfillState.FAILED, "Its task did not end in time and was given up"
+        if failed.is_set():
+            return BackfillState.FAILED, traces[0]
+        if not complete:
+            return (BackfillState.CANCELLED, None) if run.failure is None else (BackfillState.FAILED, run.failure)
+        if left := task.unread:
+            return BackfillState.FAILED, f"Not all is committed by the task: {', '.join(map(str, left))}"
+        return BackfillState.COMPLETED, None
+
+
+def _now() -> str:
+    return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,126 @@
+"""Backfills over REST, with doubles: what is asked for, what is refused, and how they end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.unit.rest.api_client import Api, serving
+
+from penstock.testing.control_plane import SINK, SOURCE
+
+B = "/connectors/a/backfill"
+RANGE = {"kafka_topic": "t", "kafka_partition": 0, "start_offset": 5, "end_offset": 12}
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with serving() as started:
+        yield started
+
+
+def sink(api: Api, state: str = "RUNNING") -> None:
+    body = {"name": "a", "config": {"connector.class": SINK, "topics": "t"}, "initial_state": state}
+    assert api.call("POST", "/connectors", body)[0] == 201
+    if state == "RUNNING":
+        api.setup.await_state("a", "RUNNING", ["RUNNING"])
+
+
+def ended(api: Api) -> Any:
+    deadline = time.monotonic() + 10
+    while (body := api.call("GET", B)[1])["state"] == "RUNNING":
+        assert time.monotonic() < deadline, body
+        time.sleep(0.01)
+    return body
+
+
+def test_a_dry_run_says_what_would_be_read_and_written_and_begins_nothing(api: Api) -> None:
+    sink(api)
+    plan = {"name": "a", "dry_run": True, "reads": [RANGE], "total": 7, "writes": "its target"}
+    assert api.call("POST", f"{B}?dry_run=true", {"offsets": [RANGE]}) == (200, plan)
+    assert api.call("GET", B) == (404, {"error_code": 404, "message": "Connector a has had no backfill on this worker"})
+    status, body = api.call("POST", f"{B}?dry_run=true", {"from": 10, "to": "1970-01-01T00:00:00.020Z"})
+    assert (status, body["reads"][0]["start_offset"], body["reads"][0]["end_offset"]) == (200, 10, 20)
+
+
+def test_a_backfill_runs_beside_the_connector_and_is_seen_in_what_explains_it(api: Api) -> None:
+    sink(api)
+    status, body = api.call("POST", B, {"offsets": [RANGE]})
+    assert (status, body["state"], body["total"], body["reads"]) == (202, "RUNNING", 7, [RANGE])
+    status, refused = api.call("POST", B, {"offsets": [RANGE]})
+    assert (status, refused["message"].partition(" that began")[0]) == (409, "Connector a has a backfill")
+    assert api.call("GET", "/connectors/a/explain")[1]["backfill"]["state"] == "RUNNING"
+    assert api.call("GET", "/connectors/a/status")[1]["connector"]["state"] == "RUNNING"
+    task: Any = api.setup.tasks[-1]
+    assert [(one.topic, one.start, one.end) for one in task.request.ranges] == [("t", 5, 12)]
+    task.all_done = True
+    body = ended(api)
+    assert (body["state"], body["records"]) == ("COMPLETED", 7)
+    assert api.call("POST", B, {"offsets": [RANGE]})[0] == 202, "another one may begin"
+
+
+def test_a_backfill_is_cancelled(api: Api) -> None:
+    sink(api)
+    assert api.call("DELETE", B)[0] == 404
+    api.call("POST", B, {"offsets": [RANGE]})
+    assert api.call("DELETE", B)[0] == 202
+    assert ended(api)["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("path", ["/stop", "/restart"])
+def test_a_backfill_ends_with_the_instance_of_its_connector(api: Api, path: str) -> None:
+    sink(api)
+    api.call("POST", B, {"offsets": [RANGE]})
+    api.call("POST" if path == "/restart" else "PUT", f"/connectors/a{path}")
+    body = ended(api)
+    assert (body["state"], "was stopped, changed, deleted or moved" in body["trace"]) == ("FAILED", True)
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ([], "must be a JSON object with from and to, or offsets"),
+        ({}, "has a time at which it begins, from, or offsets"),
+        ({"to": 5}, "has a time at which it begins"),
+        ({"from": "yesterday"}, "milliseconds since 1970 or a date"),
+        ({"from": 20, "to": 10}, "A backfill ends after it begins"),
+        ({"from": 20, "to": 20}, "A backfill ends after it begins"),
+        ({"from": 20, "offsets": [RANGE]}, "either offsets or times"),
+        ({"from": 20, "until": 30}, "Unrecognized field until"),
+        ({"offsets": []}, "a JSON array of objects with kafka_topic"),
+        ({"offsets": 7}, "a JSON array of objects with kafka_topic"),
+        ({"offsets": [{"kafka_topic": "t"}]}, "must be a JSON object with kafka_topic, kafka_partition"),
+        ({"offsets": [{**RANGE, "start_offset": -1}]}, "whole numbers from 0 on"),
+        ({"offsets": [{**RANGE, "end_offset": "12"}]}, "whole numbers from 0 on"),
+        ({"offsets": [{**RANGE, "kafka_partition": True}]}, "whole numbers from 0 on"),
+        ({"offsets": [{**RANGE, "kafka_topic": None}]}, "a text for kafka_topic"),
+    ],
+)
+def test_what_cannot_be_meant_is_named(api: Api, body: Any, text: str) -> None:
+    sink(api)
+    status, answer = api.call("POST", B, body)
+    assert (status, text in answer["message"]) == (400, True), answer
+
+
+def test_who_is_not_there_or_has_no_tasks_and_a_source_are_refused(api: Api) -> None:
+    for method in ("POST", "GET", "DELETE"):
+        status, answer = api.call(method, B, {"from": 1} if method == "POST" else None)
+        assert (status, answer["message"]) == (404, "Connector a not found")
+    sink(api, "STOPPED")
+    status, answer = api.call("POST", B, {"from": 1})
+    assert (status, "Resume it with PUT /connectors/a/resume" in answer["message"]) == (409, True), answer
+    api.call("DELETE", "/connectors/a")
+    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    assert api.call("POST", B, {"from": 1}) == (400, {"error_code": 400, "message": "Connector a is a source"})
+
+
+def test_a_range_without_messages_is_not_begun(api: Api) -> None:
+    sink(api)
+    status, answer = api.call("POST", B, {"from": 50})
+    assert (status, answer["message"]) == (
+        404,
+        "Connector a has no messages in that range: there is nothing to read again",
+    )
