@@ -59,6 +59,8 @@ class Load:
             "value.converter.schemas.enable": "false",
             "topic.creation.default.partitions": "3",
             "topic.creation.default.replication.factor": "1",
+            # The orders are of years ago: Kafka would delete the first of them after some minutes.
+            "topic.creation.default.retention.ms": "-1",
             **{name.replace("__", "."): text for name, text in own.items()},
         }
 

@@ -109,6 +109,8 @@ class BulkChaos:
             "query": _SLOWLY,
             "topic.creation.default.partitions": "1",
             "topic.creation.default.replication.factor": "1",
+            # The orders are of years ago: Kafka would delete the first of them after some minutes.
+            "topic.creation.default.retention.ms": "-1",
         }
 
     def _kill(self, kill: Kill) -> None:
