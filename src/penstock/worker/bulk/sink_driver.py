@@ -17,7 +17,7 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often Kafka is asked for new messages, and how often a job is looked at.
+#: How often Kafka is asked for new messages, and how often the loop has its turn while a job works, in seconds.
 _ASK_S: Final = 1.0
-_LOOK_MS: Final = 200
+_LOOK_S: Final = 0.2
 #: How often Spark is asked how far a job is.
 _COUNT_S: Final = 2.0
 _END_S: Final = 30.0
@@ -240,8 +240,11 @@ class BulkSinkDriver(SinkTask):
         if self._job is None and not self._its.ended() and time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _ASK_S
             self._begin()
-        if self._job is not None:
-            self.context.timeout(_LOOK_MS)
+        if (job := self._job) is not None and job.future is not None:
+            # Here, so that whoever asks sees what the task waits for.
+            with waiting_for("spark", f"{len(job.ranges)} ranges of its topics"):
+                wait([job.future], _LOOK_S)
+            self.context.timeout(1)
 
     def abandon(self) -> None:
         """The task was cancelled: its job ends, and nothing is committed. Thread: any. Invariant 4."""
