@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.rest.api_client import Api, serving
 
+from penstock.herder.membership import NotHereException, SoleMember
+from penstock.rest.worker_client import Answer
 from penstock.testing.control_plane import SINK, SOURCE
 
 B = "/connectors/a/backfill"
@@ -124,3 +126,36 @@ def test_a_range_without_messages_is_not_begun(api: Api) -> None:
         404,
         "Connector a has no messages in that range: there is nothing to read again",
     )
+
+
+class Owner:
+    """Another worker, which notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, bytes]] = []
+
+    def ask(
+        self, method: str, base_url: str, path: str, body: bytes = b"", headers: Any = None, *, timeout_s: Any = None
+    ) -> Answer:
+        self.asked.append((method, base_url + path, body))
+        return Answer(202, {"content-type": "application/json"}, b'{"state":"RUNNING"}')
+
+
+def test_requests_are_passed_on_to_the_worker_that_runs_the_connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner()
+
+    def elsewhere(member: object, unit: object) -> None:
+        assert unit == "a"
+        raise NotHereException("elsewhere", "http://owner:8083")
+
+    with serving(workers=owner) as api:
+        sink(api)
+        monkeypatch.setattr(SoleMember, "require_owner", elsewhere)
+        answers = [api.call("POST", f"{B}?dry_run=true", {"from": 1}), api.call("GET", B), api.call("DELETE", B)]
+    assert [status for status, _ in answers] == [202, 202, 202]
+    assert [(method, path) for method, path, _ in owner.asked] == [
+        ("POST", f"http://owner:8083{B}?dry_run=true&forward=true"),
+        ("GET", f"http://owner:8083{B}?forward=true"),
+        ("DELETE", f"http://owner:8083{B}?forward=true"),
+    ]
+    assert owner.asked[0][2] == b'{"from": 1}' or owner.asked[0][2] == b'{"from":1}'
