@@ -225,6 +225,20 @@ class DeltaLakeTable(LakeTable):
             self._append_nothing(moves)
         self.refresh()
 
+    def compact(self) -> int:
+        """See ``LakeTable``: the library's ``OPTIMIZE``."""
+        with faults(f"the table {self.name}", "compact"):
+            done = self._table.optimize.compact(
+                target_size=self._lake.file_bytes, writer_properties=self._lake.properties
+            )
+        return int(done["numFilesRemoved"])
+
+    def expire(self, older_than_ms: int) -> int:
+        """See ``LakeTable``: the library's ``VACUUM``, which removes files that no newer version has; whole hours."""
+        with faults(f"the table {self.name}", "clean up"):
+            gone = self._table.vacuum(-(-older_than_ms // 3_600_000), dry_run=False, enforce_retention_duration=False)
+        return len(gone)
+
     def _append_nothing(self, moves: Moves) -> None:
         nothing = pa.schema(self._table.schema().to_arrow()).empty_table()
         write_deltalake(self._table, nothing, mode="append", commit_properties=self._commit(moves))

@@ -9,6 +9,7 @@ Thread: the task's.
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
 import logging
@@ -49,6 +50,8 @@ from penstock.files.stores.directory import DirectoryStore
 
 log = logging.getLogger(__name__)
 
+#: Is in the summary of a snapshot that has the rows of the one before it.
+COMPACTION: Final = "penstock.compaction"
 _MAIN: Final = "main"
 #: The library would write a commit again without a look at the offsets in it.
 _RETRIES: Final = "commit.retry.num-retries"
@@ -293,6 +296,33 @@ class IcebergTable(LakeTable):
         with faults(f"the table {self.name}", "write to"):
             self._commit([], [], {}, there)
 
+    def compact(self) -> int:
+        """See ``LakeTable``: small files of one partition are read and written again."""
+        with faults(f"the table {self.name}", "compact"):
+            small: dict[str, list[FileScanTask]] = {}
+            for task in self._table.scan(snapshot_id=self._head()).plan_files():
+                if task.file.file_size_in_bytes * 4 < self._lake.file_bytes * 3 and not task.delete_files:
+                    small.setdefault(f"{task.file.spec_id} {task.file.partition}", []).append(task)
+            joined = [task for group in small.values() if len(group) > 1 for task in group]
+            if joined:
+                schema, wanted = self._table.schema(), _nullable(self.columns)
+                rows = (self._read(task, schema).select(wanted.names).cast(wanted) for task in joined)
+                self._commit(self._files(rows), [task.file for task in joined], {}, more={COMPACTION: "true"})
+            return len(joined)
+
+    def expire(self, older_than_ms: int) -> int:
+        """See ``LakeTable``: snapshots go, and their files stay, as the library does not delete them."""
+        before = len(self._table.metadata.snapshots)
+        oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(milliseconds=older_than_ms)
+        kept = {one.snapshot_id for one in self._table.metadata.refs.values()}
+        milliseconds = oldest.timestamp() * 1000
+        if all(one.snapshot_id in kept or one.timestamp_ms >= milliseconds for one in self._table.metadata.snapshots):
+            return 0
+        with faults(f"the table {self.name}", "clean up"):
+            self._table.maintenance.expire_snapshots().older_than(oldest.replace(tzinfo=None)).commit()
+            self._table.refresh()
+        return before - len(self._table.metadata.snapshots)
+
     def _said(self, snapshot: Snapshot) -> str | None:
         """The offsets of the connector in a snapshot."""
         return None if snapshot.summary is None else snapshot.summary.additional_properties.get(self._key)
@@ -307,12 +337,13 @@ class IcebergTable(LakeTable):
         removed: Sequence[DataFile],
         moves: Moves,
         positions: Mapping[TopicPartition, int] | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         if positions is None:
             positions = {**self.positions(), **{place: after for place, (_, after) in moves.items()}}
         text = _text(positions)
         ranges = [[*place, before, after] for place, (before, after) in moves.items()]
-        summary = {self._key: text, "penstock.ranges": json.dumps(ranges)}
+        summary = {self._key: text, "penstock.ranges": json.dumps(ranges), **(more or {})}
         self._table.metadata.properties[_RETRIES] = "0"
         try:
             with self._table.transaction() as transaction:

@@ -115,6 +115,32 @@ class LakeTable(ABC):
             ConnectException: As for ``append``.
         """
 
+    @abstractmethod
+    def compact(self) -> int:
+        """Joins files that are small for the wanted size; rows and offsets stay as they are.
+
+        Returns:
+            How many files were replaced.
+
+        Raises:
+            CommitConflictException: Another writer was faster; nothing was changed.
+            ConnectException: The table cannot be reached, or refuses.
+        """
+
+    @abstractmethod
+    def expire(self, older_than_ms: int) -> int:
+        """Removes old versions.
+
+        Args:
+            older_than_ms: Those that are so much older than now; the newest one always stays.
+
+        Returns:
+            How many files, or snapshots, are not kept; Delta counts those that went earlier, too.
+
+        Raises:
+            ConnectException: As for ``compact``.
+        """
+
     def landed(self, moves: Moves) -> bool:
         """True if a commit whose end was not seen is in the table.
 

@@ -16,6 +16,7 @@ from penstock.config import (
     ClassResolver,
     ConfigType,
     Importance,
+    LambdaValidator,
     Range,
     ValidList,
     ValidString,
@@ -78,6 +79,15 @@ class OnNull(Enum):
 
     IGNORE = "ignore"
     FAIL = "fail"
+
+
+def _check_age(name: str, value: object) -> None:
+    if isinstance(value, int) and value != -1 and value < 3_600_000:
+        raise ConfigException(
+            name,
+            value,
+            "has to be an hour (3600000) or more, since files that are being written have no version yet",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,23 @@ class TableSinkConfig(LakeConfig):
         validator=Range.at_least(100),
         importance=Importance.HIGH,
         doc="How often a task commits to its tables, also when no record comes.",
+    )
+    compact_small_files: bool = setting(
+        default=False,
+        doc="Join files that are smaller than target.file.bytes, between commits, every maintenance.interval.ms.",
+    )
+    expire_older_than_ms: int = setting(
+        default=-1,
+        type=ConfigType.LONG,
+        validator=LambdaValidator(_check_age, "-1, or an hour (3600000) and more"),
+        doc="Remove what only versions have that are older, every maintenance.interval.ms: files of Delta, in whole "
+        "hours, and snapshots of Iceberg; -1: nothing.",
+    )
+    maintenance_interval_ms: int = setting(
+        default=3_600_000,
+        type=ConfigType.LONG,
+        validator=Range.at_least(1000),
+        doc="How often the task that has partition 0 of a topic does what the two settings above say.",
     )
     commit_branch: str = setting(default="", doc="The branch of Iceberg tables that is written; left out: main.")
     target_file_bytes: int = setting(

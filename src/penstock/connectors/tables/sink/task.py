@@ -77,6 +77,7 @@ class TableSinkTask(FrameSinkTask):
         )
         self._lake.check()
         self._wait()
+        self._maintenance_due = time.monotonic() + config.maintenance_interval_ms / 1000
         self.context.every(_TICK_S, self._tick)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -280,6 +281,37 @@ class TableSinkTask(FrameSinkTask):
         if time.monotonic() >= self._due and not self._is_partial:
             self._retried(self._commit_all)
             self._wait()
+            self._maintain()
+
+    def _maintain(self) -> None:
+        """Joins small files and removes old versions, if it is time to; a fault of that does not stop records."""
+        config = self.settings
+        if not config.compact_small_files and config.expire_older_than_ms < 0:
+            return
+        if time.monotonic() < self._maintenance_due:
+            return
+        self._maintenance_due = time.monotonic() + config.maintenance_interval_ms / 1000
+        # One task does it: the others would be in its way.
+        if all(place.partition for place in self.context.assignment()):
+            return
+        for pending in self._tables.values():
+            try:
+                self._maintain_table(pending)
+            except ConnectException as error:
+                log.warning("The table %s is left as it is until the next maintenance: %s", pending.name, error)
+
+    def _maintain_table(self, pending: Pending) -> None:
+        table, config = pending.table, self.settings
+        if table is None:
+            return
+        table.refresh()
+        if config.compact_small_files and (count := table.compact()):
+            log.info("%d small files of the table %s were joined", count, pending.name)
+            table.refresh()
+        if config.expire_older_than_ms >= 0 and (count := table.expire(config.expire_older_than_ms)):
+            log.info(
+                "Old versions of the table %s were removed: %d files or snapshots are not kept", pending.name, count
+            )
 
     def _wait(self) -> None:
         self._due = time.monotonic() + self.settings.commit_interval_ms / 1000

@@ -15,7 +15,7 @@ from pyiceberg.io.pyarrow import ArrowScan
 from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
-from penstock.connectors.tables.iceberg import IcebergLake, faults
+from penstock.connectors.tables.iceberg import COMPACTION, IcebergLake, faults
 from penstock.connectors.tables.source.reading import History, Position, Rows, Version
 from penstock.errors import ConnectException
 
@@ -71,6 +71,8 @@ class IcebergHistory(History):
             files: Sequence[Callable[[], Iterable[Rows]]] = []
             if operation is Operation.APPEND:
                 files = self._files(table, snapshot, self._added(table, snapshot))
+            elif snapshot.summary is not None and COMPACTION in snapshot.summary.additional_properties:
+                pass  # The sink joined small files: the rows are the same.
             elif operation in (Operation.OVERWRITE, Operation.DELETE) and not self._ignores:
                 raise ConnectException(
                     f"Snapshot {snapshot.snapshot_id} of the table {self._name} changes or deletes rows, which Iceberg "
