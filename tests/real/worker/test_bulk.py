@@ -294,7 +294,24 @@ def test_executors_write_ranges_of_a_topic_once_whatever_is_killed(
     lake.done(offsets)
     assert lake.ids() == ONCE
     assert not list(lake.path.glob("_penstock/*/*.parquet"))
-    for one in (lake, load):
+    back = Load(worker, broker)
+    back.config |= {
+        "connector.class": "SparkSource",
+        "spark.bulk": "true",
+        "mode": "bulk",
+        "spark.format": "parquet",
+        "spark.path": str(lake.path),
+        "key.columns": "id",
+        "key.converter": JSON,
+        "key.converter.schemas.enable": "false",
+    }
+    back.create()
+    worker.wait(lambda: bool(back.offsets()) or "FAILED" in worker.states(back.name), "the files are loaded", 120)
+    assert back.ids() == ONCE, worker.trace(back.name)
+    assert {(key, value[:20]) for _, key, value, _, _ in back.messages() if value and b'"id":77,' in value} == {
+        (b'{"id":77}', b'{"id":77,"customer":')
+    }
+    for one in (back, lake, load):
         one.delete()
 
 

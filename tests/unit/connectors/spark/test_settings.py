@@ -39,6 +39,8 @@ def without(settings: dict[str, str], *names: str) -> dict[str, str]:
         ({"spark.schema": "id bigin"}, "spark.schema", "bigin, which is no type of Spark"),
         ({"spark.schema": "wait interval day"}, "spark.schema", "interval"),
         ({"bulk.interval.ms": "0"}, "bulk.interval.ms", "above 0"),
+        ({"spark.bulk": "true"}, "spark.bulk", "is for mode=bulk"),
+        ({"spark.bulk": "true", "mode": "bulk", "bulk.interval.ms": "9"}, "bulk.interval.ms", "read once"),
         ({"batch.max.rows": "0"}, "batch.max.rows", "at least 1"),
     ],
 )

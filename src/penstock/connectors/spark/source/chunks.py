@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.api import Chunk, SourceFrame
 from penstock.api.arrow import struct_column
 from penstock.api.partitioned import Partition
+from penstock.connectors.spark.names import quoted
 from penstock.data import Schema, Type
 from penstock.errors import ConnectException
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +81,27 @@ class Records:
             if key
             else None
         )
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of the values."""
+        return self._schema
+
+    @property
+    def key_schema(self) -> Schema | None:
+        """The schema of the keys; None: there are none."""
+        return self._key_schema
+
+    def columns_of(self, rows: DataFrame) -> DataFrame:
+        """Rows as the columns of a frame: ``value``, and ``key`` and ``timestamp`` where there are such. Lazy."""
+        from pyspark.sql import functions
+
+        columns = [functions.struct(*(rows[quoted(name)] for name in rows.columns)).alias("value")]
+        if self._key:
+            columns.append(functions.struct(*(rows[quoted(name)] for name in self._key)).alias("key"))
+        if self._time:
+            columns.append(rows[quoted(self._time)].alias("timestamp"))
+        return rows.select(*columns)
 
     def chunk(
         self,

@@ -26,8 +26,12 @@ class SparkSource(PartitionedSource):
     interval_s = 3600.0
 
     def task_class(self) -> type[Task]:
-        """The task that reads."""
-        # Needs PyArrow.
+        """The task that reads, or has executors read and write."""
+        # Need PyArrow.
+        if self.settings.spark_bulk:
+            from penstock.connectors.spark.source.bulk import SparkBulkSourceTask
+
+            return SparkBulkSourceTask
         from penstock.connectors.spark.source.task import SparkSourceTask
 
         return SparkSourceTask

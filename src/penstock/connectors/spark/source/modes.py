@@ -59,11 +59,11 @@ def reading_of(config: SparkSourceConfig, reader: Reader, progress: Progress) ->
             return Versions(config, reader)
 
 
-class _Runs:
+class Runs:
     """When all rows are read, and read again."""
 
-    def __init__(self, config: SparkSourceConfig) -> None:
-        self._interval_ms = config.bulk_interval_ms
+    def __init__(self, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
 
     def number(self, offset: Offset | None) -> int | None:
         """The run that is under way or due; None: none is due."""
@@ -87,7 +87,7 @@ class Bulk:
     """All rows of a table or a query: sorted, and gone on with by their number."""
 
     def __init__(self, config: SparkSourceConfig, reader: Reader, progress: Progress) -> None:
-        self._runs = _Runs(config)
+        self._runs = Runs(config.bulk_interval_ms)
         self._reader = reader
         self._progress = progress
 
@@ -112,7 +112,7 @@ class BulkFiles:
     """All files of a path that are there when a run begins or goes on, by their names."""
 
     def __init__(self, config: SparkSourceConfig, reader: Reader, progress: Progress) -> None:
-        self._runs = _Runs(config)
+        self._runs = Runs(config.bulk_interval_ms)
         self._reader = reader
         self._progress = progress
 

@@ -67,6 +67,11 @@ class SparkSourceConfig(SparkConfig):
         validator=Range.at_least(-1),
         doc="How long after mode=bulk has read all rows it reads all of them again; -1: never.",
     )
+    spark_bulk: bool = setting(
+        default=False,
+        doc="With mode=bulk Spark's executors read the rows, convert them and write them to Kafka themselves, once: "
+        "rows of one Spark partition in order, Spark partitions beside each other.",
+    )
     files_settle_ms: int = setting(
         default=1000,
         type=ConfigType.LONG,
@@ -133,5 +138,9 @@ class SparkSourceConfig(SparkConfig):
                 yield "incrementing.column.name", "is missing: mode=incrementing goes by a column that only grows"
             case Mode.VERSIONS if self.format != "delta" or query:
                 yield "mode", "versions are those of a table of Delta: spark.format=delta with spark.path"
+        if self.spark_bulk and self.mode is not Mode.BULK:
+            yield "spark.bulk", f"is for mode=bulk: executors read all rows once, and mode is {self.mode.value}"
+        if self.spark_bulk and self.bulk_interval_ms > 0:
+            yield "bulk.interval.ms", "is for rows that the worker reads: with spark.bulk=true they are read once"
         if self.bulk_interval_ms == 0:
             yield "bulk.interval.ms", "has to be above 0, or -1 for never"
