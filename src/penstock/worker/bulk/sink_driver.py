@@ -384,6 +384,7 @@ class BulkSinkDriver(SinkTask):
             if self._abandoned.is_set():
                 return
             self._services.probe("bulk-sink.committed")
+            # Invariant 2: after the target has all of it.
             self._its.delivered(ends)
             self.context.request_commit()
         self._job = None
