@@ -66,11 +66,15 @@ FORMATS: Final = {
     "spooldirbinaryfilesourceconnector": "bytes",
     "bytesarrayinputreader": "bytes",
     "jsonfileinputreader": "json",
+    "xml": "xml",
+    "xmlformat": "xml",
+    "xmlfileinputreader": "xml",
 }
 #: What the name of a file ends with, where ``format.class`` is ``auto``.
 ENDINGS: Final = {
     "csv": "csv", "tsv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet", "avro": "avro",
     "orc": "orc", "txt": "text", "log": "text", "text": "text", "bin": "bytes",
+    "xml": "xml",
 }  # fmt: skip
 _READERS: Final = re.compile(r"(?:local|amazons3|gcs|azureblobstorage|aliyunoss|sftp)?", re.I)
 _ORDERS_OF_FILEPULSE: Final = {
@@ -123,14 +127,12 @@ def _last(text: str) -> str:
 
 def _check_format(name: str, value: object) -> None:
     text = _last(str(value))
-    if text == "xml" or "xml" in text:
-        raise ConfigException(name, value, "is not there: convert XML to JSON lines before")
     if text not in FORMATS:
         raise ConfigException(
             name,
             value,
-            "is not there: write one of auto, csv, json, json-text, parquet, avro, orc, text, bytes, or the class of a "
-            "Java connector's format",
+            "is not there: write one of auto, csv, json, json-text, xml, parquet, avro, orc, text, bytes, or the class "
+            "of a Java connector's format",
         )
 
 
@@ -203,10 +205,13 @@ class FileSourceConfig(StoreConfig):
     format_class: str = setting(
         default="auto",
         validator=LambdaValidator(
-            _check_format, "auto, csv, json, json-text, parquet, avro, orc, text, bytes, or a class of Java's"
+            _check_format, "auto, csv, json, json-text, xml, parquet, avro, orc, text, bytes, or a class of Java's"
         ),
         importance=Importance.HIGH,
         doc="The format of the files. auto: by the ends of their names. json-text: a line is a text, and stays one.",
+    )
+    xml_row_tag: str = setting(
+        default="", doc="The name of the elements of XML that are rows; left out: those right below the root."
     )
     input_path: str = setting(default="", doc="The name of url in the SpoolDir connectors.")
     input_file_pattern: str = setting(

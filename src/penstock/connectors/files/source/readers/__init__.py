@@ -3,6 +3,6 @@
 - ``opening``: the reader of a file.
 - ``csv``, ``json_lines``, ``lines``: text; ``text``: such files as blocks of whole lines; ``isolating``: the bad rows
   of a block.
-- ``columnar``: Parquet and ORC. ``avro``: Avro container files.
+- ``columnar``: Parquet and ORC. ``avro``: Avro container files. ``xml``: elements of XML.
 - ``fitting``: columns as a schema wants them.
 """

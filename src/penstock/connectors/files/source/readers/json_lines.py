@@ -142,7 +142,7 @@ class JsonLines(Reader):
         while late is not None:
             kept.append(Bad(late.line, late.text, late.reason, len(rows)))
             late = next(other)
-        table = _table(rows, types, self._given)
+        table = table_of(rows, types, self._given)
         types = {**types, **{one.name: one.type for one in table.schema if not pa.types.is_null(one.type)}}
         return table, kept, types
 
@@ -175,7 +175,16 @@ class JsonLines(Reader):
             yield piece
 
 
-def _table(rows: list[dict[str, Any]], types: Mapping[str, pa.DataType], given: Mapping[str, pa.DataType]) -> pa.Table:
+def table_of(
+    rows: list[dict[str, Any]], types: Mapping[str, pa.DataType], given: Mapping[str, pa.DataType]
+) -> pa.Table:
+    """Objects as columns.
+
+    Args:
+        rows: The objects.
+        types: Of the columns of earlier rows, which widen.
+        given: Of columns that keep their types.
+    """
     names = dict.fromkeys([*types, *(str(name) for row in rows for name in row)])
     columns = {}
     for name in names:

@@ -10,6 +10,7 @@ from penstock.connectors.files.source.readers.json_lines import JsonLines
 from penstock.connectors.files.source.readers.lines import Lines, Whole
 from penstock.connectors.files.source.readers.reader import BadFileException, Reader
 from penstock.connectors.files.source.readers.text import compression_of
+from penstock.connectors.files.source.readers.xml import Xml
 from penstock.connectors.files.source.settings import ENDINGS, FileSourceConfig
 from penstock.files.stores import Found
 
@@ -82,4 +83,6 @@ class Readers:
                 return Orc()
             case "avro":
                 return Avro()
+            case "xml":
+                return Xml(self._config.xml_row_tag)
         return Whole()
