@@ -38,6 +38,8 @@ def records() -> list[SinkRecord]:
 class TestDeltaAppends(FrameSuite, SinkSuite):
     connector = TableSink
     most_kills = 8
+    stop_s = 5.0  # A stop commits, which is work.
+    timeout_s = 60.0
     format: ClassVar[str] = "delta"
     wrong = {"commit.interval.ms": "1", "write.mode": "replace", "table.format": "hudi"}
 
@@ -70,6 +72,7 @@ class TestIcebergUpserts(TestDeltaUpserts):
 class TestDeltaSource(FrameSuite, SourceSuite):
     connector = TableSource
     most_kills = 8
+    timeout_s = 60.0
     count = 9
     format: ClassVar[str] = "delta"
     wrong = {"start.from": "yesterday", "tables": "", "batch.max.rows": "0"}
