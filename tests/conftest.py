@@ -29,7 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PENSTOCK_QUICK_RUN"] = "1"
 
 
-@pytest.hookimpl(wrapper=True)
+@pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_timeout_set_timer(settings: Any) -> Generator[None, object, object]:
     """A test that is ended while it waits for the JVM leaves nothing to those after it."""
     result = yield
