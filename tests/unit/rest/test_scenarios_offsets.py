@@ -10,7 +10,7 @@ from tests.unit.rest.api_client import Api, serving
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException
 from penstock.stores.offsets import OffsetReader, OffsetWriter
-from penstock.testing.control_plane import SINK, SOURCE
+from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
 
 O = "/connectors/a/offsets"  # noqa: E741
@@ -93,9 +93,10 @@ def test_a_reset_is_seen_by_a_connector_that_reads_in_start(api: Api) -> None:
     api.call("PUT", "/connectors/a/resume")
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     api.call("PUT", "/connectors/a/stop")
-    api.call("DELETE", O)
+    api.setup.await_state("a", "STOPPED", [])
+    assert api.call("DELETE", O)[0] == 200
     api.call("PUT", "/connectors/a/resume")
-    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    await_true(lambda: len(seen) == 2)
     assert seen == [{"position": 8}, {"read": "f"}]
 
 
