@@ -41,6 +41,11 @@ class Files(FrameSuite, SourceSuite):
             self.write(path / name)
         return {"url": str(path), **SETTINGS}
 
+    @pytest.mark.slow
+    def test_validation_says_what_is_wrong_and_does_not_fail(self, tmp_path: Path) -> None:
+        """Also beside what each kind of files has in its settings; those of CSV are never left out."""
+        super().test_validation_says_what_is_wrong_and_does_not_fail(tmp_path)
+
     def write(self, path: Path) -> None:
         raise NotImplementedError
 
@@ -48,6 +53,9 @@ class Files(FrameSuite, SourceSuite):
 class TestCsv(Files):
     __test__ = True
     most_kills = 12
+
+    def test_validation_says_what_is_wrong_and_does_not_fail(self, tmp_path: Path) -> None:
+        super().test_validation_says_what_is_wrong_and_does_not_fail(tmp_path)
 
     def write(self, path: Path) -> None:
         lines = ["id,name", *(f"{row['id']},{row['name']}" for row in ROWS)]
