@@ -311,7 +311,30 @@ def test_executors_write_ranges_of_a_topic_once_whatever_is_killed(
     assert {(key, value[:20]) for _, key, value, _, _ in back.messages() if value and b'"id":77,' in value} == {
         (b'{"id":77}', b'{"id":77,"customer":')
     }
-    for one in (back, lake, load):
+    refusing = Lake(
+        worker,
+        load.name,
+        **MARKED,
+        transforms__marked__refuse="customer 77",
+        errors__tolerance="all",
+        errors__deadletterqueue__topic__name=f"{lake.name}-dead",
+        errors__deadletterqueue__topic__replication__factor="1",
+        errors__deadletterqueue__context__headers__enable="true",
+    )
+    refusing.create().done(offsets)
+    assert refusing.ids() == Counter(one for one in range(COUNT) if one % 1000 != 77)
+    dead = load.messages(f"{lake.name}-dead")
+    assert sorted(re.findall(rb'"id":(\d+)', value or b"")[0] for _, _, value, _, _ in dead) == [
+        b"1077",
+        b"2077",
+        b"3077",
+        b"77",
+    ]
+    assert all(("__connect.errors.topic", load.name.encode()) in headers for *_, headers, _ in dead)
+    skipped = worker.metric("kafka_connect_task_error_total_records_skipped", refusing.name)
+    letters = worker.metric("kafka_connect_task_error_deadletterqueue_produce_requests", refusing.name)
+    assert (skipped, letters) == (4, 4)
+    for one in (refusing, back, lake, load):
         one.delete()
 
 
