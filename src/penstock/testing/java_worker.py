@@ -20,6 +20,7 @@ from typing import Any, Final
 from penstock.broker import CONNECT_COORDINATES, free_port, resolve_jars
 from penstock.broker.guard import OwnerGuard
 from penstock.broker.java import find_java
+from penstock.testing.worker_process import poll_s
 
 _START_S: Final = 120.0
 _STOP_S: Final = 30.0
@@ -44,7 +45,7 @@ class JavaWorker:
             "value.converter": _CONVERTER,
             "offset.flush.interval.ms": "200",
             "listeners": f"http://127.0.0.1:{self.port}",
-            "plugin.discovery": "only_scan",
+            "plugin.discovery": "service_load",
             "scheduled.rebalance.max.delay.ms": "0",
             **settings,
         }
@@ -142,10 +143,11 @@ class JavaWorker:
         Raises:
             AssertionError: It did not, or the worker has ended; with the end of its log.
         """
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         pause = threading.Event()
         while not holds():
             ended = self._process is None or self._process.poll() is not None
             assert not ended, f"the worker has ended: {self.log()[-3000:]}"
-            assert time.monotonic() < deadline, f"not seen: {what}\n{self.log()[-3000:]}"
-            pause.wait(0.1)
+            waited_s = time.monotonic() - began
+            assert waited_s < timeout_s, f"not seen: {what}\n{self.log()[-3000:]}"
+            pause.wait(poll_s(waited_s))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from penstock.testing.worker_process import WorkerProcess
+from penstock.testing.worker_process import WorkerProcess, poll_s
 
 #: What moves is there again after seconds instead of minutes.
 QUICK: Final = {
@@ -23,7 +23,6 @@ QUICK: Final = {
     "session.timeout.ms": "6000",
     "scheduled.rebalance.max.delay.ms": "0",
 }
-_POLL_S: Final = 0.1
 #: Workers ask for a round with the next heartbeat, which is a second away at most.
 _REST_S: Final = 2.5
 _SHOWN: Final = 3000
@@ -190,13 +189,14 @@ class WorkerGroup:
 
     def wait_while(self, lacking: Callable[[], str], what: str, timeout_s: float = 60) -> None:
         """As `wait`, for something that says what is lacking; an empty text when nothing is."""
-        deadline, before, pause = time.monotonic() + timeout_s, self.present(), threading.Event()
+        began, before, pause = time.monotonic(), self.present(), threading.Event()
         while text := lacking():
             for worker in before:
                 ended = worker.running.poll() if worker.running else None
                 assert ended is None, f"{what}: worker {worker.worker_id} ended with {ended}\n{worker.text()[-_SHOWN:]}"
-            assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s: {text}\n{self.logs()}"
-            pause.wait(_POLL_S)
+            waited_s = time.monotonic() - began
+            assert waited_s < timeout_s, f"{what}: not within {timeout_s} s: {text}\n{self.logs()}"
+            pause.wait(poll_s(waited_s))
 
     # ---------------------------------------------------------------- requests
     def ask(self, method: str, path: str, body: object = None, *, worker: GroupWorker | None = None) -> tuple[int, Any]:

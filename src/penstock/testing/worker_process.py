@@ -1,7 +1,7 @@
 """A standalone worker as a process of its own, in a directory of its own, for tests that signal and kill it.
 
-Main type: `WorkerProcess`; `children`, `resident_kb`, `cpu_seconds` and `is_running` look at processes by their ids.
-Thread: the test's.
+Main type: `WorkerProcess`; `children`, `resident_kb`, `cpu_seconds` and `is_running` look at processes by their ids,
+and `poll_s` says how often a test looks at what it waits for. Thread: the test's.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from penstock.broker import free_port
 from penstock.testing.spark_settings import QUICK_START
 
 _POLL_S = 0.1
+_MOST_POLL_S = 0.5
 # Tests may run as root, which may read and write every file; users' workers may not. Drops CAP_DAC_OVERRIDE and
 # CAP_DAC_READ_SEARCH with PR_CAPBSET_DROP, which is refused, and not needed, for other users.
 _GIVE_UP_FILE_RIGHTS = """
@@ -151,14 +152,15 @@ class WorkerProcess:
 
     def wait(self, holds: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
         """Waits for something; fails with the end of the log when it does not come, or the worker ends."""
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
         pause = threading.Event()
         while not holds():
             assert self.running is not None
             ended = self.running.poll()
             assert ended is None or holds(), f"{what}: the worker ended with {ended}\n{self.text()[-4000:]}"
-            assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s\n{self.text()[-4000:]}"
-            pause.wait(_POLL_S)
+            waited_s = time.monotonic() - began
+            assert waited_s < timeout_s, f"{what}: not within {timeout_s} s\n{self.text()[-4000:]}"
+            pause.wait(poll_s(waited_s))
 
     def wait_ended(self, timeout_s: float = 60) -> int:
         """Waits for the end; the exit code, negative for a signal.
@@ -256,6 +258,17 @@ class WorkerProcess:
         if status != 200 or not isinstance(body, dict) or len(body["tasks"]) <= task:
             return ""
         return str(body["tasks"][task].get("trace", ""))
+
+
+def poll_s(waited_s: float) -> float:
+    """The seconds until something that has been waited for so long is looked at again.
+
+    A worker that starts, and a machine that is busy, have other things to do than to answer ten times a second.
+
+    >>> [poll_s(waited) for waited in (0.0, 1.0, 5.0, 60.0)]
+    [0.1, 0.1, 0.25, 0.5]
+    """
+    return min(_MOST_POLL_S, max(_POLL_S, waited_s / 20))
 
 
 def children(pid: int) -> list[int]:

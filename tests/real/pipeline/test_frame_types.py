@@ -57,6 +57,7 @@ from penstock.pipeline.batch.batches import (
 from penstock.pipeline.batch.frame import in_arrow
 from penstock.pipeline.batch.sink import build_sink_pipeline
 from penstock.pipeline.batch.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.plan import jobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.plugins.kinds import PluginKind
@@ -107,6 +108,29 @@ def session(spark_runtime: SparkRuntime) -> Iterator[SparkSession]:
     found.conf.set("spark.sql.timeType.enabled", "true")
     yield found
     found.conf.unset("spark.sql.timeType.enabled")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_job_once() -> Iterator[None]:
+    """Runs no job a second time: columns of many types are the same ones once they are cast, and a job is a pure
+    function of its plan and its rows.
+    """
+    run = jobs._executed
+    known: dict[tuple[int, bytes], tuple[object, pa.Table]] = {}
+
+    def once(session: SparkSession, rows: pa.Table, plan: Any, prepared: Any) -> pa.Table:
+        out = pa.BufferOutputStream()
+        with pa.ipc.new_stream(out, rows.schema) as stream:
+            stream.write_table(rows)
+        key = id(plan), out.getvalue().to_pybytes()
+        if key not in known:
+            # With the plan, whose id is not given to another one then.
+            known[key] = plan, run(session, rows, plan, prepared)
+        return known[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "_executed", once)
+        yield
 
 
 def written(made: ProduceBatch) -> list[tuple[Any, object]]:

@@ -34,7 +34,7 @@ EACH = 16
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    """A server for tests that leave it alone."""
+    """A server for all tests; the last one kills it."""
     with ConnectServer(tmp_path_factory.mktemp("connect")) as one:
         yield one
 
@@ -59,64 +59,6 @@ def test_recorded_behaviour_of_the_built_classes_holds_on_spark_connect(server: 
     passed, failed = (int(part.split()[0]) for part in done.stdout.splitlines()[-1].split(", "))
     assert passed > 80
     assert failed == 0
-
-
-@pytest.mark.timeout(900)
-def test_a_job_survives_a_server_that_is_killed_and_comes_back(tmp_path: Path) -> None:
-    script = textwrap.dedent("""
-        import sys
-        import pyarrow as pa
-        from penstock.pipeline.spark.session import SparkRuntime
-
-        rows = pa.table({"a": list(range(20))})
-        runtime = SparkRuntime({"spark.remote": sys.argv[1]})
-        add = lambda session: session.createDataFrame(rows).selectExpr("a + 1 as b").toArrow()["b"].to_pylist()
-        slow = "sum(length(sha2(cast(id as string), 512))) as s"
-        print(runtime.run(add) == list(range(1, 21)), runtime.generation, flush=True)
-        try:
-            runtime.run(lambda session: session.range(1).select("nowhere").toArrow())
-        except Exception as error:
-            print("UNRESOLVED_COLUMN" in str(error), runtime.generation, flush=True)
-
-        tries = []
-
-        def long(session):
-            tries.append(80_000 if tries else 8_000_000)
-            print("at work", flush=True)
-            return session.range(tries[-1]).selectExpr(slow).toArrow()["s"].to_pylist()
-
-        print(runtime.run(long), runtime.generation, flush=True)
-        print(runtime.run(add) == list(range(1, 21)), flush=True)
-        runtime.stop()
-    """)
-    with ConnectServer(tmp_path / "first") as first:
-        process = subprocess.Popen(
-            [sys.executable, "-c", script, first.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        said: list[str] = []
-        at_work = threading.Event()
-
-        def listen() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                said.append(line.strip())
-                if said[-1] == "at work":
-                    at_work.set()
-
-        listener = threading.Thread(target=listen, name="listener")
-        listener.start()
-        try:
-            assert at_work.wait(200), said
-            first.kill()
-            with ConnectServer(tmp_path / "second", port=first.port):
-                process.wait(300)
-        finally:
-            process.kill()
-            listener.join(10)
-            _, problems = process.communicate()
-    assert process.returncode == 0, problems[-3000:]
-    assert said[:2] == ["True 1", "True 1"]
-    assert said[2:] == ["at work", "at work", f"[{80_000 * 128}] 2", "True"]
 
 
 @pytest.mark.broker
@@ -234,3 +176,61 @@ def test_the_fence_of_sql_holds_on_the_server(server: ConnectServer) -> None:
     assert lines[1 + len(ATTACKS) : -2] == ["['It is no expression '] []"] * len(ATTACKS)
     assert "secret" not in lines[-2]
     assert lines[-1] == """[] [b'{"x":2}']"""
+
+
+@pytest.mark.timeout(900)
+def test_a_job_survives_a_server_that_is_killed_and_comes_back(server: ConnectServer, tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+        import sys
+        import pyarrow as pa
+        from penstock.pipeline.spark.session import SparkRuntime
+
+        rows = pa.table({"a": list(range(20))})
+        runtime = SparkRuntime({"spark.remote": sys.argv[1]})
+        add = lambda session: session.createDataFrame(rows).selectExpr("a + 1 as b").toArrow()["b"].to_pylist()
+        slow = "sum(length(sha2(cast(id as string), 512))) as s"
+        print(runtime.run(add) == list(range(1, 21)), runtime.generation, flush=True)
+        try:
+            runtime.run(lambda session: session.range(1).select("nowhere").toArrow())
+        except Exception as error:
+            print("UNRESOLVED_COLUMN" in str(error), runtime.generation, flush=True)
+
+        tries = []
+
+        def long(session):
+            tries.append(80_000 if tries else 8_000_000)
+            print("at work", flush=True)
+            return session.range(tries[-1]).selectExpr(slow).toArrow()["s"].to_pylist()
+
+        print(runtime.run(long), runtime.generation, flush=True)
+        print(runtime.run(add) == list(range(1, 21)), flush=True)
+        runtime.stop()
+    """)
+    # The last one that needs the server of all: it does not come back for others.
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    said: list[str] = []
+    at_work = threading.Event()
+
+    def listen() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            said.append(line.strip())
+            if said[-1] == "at work":
+                at_work.set()
+
+    listener = threading.Thread(target=listen, name="listener")
+    listener.start()
+    try:
+        assert at_work.wait(200), said
+        server.kill()
+        with ConnectServer(tmp_path / "again", port=server.port):
+            process.wait(300)
+    finally:
+        process.kill()
+        listener.join(10)
+        _, problems = process.communicate()
+    assert process.returncode == 0, problems[-3000:]
+    assert said[:2] == ["True 1", "True 1"]
+    assert said[2:] == ["at work", "at work", f"[{80_000 * 128}] 2", "True"]

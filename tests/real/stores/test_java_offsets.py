@@ -29,7 +29,7 @@ def java_worker(directory: Path, servers: str, offsets: Path, connector: dict[st
         "offset.storage.file.filename": str(offsets),
         "offset.flush.interval.ms": "200",
         "listeners": f"http://127.0.0.1:{free_port()}",
-        "plugin.discovery": "only_scan",
+        "plugin.discovery": "service_load",
     }
     for name, settings in (("worker", worker), ("connector", connector)):
         lines = [f"{key}={text}\n" for key, text in settings.items()]

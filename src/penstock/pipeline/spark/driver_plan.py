@@ -164,9 +164,9 @@ def _no_rows(session: Any, parts: int) -> Any:
     nbytes = int(call(settings, "arrowLocalRelationThreshold")) // parts + 1
     if nbytes > _MOST_BYTES:
         return None
-    filler = session._sc._gateway.new_array(jvm.byte, nbytes)
-    copies = call(jvm.java.util.Collections.nCopies(parts, filler), "iterator")
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(copies)
+    # An array of arrays stays in the JVM; Py4J would bring an array of bytes here, and send it back with the next call.
+    fillers = session._sc._gateway.new_array(jvm.byte, parts, nbytes)
+    return call(jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(fillers), "iterator")
 
 
 def _read(session: Any, java: Any) -> Any:

@@ -58,6 +58,8 @@ _LOOKS: Final = re.compile(
 )
 _COMMAND_S: Final = 90.0
 _POLL_S: Final = 0.3
+#: Each look of a command starts a process, which takes longer than a worker takes to do what is waited for.
+_LOOK_AGAIN_S: Final = 1.0
 #: The page whose beginning starts the worker that the examples of all pages use.
 TUTORIAL: Final = Path("docs/tutorial.md")
 
@@ -289,7 +291,7 @@ def _done(stage: Stage, block: Block, command: Command, exports: list[str], pati
         as_shown = agrees(command.shown, printed) if command.shown else bool(printed)
         if as_shown or not _LOOKS.match(command.shell) or time.monotonic() > deadline:
             return printed
-        threading.Event().wait(_POLL_S)
+        threading.Event().wait(_LOOK_AGAIN_S)
 
 
 def _written(command: Command, printed: str) -> str:
