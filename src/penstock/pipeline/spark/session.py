@@ -274,7 +274,6 @@ class SparkRuntime:
                     self._count(generation, -1)
                     raise
                 losses += 1
-                self._report_lost(generation)
                 ended, out_of_memory = self._ends.get(generation, ("was lost", False))
                 loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}", self._jobs[generation])
                 other = instead(loss) if instead is not None and losses < self._most_losses else None
@@ -314,7 +313,6 @@ class SparkRuntime:
         except Exception as error:
             if generation is None or not self.is_lost(generation, error):
                 raise
-            self._report_lost(generation)
             raise SparkSessionLostException(_LOST) from error
 
     @contextmanager
@@ -354,6 +352,8 @@ class SparkRuntime:
     def is_lost(self, generation: int, error: BaseException) -> bool:
         """True if the session of that generation is gone, as opposed to something that failed on a healthy one.
 
+        From then on it is gone for all, and not only once the watch has seen that: who asks waits for the next one.
+
         Args:
             generation: of the session, see `current`.
             error: what somebody got who used it. Where it is about the connection, a JVM that is about to end is
@@ -363,7 +363,10 @@ class SparkRuntime:
             if self._lost_generation >= generation:
                 return True
             driver = self._driver
-        return driver is None or driver.lost_by(error)
+        lost = driver is None or driver.lost_by(error)
+        if lost:
+            self._report_lost(generation)
+        return lost
 
     def want(self) -> None:
         """Asks for a session, and returns at once: after a failed start it is tried again."""
