@@ -37,6 +37,8 @@ CONFIG: Final = (
     .define("stamp", ConfigType.PASSWORD, default="", importance=Importance.LOW, doc="Written down at the start.")
 )
 _POLL_S: Final = 0.02
+#: A test has many such tasks, which have nothing to do most of the time.
+_IDLE_S: Final = 0.1
 _AT_ONCE: Final = 100
 
 
@@ -188,7 +190,7 @@ class JournalSource(SourceConnector):
         orders = self._journal.orders
         assert orders is not None
         file = orders / f"{self._journal.unit}.do"
-        while not self._ended.wait(_POLL_S):
+        while not self._ended.wait(_IDLE_S):
             try:
                 order = json.loads(file.read_text())
             except (FileNotFoundError, ValueError):
@@ -221,7 +223,7 @@ class JournalSourceTask(SourceTask):
         if self._journal.ordered("poll"):
             self._journal.called("poll")
         if self._next >= self._count:
-            self.context.stopping.wait(3600 if self._journal.orders is None else _POLL_S)
+            self.context.stopping.wait(3600 if self._journal.orders is None else _IDLE_S)
             return None
         numbers = range(self._next, min(self._count, self._next + _AT_ONCE))
         self._next = numbers.stop
