@@ -3,7 +3,7 @@
 A commit has three steps, each of which may be the last one of a process:
 
 1. For each partition it *claims* the range that begins where the last one ended: a small object that is named by
-   partition and first offset, made only if it is absent. It has the names of the files, which no other commit has.
+   partition and that offset, made only if it is absent. It has the names of the files, which no other commit has.
 2. The files are written.
 3. The manifest is made, only if it is absent. From then on the commit counts.
 
@@ -47,7 +47,7 @@ class Claim:
     """A range of a partition that a commit has, or would have.
 
     Attributes:
-        start: The first offset.
+        start: Where the commit before it ends; 0: it is the first one.
         end: The offset behind the last one.
         commit: The id of the commit.
         files: The keys of its files.
@@ -75,6 +75,8 @@ class Manifests:
         self._root = root
         self._manifests = f"{root}/{MANIFESTS}/{connector}".lstrip("/")
         self._claims = f"{root}/{_CLAIMS}/{connector}".lstrip("/")
+        #: Where the last commit of each partition ends, as this task knows it.
+        self._ends: dict[TopicPartition, int] = {}
 
     def end(self, place: TopicPartition) -> int | None:
         """The offset behind the last commit of a partition; one that has not ended is undone. None: there is no commit.
@@ -82,19 +84,20 @@ class Manifests:
         Raises:
             RetriableException: The store is away.
         """
-        starts = self._starts(place)
-        for start in reversed(starts):
+        self._ends.pop(place, None)
+        for start in reversed(self._starts(place)):
             claim = self._claim_at(place, start)
             if claim is None:
                 continue
             if self._counts(claim.commit):
+                self._ends[place] = claim.end
                 return claim.end
-            log.info("The commit %s did not end and is undone: %s goes on from offset %d", claim.commit, place, start)
+            log.info("The commit %s did not end and is undone: %s goes on behind offset %d", claim.commit, place, start)
             for key in claim.files:
                 self.store.delete(key)
             self.store.end_unfinished(self._root, tuple(key.rpartition("/")[2] for key in claim.files))
             self.store.delete(self._key(place, start))
-        return starts[0] if starts else None
+        return None
 
     def claim(self, name: str, ranges: Ranges, files: Iterable[str]) -> None:
         """Begins a commit; the same again if it was not told that it had ended.
@@ -109,7 +112,9 @@ class Manifests:
             OwnershipLostException: Another task has the partitions.
         """
         keys = list(files)
-        for place, (start, end) in ranges.items():
+        for place, (_, end) in ranges.items():
+            # Not the first offset of these rows: another task may leave out other ones in front of them.
+            start = self._ends.get(place, 0)
             content = json.dumps({"end": end, "commit": name, "files": keys}).encode()
             key = self._key(place, start)
             if not self.store.create_if_absent(key, content) and self._read(key) != content:
@@ -143,10 +148,12 @@ class Manifests:
         key = f"{self._manifests}/{name}.json"
         if not self.store.create_if_absent(key, content) and self._read(key) != content:
             raise OwnershipLostException(_LOST.format(*next((place, start) for place, (start, _) in ranges.items())))
-        for place, (start, _) in ranges.items():
-            for old in self._starts(place):
-                if old < start:
+        for place, (_, end) in ranges.items():
+            begun = self._ends.get(place, 0)
+            for old in self._starts(place) if begun < end else ():
+                if old < begun:
                     self.store.delete(self._key(place, old))
+        self._ends |= {place: end for place, (_, end) in ranges.items()}
 
     def _counts(self, commit: str) -> bool:
         """True if the commit has its manifest; if there is none yet there never will be."""

@@ -220,6 +220,18 @@ def test_two_tasks_that_both_believe_to_own_a_partition_write_each_range_once() 
     assert counted(store) == list(range(8))
 
 
+def test_two_tasks_that_leave_out_other_rows_in_front_collide_all_the_same() -> None:
+    store = MemoryStore()
+    one, other = Task(store, count=2), Task(store, count=2)
+    one.open()
+    one.put(PLACES[0], 0, 2)
+    assert other.open() == {PLACES[0]: 2}
+    other.put(PLACES[0], 2, 2)
+    with pytest.raises(OwnershipLostException):
+        one.put(PLACES[0], 3, 2)
+    assert counted(store) == [0, 1, 2, 3]
+
+
 def test_a_store_that_is_away_in_a_commit_is_tried_again_with_the_same_files() -> None:
     whole = MemoryStore()
     Task(whole).run({})

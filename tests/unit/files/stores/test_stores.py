@@ -120,11 +120,12 @@ def test_a_commit_of_files_counts_once_or_never(store: Store) -> None:
     commits.commit("1-a", {here: (3, 5)}, {"out/d/1-a": 2})
     commits.claim("2-b", {here: (5, 9), there: (0, 1)}, ["out/d/2-b"])
     put(store, "out/d/2-b")
-    assert (commits.end(here), commits.end(there)) == (5, 0)
+    stale = Manifests(store, "out", "c", FileNames())
+    assert (commits.end(here), commits.end(there)) == (5, None)
     with pytest.raises(OwnershipLostException):
         commits.commit("2-b", {here: (5, 9), there: (0, 1)}, {"out/d/2-b": 4})
     with pytest.raises(OwnershipLostException):
-        commits.claim("3-c", {here: (3, 4)}, ["out/d/3-c"])
+        stale.claim("3-c", {here: (3, 4)}, ["out/d/3-c"])
     assert list(store.list_from("out/d", "")) == ["1-a"]
 
 
