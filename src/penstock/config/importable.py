@@ -26,6 +26,7 @@ _OWN_PLUGINS: Final = ("connectors", "converters", "transforms", "config.provide
 _STANDARD: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _INSTALLED: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 _EXTRA: Final = re.compile(r"\bextra\s*==\s*[\"']([^\"']*)")
+_FOLDED: Final = re.compile(r"\n[ \t]+")
 _PROJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -90,32 +91,44 @@ def _found(top: str) -> importlib.machinery.ModuleSpec | None:
 def _of_dependencies() -> dict[str, str]:
     """The modules of the distributions that the worker needs, with their names; of packages the first two parts."""
     found: dict[str, str] = {"pyspark": "pyspark", "py4j": "py4j"}
-    for distribution in _needed(_OWN):
+    for name, distribution in _needed(_OWN):
         for module in _modules(distribution):
-            found.setdefault(module, distribution.metadata["Name"])
+            found.setdefault(module, name)
     return found
 
 
-def _needed(project: str) -> Iterator[importlib.metadata.Distribution]:
-    """The installed distributions that one needs, and those that they need."""
+def _needed(project: str) -> Iterator[tuple[str, importlib.metadata.Distribution]]:
+    """The installed distributions that one needs, and those that they need, with their names."""
     seen, waiting = {project}, [project]
     while waiting:
         try:
             distribution = importlib.metadata.distribution(waiting.pop())
         except importlib.metadata.PackageNotFoundError:
             continue
-        if distribution.metadata["Name"] != project:
-            yield distribution
-        for text in distribution.requires or ():
+        own_name, requirements = _name_and_requirements(distribution)
+        if own_name != project:
+            yield own_name, distribution
+        for text in requirements:
             extra = _EXTRA.search(text)
             # Of an own extra the worker uses what is installed, but for what is there to develop it.
-            if extra is not None and (extra[1] == "dev" or distribution.metadata["Name"] != project):
+            if extra is not None and (extra[1] == "dev" or own_name != project):
                 continue
             named = _PROJECT.match(text)
             name = named[0].lower().replace("_", "-") if named else ""
             if name and name not in seen:
                 seen.add(name)
                 waiting.append(name)
+
+
+def _name_and_requirements(distribution: importlib.metadata.Distribution) -> tuple[str, list[str]]:
+    text = distribution.read_text("METADATA")
+    if text is None:
+        return distribution.metadata["Name"], list(distribution.requires or ())
+    # Its head only: behind it is the project's page, and to parse all of them takes half a second.
+    head = _FOLDED.sub(" ", text.partition("\n\n")[0])
+    fields = [line.partition(": ") for line in head.splitlines()]
+    name = next((value for field, _, value in fields if field == "Name"), "")
+    return name.strip(), [value for field, _, value in fields if field == "Requires-Dist"]
 
 
 def _modules(distribution: importlib.metadata.Distribution) -> set[str]:

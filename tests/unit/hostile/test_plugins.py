@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.config import SubclassOf
+from penstock.config import SubclassOf, importable
 from penstock.config.importable import refusal
 from penstock.errors import BadRequestException, ConfigException, ConnectException, as_exception
 from penstock.plugins import PluginKind, Plugins
@@ -123,6 +124,14 @@ def test_a_module_that_has_a_class_from_elsewhere_lends_it_to_nobody(directory: 
     for name in ("Popen", "SourceConnector"):
         with pytest.raises(ConnectException):
             Plugins().resolve(PluginKind.SOURCE, f"lender.{name}")
+
+
+@pytest.mark.parametrize("project", ["penstock", "pandas", "confluent-kafka", "uvicorn"])
+def test_what_a_distribution_needs_is_read_as_python_reads_it(project: str) -> None:
+    found = importlib.metadata.distribution(project)
+    name, requirements = importable._name_and_requirements(found)
+    assert (name, requirements) == (found.metadata["Name"], found.requires or [])
+    assert requirements
 
 
 # ------------------------------------------------------------------ reading

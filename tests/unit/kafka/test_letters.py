@@ -206,6 +206,7 @@ def test_a_login_that_was_refused_is_tried_again_for_what_comes_later(broker: Sc
     while answers.told[-1] is not None and time.monotonic() < deadline:
         made.send(letter(b"b"), answers)
         answers.wait(len(answers.told) + 1)
+        threading.Event().wait(0.01)
 
     assert "has failed: Authentication failed" in str(answers.told[0])
     assert answers.told[-1] is None
