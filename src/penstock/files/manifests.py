@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 #: Directories below that of all files. Readers of Parquet pass over names with such a beginning.
 MANIFESTS: Final = "_manifests"
-_CLAIMS: Final = "_ranges"
+CLAIMS: Final = "_ranges"
 _WIDTH: Final = 19
 
 #: For each partition the first offset, and the one behind the last.
@@ -74,7 +74,7 @@ class Manifests:
         self.names = names
         self._root = root
         self._manifests = f"{root}/{MANIFESTS}/{connector}".lstrip("/")
-        self._claims = f"{root}/{_CLAIMS}/{connector}".lstrip("/")
+        self._claims = f"{root}/{CLAIMS}/{connector}".lstrip("/")
         #: Where the last commit of each partition ends, as this task knows it.
         self._ends: dict[TopicPartition, int] = {}
 

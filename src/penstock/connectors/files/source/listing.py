@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, identity, log_of
+from penstock.files.manifests import CLAIMS, MANIFESTS
 from penstock.files.stores import Found, Store
 
 #: Files that are kept of a list that is sorted.
@@ -89,7 +90,7 @@ class Selection:
     def skips(self, directory: str) -> bool:
         """True if a directory is not looked into."""
         name = directory.rpartition("/")[2]
-        return not self.recursive or directory in self.skipped or name.startswith((".", "_tmp"))
+        return not self.recursive or directory in self.skipped or name.startswith((".", "_tmp", MANIFESTS, CLAIMS))
 
     def takes(self, found: Found) -> bool:
         """True if a file is to be read, whatever its age."""

@@ -337,3 +337,10 @@ def test_a_store_that_is_away_is_named_and_reading_goes_on_where_it_was(
         run.finish(1)
     assert run.values == ["one"]
     assert run.retries == ["away"] * 3
+
+
+def test_manifests_of_a_file_sink_are_no_files_to_be_read(tmp_path: Path) -> None:
+    for name in ("a.json", "_manifests/c/1.json", "_ranges/c/t+0+0.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text('{"id": 1}\n')
+    assert read(tmp_path) == [{"id": 1}]
