@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from penstock.api.spark_types import connect_schema, parse_ddl
-from penstock.config import AbstractConfig, Importance, Password, setting
+from penstock.config import AbsentSetting, AbstractConfig, Importance, Password, setting
 from penstock.errors import DataException
 
 #: Formats that keep files of rows, which can be listed and read one by one.
@@ -25,6 +25,13 @@ MERGING: Final = ("delta", "iceberg", "hudi")
 
 class SparkConfig(AbstractConfig):
     """The settings that sources and sinks share."""
+
+    absent: ClassVar[Mapping[str, AbsentSetting]] = {
+        "task.isolation": AbsentSetting(
+            "a process of its own has no Spark session, which this connector works with. Leave the setting out",
+            harmless=("", "none"),
+        )
+    }
 
     spark_format: str = setting(
         default="",

@@ -51,6 +51,15 @@ def test_settings_of_a_source_that_do_not_fit_together_are_named(
     assert text in found[setting]
 
 
+@pytest.mark.parametrize(("kind", "settings"), [(SparkSource, FILES), (SparkSink, SINK)])
+def test_tasks_in_processes_of_their_own_are_refused(
+    kind: type[SparkSource] | type[SparkSink], settings: dict[str, str]
+) -> None:
+    found = faults(kind, {**settings, "task.isolation": "process"})
+    assert "has no Spark session" in found["task.isolation"]
+    assert faults(kind, {**settings, "task.isolation": "none"}) == {}
+
+
 def test_a_source_that_is_right_has_no_faults() -> None:
     assert faults(SparkSource, FILES) == {}
     query = {"topic": "t", "mode": "bulk", "spark.query": "SELECT * FROM orders ORDER BY id LIMIT 10"}
