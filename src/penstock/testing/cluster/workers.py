@@ -19,6 +19,7 @@ from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.telemetry import Metrics
 from penstock.testing.cluster.clock import NodeLoop, VirtualLoop
 from penstock.testing.cluster.producers import Holder, Producers
+from penstock.worker.backfill.runs import Backfills
 from penstock.worker.connector_runner import TaskPlan
 from penstock.worker.worker import StartupCounts, StatusListener, TaskRequest
 
@@ -85,6 +86,8 @@ class NotedWorker:
         self.listener: StatusListener | None = None
         self.startups = StartupCounts(Metrics())
         self._targets: dict[str, TargetState] = {}
+        #: None runs here.
+        self.backfills = Backfills(node, lambda *_: None)
 
     # ------------------------------------------------------------------ configurations
     def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
