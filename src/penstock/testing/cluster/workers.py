@@ -85,6 +85,8 @@ class NotedWorker:
         self.running: dict[str | ConnectorTaskId, Mapping[str, str]] = {}
         self.listener: StatusListener | None = None
         self.startups = StartupCounts(Metrics())
+        # No simulated connector is asked for a backfill.
+        self.backfills = Backfills(node, lambda _: None)
         self._targets: dict[str, TargetState] = {}
         #: None runs here.
         self.backfills = Backfills(node, lambda *_: None)
