@@ -88,8 +88,6 @@ class NotedWorker:
         # No simulated connector is asked for a backfill.
         self.backfills = Backfills(node, lambda _: None)
         self._targets: dict[str, TargetState] = {}
-        #: None runs here.
-        self.backfills = Backfills(node, lambda *_: None)
 
     # ------------------------------------------------------------------ configurations
     def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
