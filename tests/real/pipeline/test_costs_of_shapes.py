@@ -30,6 +30,8 @@ pytestmark = pytest.mark.slow
 ROWS = 2_500
 #: The best of so many batches: what else runs on the machine makes single ones slower.
 ROUNDS = 5
+#: What costs too much does so each time; what else runs on the machine slows one of the two measurements now and then.
+TRIES = 5
 
 #: A message that is not what its neighbours are, of each kind that takes another way.
 ODD = (
@@ -162,6 +164,10 @@ def test_messages_of_any_mix_cost_a_sink_no_more_than_their_share_of_single_ones
     batches, topics = MIXES[mix]
     most = MOST[form][list(MIXES).index(mix)]
 
-    cost, alone = at_once_us(form, batches(), topics), one_by_one_us(form, batches())
-
-    assert cost < most * alone, f"{cost:.1f} us a message, one by one {alone:.1f} us"
+    seen = []
+    for _ in range(TRIES):
+        cost, alone = at_once_us(form, batches(), topics), one_by_one_us(form, batches())
+        if cost < most * alone:
+            return
+        seen.append(f"{cost:.1f} us a message, one by one {alone:.1f} us")
+    pytest.fail("; ".join(seen))

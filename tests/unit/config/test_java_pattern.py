@@ -36,10 +36,10 @@ def test_what_re2_can_run_answers_at_once(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", LIMITED)
 def test_what_re2_cannot_run_is_given_up_with_pattern_and_text_named(pattern: str) -> None:
-    begun = time.monotonic()
+    begun = time.thread_time()
     with pytest.raises(PatternTimeoutException) as given_up:
         compile_java(pattern).matches(TEXT * 2)
-    assert time.monotonic() - begun < 1
+    assert time.thread_time() - begun < 1
     assert pattern in str(given_up.value)
     assert f"'{TEXT}... (120 characters)'" in str(given_up.value)
     assert isinstance(given_up.value, DataException)
