@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
 #: Another worker's session, with the number of cores that it has by itself, until it is killed.
 OTHER = """
@@ -85,7 +85,7 @@ def test_two_sessions_share_a_cluster_and_work_goes_on_without_the_other_its_mas
         [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "spark"), textwrap.dedent(OTHER)],
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=560,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
