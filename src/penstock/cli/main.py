@@ -5,24 +5,36 @@ Main object: the click group `main`. Thread: the main thread of the command.
 
 from __future__ import annotations
 
+import importlib
 import sys
+from typing import Final
 
 import click
 
 from penstock import __version__
 from penstock.cli.api_client import ApiClient, ApiError, Unreachable
-from penstock.cli.broker import broker
-from penstock.cli.cluster import cluster
-from penstock.cli.connectors import connectors
 from penstock.cli.output import complain, show_json, table
-from penstock.cli.postgresql import postgresql
-from penstock.cli.quickstart import quickstart
 from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE
-from penstock.cli.spark import spark
 from penstock.errors import ConfigException
 
+#: Commands in modules of their own, which are imported when they are called: some need clients of Kafka.
+_IN_MODULES: Final = ("broker", "cluster", "connectors", "postgresql", "quickstart", "spark")
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class _Commands(click.Group):
+    """The commands of this module, and those in modules of their own."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_IN_MODULES])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in _IN_MODULES:
+            found: click.Command = getattr(importlib.import_module(f"penstock.cli.{cmd_name}"), cmd_name)
+            return found
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="penstock")
 def main() -> None:
     """Kafka Connect in Python, on Apache Spark."""
@@ -84,13 +96,6 @@ def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
         raise click.UsageError(str(error)) from error
     return [one for one in found if kind in (None, one["type"])]
 
-
-main.add_command(connectors)
-main.add_command(cluster)
-main.add_command(broker)
-main.add_command(postgresql)
-main.add_command(quickstart)
-main.add_command(spark)
 
 if __name__ == "__main__":
     main()
