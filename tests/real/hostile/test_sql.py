@@ -221,7 +221,7 @@ def previewer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Previewer]:
     one.close()
 
 
-def previewed(previewer, kind=ConnectorType.SINK, seconds=20.0, **settings):
+def previewed(previewer, kind=ConnectorType.SINK, seconds=60.0, **settings):
     config = {
         "name": "p",
         "connector.class": f"FileStream{kind.value.title()}",
@@ -245,8 +245,8 @@ def test_a_preview_shows_what_sql_makes_of_records_without_the_session_of_the_wo
     ("seconds", "text", "told"),
     [
         (3.0, f"name rlike {SLOW_PATTERN} as x", "took longer than 3 s"),
-        (20.0, "size(sequence(1, n::int * 10000000)) as x", "ended the Spark session of the preview"),
-        (20.0, "repeat(name, n::int * 20000) as x", "more of these records than a preview can show"),
+        (60.0, "size(sequence(1, n::int * 10000000)) as x", "ended the Spark session of the preview"),
+        (60.0, "repeat(name, n::int * 20000) as x", "more of these records than a preview can show"),
     ],
 )
 def test_a_preview_that_is_too_much_says_so_and_the_next_one_goes_on(previewer, seconds, text, told, monkeypatch):

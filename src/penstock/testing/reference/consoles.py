@@ -56,7 +56,7 @@ _LOOKS: Final = re.compile(
     r"|penstock cluster\b"
     r"|.* --dry-run\b"
 )
-_COMMAND_S: Final = 90.0
+_COMMAND_S: Final = 180.0
 _POLL_S: Final = 0.3
 #: Each look of a command starts a process, which takes longer than a worker takes to do what is waited for.
 _LOOK_AGAIN_S: Final = 1.0
@@ -237,7 +237,7 @@ class Page:
         #: How many blocks there are up to the last that starts something.
         self.beginning = background[-1] + 1 if background else 0
 
-    def play(self, stage: Stage, todo: slice, patience_s: float = 45.0) -> Iterator[tuple[Block, Command, str]]:
+    def play(self, stage: Stage, todo: slice, patience_s: float = 90.0) -> Iterator[tuple[Block, Command, str]]:
         """Does what some of the blocks say.
 
         Args:

@@ -121,7 +121,7 @@ def test_records_of_all_kinds_come_over_as_they_are(
     topic = create_topic(east, delete_retention_ms="7200000", flush_messages="1000", retention_ms="-1")
     send(east, topic, range(3000))
     config = settings(east, broker, topic)
-    body = {"config": config, "limits": {"records": 3}}
+    body = {"config": config, "limits": {"records": 3, "seconds": 60}}
     shown: tuple[int, Any] = shared_worker.ask("POST", "/connector-plugins/MirrorSource/preview", body, timeout_s=100)
     assert (shown[0], len(shown[1]["records"])) == (200, 3), shown
     assert not exists(broker, f"east.{topic}")
