@@ -55,7 +55,7 @@ from penstock.pipeline.plan.isolated_jobs import (
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
-from penstock.pipeline.spark.driver_calls import release
+from penstock.pipeline.spark.driver_calls import collect_young, release
 from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
 from penstock.pipeline.spark.isolated_session import Loss, Order
 from penstock.pipeline.spark.python_work import PythonWork
@@ -646,6 +646,7 @@ def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: Pre
         plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared, plan.mapped)
     ready = plan.driver_plans[table.schema]
     if ready is not None:
+        collect_young()
         return ready.collect(table)
     return _collected(session.createDataFrame(table), plan, own=True)
 

@@ -43,6 +43,11 @@ _jobs = itertools.count(1)
 def release(frames: Iterable[DataFrame]) -> None:
     """Forgets DataFrames that nobody uses any more; those of a Spark Connect session have nothing in a JVM of ours."""
     forget(java for frame in frames if (java := getattr(frame, "_jdf", None)) is not None)
+    collect_young()
+
+
+def collect_young() -> None:
+    """Frees what jobs have left in cycles, with the batches that these hold."""
     gc.collect(1 if next(_jobs) % _OLDER_EACH == 0 else 0)
 
 
