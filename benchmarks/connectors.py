@@ -24,7 +24,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-import confluent_kafka as ck
 import psycopg
 import pyarrow as pa
 
@@ -32,7 +31,7 @@ from benchmarks.lakes import lakes
 from benchmarks.mirror import mirrored
 from benchmarks.processes import TICKS, WorkerProcess, cpu_seconds, process_tree
 from benchmarks.runs import Contestant, follow, numbers, start_worker, topic_counter
-from benchmarks.workloads import Environment
+from benchmarks.workloads import Environment, Message, fill_topic
 from penstock.broker import EmbeddedBroker
 from penstock.broker.postgresql import PostgreSql
 
@@ -222,24 +221,16 @@ class Bench:
     def fill_topic(self) -> str:
         """A topic with JSON of 1 KB with a schema."""
 
-        def messages(count: int) -> Iterator[tuple[bytes | None, bytes, None]]:
+        def messages(count: int) -> Iterator[Message]:
             fields = [("id", "int64"), ("name", "string"), ("amount", "double"), ("at", "int64"), ("pad", "string")]
             schema = {"type": "struct", "fields": [{"field": one, "type": kind} for one, kind in fields]}
             head = b'{"schema":' + json.dumps(schema).encode() + b',"payload":'
             for number in range(count):
-                yield None, head + json.dumps(_row(number)).encode() + b"}", None
+                yield None, head + json.dumps(_row(number)).encode() + b"}"
 
         topic = f"bench-rows-{next(numbers)}"
         self._environment.create_topic(topic, _PARTITIONS)
-        producer = ck.Producer({"bootstrap.servers": self._environment.bootstrap_servers, "linger.ms": 20})
-        for number, (_, value, _) in enumerate(messages(self._load.messages)):
-            while True:
-                try:
-                    producer.produce(topic, value, partition=number % _PARTITIONS)
-                    break
-                except BufferError:
-                    producer.poll(0.1)
-        assert producer.flush(60) == 0
+        fill_topic(self._environment.bootstrap_servers, topic, messages(self._load.messages), in_turn=_PARTITIONS)
         return topic
 
     def upsert(self, topic: str) -> Outcome:

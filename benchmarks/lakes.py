@@ -17,13 +17,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import confluent_kafka as ck
 import pyarrow as pa
 import pyarrow.json
 import pyarrow.parquet as pq
 
 from benchmarks.runs import Contestant, follow, numbers, start_worker, topic_counter
-from benchmarks.workloads import Environment
+from benchmarks.workloads import Environment, fill_topic
 from penstock.broker import EmbeddedBroker
 
 #: What is to be reached: CPU of the sink over PyArrow's, and rows a second from Parquet into a topic.
@@ -85,15 +84,7 @@ def _value(number: int, with_schema: bool) -> bytes:
 def _filled(environment: Environment, values: list[bytes]) -> str:
     topic = f"bench-lake-{next(numbers)}"
     environment.create_topic(topic, _PARTITIONS)
-    producer = ck.Producer({"bootstrap.servers": environment.bootstrap_servers, "linger.ms": 20})
-    for number, value in enumerate(values):
-        while True:
-            try:
-                producer.produce(topic, value, partition=number % _PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(120) == 0
+    fill_topic(environment.bootstrap_servers, topic, ((None, value) for value in values), in_turn=_PARTITIONS)
     return topic
 
 

@@ -12,11 +12,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-import confluent_kafka as ck
-
 from benchmarks.processes import cpu_seconds
 from benchmarks.runs import Contestant, follow, numbers, start_worker, topic_counter
-from benchmarks.workloads import Environment
+from benchmarks.workloads import Environment, fill_topic
 from penstock.broker import KAFKA_VERSION, EmbeddedBroker
 
 #: What is to be reached: records for each CPU second, over MirrorMaker 2's.
@@ -61,17 +59,9 @@ def _compared(environment: Environment, broker: EmbeddedBroker, timeout_s: float
 def _filled(environment: Environment, size: int, count: int) -> str:
     topic = f"bench-mirror-{next(numbers)}"
     environment.create_topic(topic, _PARTITIONS)
-    producer = ck.Producer({"bootstrap.servers": environment.bootstrap_servers, "linger.ms": 20})
-    text = os.urandom(size)
-    for number in range(count):
-        value = number.to_bytes(8, "big") + text[8:]
-        while True:
-            try:
-                producer.produce(topic, value, b"%08d" % number, partition=number % _PARTITIONS)
-                break
-            except BufferError:
-                producer.poll(0.1)
-    assert producer.flush(120) == 0
+    text = os.urandom(size)[8:]
+    messages = ((b"%08d" % number, number.to_bytes(8, "big") + text) for number in range(count))
+    fill_topic(environment.bootstrap_servers, topic, messages, in_turn=_PARTITIONS)
     return topic
 
 

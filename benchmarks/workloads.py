@@ -143,8 +143,17 @@ class Environment:
         return self._filled[kind]
 
 
-def fill_topic(servers: str, topic: str, messages: Iterable[Message], compression: str) -> None:
+def fill_topic(
+    servers: str, topic: str, messages: Iterable[Message], compression: str = "none", in_turn: int | None = None
+) -> None:
     """Sends messages to a topic that is there already.
+
+    Args:
+        servers: The broker.
+        topic: The topic.
+        messages: Keys and values.
+        compression: As the producer's `compression.type`.
+        in_turn: The number of partitions that the messages go to by turns; None: the client chooses.
 
     Raises:
         RuntimeError: The broker did not take them all.
@@ -157,10 +166,12 @@ def fill_topic(servers: str, topic: str, messages: Iterable[Message], compressio
             "queue.buffering.max.kbytes": 262144,
         }
     )
-    for key, value in messages:
+    for number, (key, value) in enumerate(messages):
+        # -1: the client chooses.
+        partition = -1 if in_turn is None else number % in_turn
         while True:
             try:
-                producer.produce(topic, key=key, value=value)
+                producer.produce(topic, key=key, value=value, partition=partition)
                 break
             except BufferError:
                 producer.poll(0.1)
