@@ -25,7 +25,7 @@ class ArchiveTask(BulkSinkTask):
         self.directory.mkdir(exist_ok=True)
 
     def write(self, topic_range: TopicRange, batches: Iterator[SinkFrame]) -> str:
-        """On an executor: a file that nobody reads before it is listed."""
+        """Writes a file on an executor; readers see it once it is listed."""
         name = f"{topic_range.name}-{topic_range.attempt}.txt"
         with open(self.directory / name, "w") as file:
             for frame in batches:

@@ -1,6 +1,6 @@
 """A sink that writes each record once: how far it has read is in the same transaction as what it has written.
 
-A task finds that another one has read on, as one that was replaced does, and writes nothing of what it has in hand.
+If another task has read on meanwhile, the task drops the records that it has in hand, and opens its partitions again.
 """
 
 import sqlite3

@@ -179,7 +179,7 @@ class Publisher:
         return total
 
     def _directory_of(self, file: OpenFile) -> str:
-        """What the keys of a file begin with."""
+        """The prefix of a file's keys."""
         where = f"{self._root}/{file.directory}".strip("/")
         return where and f"{where}/"
 

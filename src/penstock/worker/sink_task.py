@@ -141,7 +141,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def consumer(self) -> SinkConsumer:
-        """What it reads from."""
+        """The consumer that it reads from."""
         return self._sink.consumer
 
     @property

@@ -45,7 +45,7 @@ class BackfillPlanner:
         task_config: Mapping[str, str],
         request: BackfillRequest,
     ) -> BackfillPlan:
-        """What a request would read and write.
+        """Plans what a request reads and writes.
 
         Args:
             name: The connector.

@@ -43,11 +43,11 @@ class BackfillTask(Protocol):
 
     @property
     def unread(self) -> Sequence[object]:
-        """What was handed out and is not committed; asked at the end."""
+        """The records that were handed out and are not committed; asked at the end."""
 
     @property
     def records(self) -> int:
-        """How many records were read."""
+        """The number of records that were read."""
 
     @property
     def runner(self) -> TaskRunner:

@@ -139,7 +139,7 @@ def _no_session() -> NoReturn:
 
 @dataclass(frozen=True)
 class RangeAnswer:
-    """What became of a range.
+    """The outcome of a range.
 
     Attributes:
         range: The range, with the attempt.
@@ -283,7 +283,7 @@ class _Frames:
             raise KafkaRetriableException(f"The dead letters of {self._name} were not stored in time")
 
     def answer(self, file: object) -> RangeAnswer:
-        """What is told of the range."""
+        """Makes the answer for the range."""
         totals = self._totals
         return RangeAnswer(
             self._range,

@@ -38,7 +38,7 @@ def open_ranges(
 
 
 def checked_plan(given: Sequence[TopicRange], planned: object, task: str) -> list[TopicRange]:
-    """What a task has planned, in order.
+    """Returns the ranges that a task has planned, in order.
 
     Args:
         given: What it was given.

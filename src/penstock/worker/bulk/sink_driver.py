@@ -85,7 +85,7 @@ class BulkSinkServices:
 
 @dataclass(frozen=True)
 class Around:
-    """What the task's runner gives.
+    """The parts that the task's runner gives.
 
     Attributes:
         positions: Where assigned partitions go on.
@@ -436,7 +436,7 @@ def job_group(work: PythonWork) -> str:
 
 
 def ranges_done(session: Any, group: str) -> int:
-    """How many tasks of a group's jobs Spark has done."""
+    """Returns the number of tasks that Spark has done of a group's jobs."""
     tracker = session.sparkContext.statusTracker()
     done = 0
     for job in tracker.getJobIdsForGroup(group):

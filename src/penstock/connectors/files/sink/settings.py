@@ -346,7 +346,7 @@ class FileSinkConfig(StoreConfig):
 
     @property
     def beside(self) -> dict[str, str]:
-        """What is in files beside the values, ``keys`` or ``headers``, and in which format."""
+        """The formats of the files beside those of values: of ``keys``, of ``headers``, or of both."""
         found = {}
         if self.store_kafka_keys:
             found["keys"] = FORMATS[_last(self.keys_format_class)]

@@ -43,7 +43,7 @@ class SparkBulkSinkTask(BulkSinkTask):
         self._waits = Waiting(config.frame_min_rows, config.frame_max_wait_ms / 1000)
 
     def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """What the directory says; a commit that was cut off is finished."""
+        """Finishes a commit that was cut off, and returns the offsets that the directory has."""
         return self._files.positions(partitions)
 
     def plan(self, ranges: Sequence[TopicRange]) -> Sequence[TopicRange]:

@@ -120,7 +120,7 @@ class RangeFiles:
 
     # ------------------------------------------------------------------ the worker
     def positions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """How far partitions are, behind what was noted and is moved now."""
+        """Moves the files of noted commits, and returns the offsets at which the partitions go on."""
         found = {}
         for place in partitions:
             if (note := self._note(place)) is not None:

@@ -116,6 +116,6 @@ class _OneSession:
             self._session.conf.set(_LOCAL, str(usual))
 
     def _jobs(self) -> int:
-        """How many jobs the session has begun; 0 on Spark Connect, which does not say."""
+        """The number of jobs that the session has begun; 0 on Spark Connect, which does not say."""
         java = getattr(self._session, "_jsparkSession", None)
         return 0 if java is None else int(java.sparkContext().dagScheduler().numTotalJobs())

@@ -110,7 +110,7 @@ class Xml(Reader):
 
 @dataclass(slots=True)
 class _Known:
-    """What the rows of a file have shown so far.
+    """The columns that the rows of a file have shown so far.
 
     Attributes:
         types: Of the columns.
