@@ -18,10 +18,13 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from pyarrow.fs import FileSystem, FileType
 
 from penstock.api import TopicPartition
+from penstock.connectors.tables.delta_files import DeltaFiles, action, system_of
 from penstock.connectors.tables.faults import fault_of
-from penstock.connectors.tables.lake import GONE, CommitConflictException, Lake, LakeTable, Moves
+from penstock.connectors.tables.lake import GONE, CommitConflictException, Files, Lake, LakeTable, Moves
+from penstock.connectors.tables.sizes import Ratio
 from penstock.connectors.tables.types import DELTA, Kinds, columns_for
 from penstock.errors import ConnectException
 from penstock.files.stores.directory import DirectoryStore
@@ -59,6 +62,7 @@ class DeltaLake(Lake):
         self.connector = connector
         self.options = options
         self._configuration = dict(configuration)
+        self.codec = codec
         compression: Any = "UNCOMPRESSED" if codec == "none" else codec.upper()
         self.properties = WriterProperties(compression=compression)
         self.file_bytes = file_bytes
@@ -138,7 +142,8 @@ class DeltaLakeTable(LakeTable):
         self._lake = lake
         self._table = table
         self._id = table.metadata().id
-        self._known: set[TopicPartition] = set()
+        self._ratio = Ratio(lake.file_bytes)
+        self._beside: tuple[dict[str, str], FileSystem, str] | None = None
 
     @property
     def columns(self) -> pa.Schema:
@@ -189,6 +194,48 @@ class DeltaLakeTable(LakeTable):
                 writer_properties=self._lake.properties,
                 commit_properties=self._commit(moves),
             )
+
+    def write(self, rows: Iterable[pa.Table]) -> Files:
+        """See ``LakeTable``."""
+        with faults(f"the table {self.name}", "write to"):
+            return {
+                "table": str(self._id),
+                "columns": _types(self._table),
+                "partition_by": list(self._table.metadata().partition_columns),
+                "files": DeltaFiles(self._table, *self.beside(), self._lake.codec, self._ratio).write(rows),
+            }
+
+    def fits(self, files: Files) -> bool:
+        """See ``LakeTable``."""
+        if files["table"] != str(self._id) or files["partition_by"] != self._table.metadata().partition_columns:
+            return False
+        there = _types(self._table)
+        # Fields of structs come and go, other types only when a table is overwritten.
+        if any(there.get(name) != kind for name, kind in files["columns"].items() if not kind.startswith("struct")):
+            return False
+        with faults(f"the table {self.name}", "read"):
+            system, root = self.beside()
+            found = system.get_file_info([f"{root}/{one['path']}" for one in files["files"]])
+        return all(one.type is not FileType.NotFound for one in found)
+
+    def add(self, files: Sequence[Files], moves: Moves) -> None:
+        """See ``LakeTable``."""
+        with faults(f"the table {self.name}", "write to"):
+            self._table.create_write_transaction(
+                [action(one) for each in files for one in each["files"]],
+                "append",
+                self._table.schema(),
+                self._table.metadata().partition_columns,
+                commit_properties=self._commit(moves),
+            )
+
+    def beside(self) -> tuple[FileSystem, str]:
+        """See ``LakeTable``."""
+        options = self._lake.options()
+        if self._beside is None or self._beside[0] != options:
+            with faults(f"the table {self.name}", "open the store of"):
+                self._beside = (options, *system_of(self._lake.uri(self.name), options))
+        return self._beside[1:]
 
     def change(self, rows: pa.Table, keys: Sequence[str], moves: Moves) -> None:
         """See ``LakeTable``."""
@@ -291,6 +338,10 @@ def faults(where: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise fault_of(error, where, what) from error
+
+
+def _types(table: DeltaTable) -> dict[str, str]:
+    return {one.name: str(one.type) for one in pa.schema(table.schema().to_arrow())}
 
 
 def _one_line(error: BaseException) -> str:

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow.fs import FileType
+from pyarrow.fs import FileSystem, FileType
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -43,7 +43,9 @@ from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables import partitions
 from penstock.connectors.tables.faults import fault_of
-from penstock.connectors.tables.lake import GONE, CommitConflictException, Lake, LakeTable, Moves
+from penstock.connectors.tables.iceberg_files import data_file, described
+from penstock.connectors.tables.lake import GONE, CommitConflictException, Files, Lake, LakeTable, Moves
+from penstock.connectors.tables.sizes import Ratio, parts, windows
 from penstock.connectors.tables.types import ICEBERG, Kinds, columns_for
 from penstock.errors import ConnectException
 from penstock.files.stores.directory import DirectoryStore
@@ -214,8 +216,7 @@ class IcebergTable(LakeTable):
         self._table = table
         self._branch = branch
         self._key = f"penstock.offsets.{lake.connector}"
-        #: Bytes of files for each byte of rows, as the last ones were.
-        self._ratio = 0.5
+        self._ratio = Ratio(lake.file_bytes)
 
     @property
     def columns(self) -> pa.Schema:
@@ -270,6 +271,42 @@ class IcebergTable(LakeTable):
         """See ``LakeTable``."""
         with faults(f"the table {self.name}", "write to"):
             self._commit(self._files(rows), [], moves)
+
+    def write(self, rows: Iterable[pa.Table]) -> Files:
+        """See ``LakeTable``."""
+        metadata = self._table.metadata
+        with faults(f"the table {self.name}", "write to"):
+            return {
+                "table": str(metadata.table_uuid),
+                "spec": metadata.default_spec_id,
+                "files": [described(one, metadata) for one in self._files(rows)],
+            }
+
+    def fits(self, files: Files) -> bool:
+        """See ``LakeTable``."""
+        metadata = self._table.metadata
+        if files["table"] != str(metadata.table_uuid) or files["spec"] != metadata.default_spec_id:
+            return False
+        with faults(f"the table {self.name}", "read"):
+            places = [self._place(one["path"]) for one in files["files"]]
+            return all(system.get_file_info(path).type is not FileType.NotFound for system, path in places)
+
+    def add(self, files: Sequence[Files], moves: Moves) -> None:
+        """See ``LakeTable``."""
+        metadata = self._table.metadata
+        with faults(f"the table {self.name}", "write to"):
+            # Another task may have committed the same files: they stay whatever comes of this.
+            self._commit([data_file(one, metadata) for each in files for one in each["files"]], [], moves, keeps=True)
+
+    def beside(self) -> tuple[FileSystem, str]:
+        """See ``LakeTable``."""
+        return self._place(self._table.metadata.location)
+
+    def _place(self, location: str) -> tuple[FileSystem, str]:
+        """A file system, and the path in it."""
+        io: Any = self._table.io
+        scheme, host, path = io.parse_location(location, io.properties)
+        return io.fs_by_scheme(scheme, host), path
 
     def change(self, rows: pa.Table, keys: Sequence[str], moves: Moves) -> None:
         """Rewrites the files that have one of the keys; see ``LakeTable``."""
@@ -338,6 +375,8 @@ class IcebergTable(LakeTable):
         moves: Moves,
         positions: Mapping[TopicPartition, int] | None = None,
         more: Mapping[str, str] | None = None,
+        *,
+        keeps: bool = False,
     ) -> None:
         if positions is None:
             positions = {**self.positions(), **{place: after for place, (_, after) in moves.items()}}
@@ -355,7 +394,8 @@ class IcebergTable(LakeTable):
                         files.append_data_file(file)
                 transaction.set_properties({self._key: text})
         except (CommitFailedException, ValidationException) as error:
-            self._forget(added)
+            if not keeps:
+                self._forget(added)
             raise CommitConflictException(
                 f"The table {self.name} was changed by another writer: {' '.join(str(error).split())}"
             ) from error
@@ -372,18 +412,16 @@ class IcebergTable(LakeTable):
         metadata, counter, commit = self._table.metadata, itertools.count(), uuid.uuid4()
         schema, spec = metadata.schema(), metadata.spec()
         wanted = schema.as_arrow()
-        most = max(1 << 20, int(self._lake.file_bytes / self._ratio))
+        most = self._ratio.most
         found: list[DataFile] = []
-        for window in _windows(tables, most):
+        for window in windows(tables, most):
             tasks = [
                 WriteTask(commit, next(counter), schema, part.cast(wanted).to_batches(), partition_key=key)
                 for key, whole in partitions.split(window, spec, schema)
-                for part in _parts(whole, most)
+                for part in parts(whole, most)
             ]
             found += write_file(self._table.io, metadata, iter(tasks))
-            size = sum(one.file_size_in_bytes for one in found[-len(tasks) :]) if tasks else 0
-            if window.nbytes > 1 << 16 and size:
-                self._ratio = min(2.0, max(0.01, size / window.nbytes))
+            self._ratio.learn(window.nbytes, sum(one.file_size_in_bytes for one in found[-len(tasks) :]))
         return found
 
     def _without(self, task: FileScanTask, keys: pa.Table) -> pa.Table | None:
@@ -420,29 +458,6 @@ def _between(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.with_nullable(True) for one in schema])
-
-
-def _windows(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
-    """Tables joined up to a size, so that many small ones make few files."""
-    waiting: list[pa.Table] = []
-    size = 0
-    for one in tables:
-        if not one.num_rows:
-            continue
-        waiting.append(one)
-        size += one.nbytes
-        if size >= most:
-            yield pa.concat_tables(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
-
-
-def _parts(table: pa.Table, most: int) -> Iterator[pa.Table]:
-    count = max(1, -(-table.nbytes // (most * 5 // 4)))
-    rows = -(-table.num_rows // count)
-    for start in range(0, table.num_rows, rows):
-        yield table.slice(start, rows)
 
 
 def _text(positions: Mapping[TopicPartition, int]) -> str:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException, RetriableException
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.fs import FileSystem
 
     from penstock.connectors.tables.types import Kinds
 
 #: For each partition the position that the table had, None: none, and the one that it has with the commit.
 Moves: TypeAlias = "Mapping[TopicPartition, tuple[int | None, int]]"
+
+#: Data files of a table that were written and may not be in a version yet; values of JSON.
+Files: TypeAlias = "Mapping[str, Any]"
 
 #: The column of ``LakeTable.change`` that is true in rows to delete.
 GONE = "__penstock_gone"
@@ -92,6 +96,42 @@ class LakeTable(ABC):
             CommitConflictException: Another writer was faster; nothing was written.
             RetriableException: The table cannot be reached; whether something was written shows the next ``landed``.
             ConnectException: The table refuses.
+        """
+
+    @abstractmethod
+    def write(self, rows: Iterable[pa.Table]) -> Files:
+        """Writes data files that no reader sees before ``add``.
+
+        Args:
+            rows: As for ``append``.
+
+        Raises:
+            RetriableException: The table cannot be reached.
+            ConnectException: The table refuses.
+        """
+
+    @abstractmethod
+    def fits(self, files: Files) -> bool:
+        """True if files that were written can be added to the table as it is now, and are still there.
+
+        Raises:
+            ConnectException: As for ``write``.
+        """
+
+    @abstractmethod
+    def add(self, files: Sequence[Files], moves: Moves) -> None:
+        """Adds the rows of files that ``write`` has made, in any process, and moves offsets, in one commit.
+
+        Raises:
+            ConnectException: As for ``append``; files stay in any case.
+        """
+
+    @abstractmethod
+    def beside(self) -> tuple[FileSystem, str]:
+        """A file system, and the directory of the table in it; names there that begin with ``_`` are no rows.
+
+        Raises:
+            ConnectException: As for ``write``.
         """
 
     @abstractmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +30,7 @@ from pyiceberg.transforms import (
 )
 
 from penstock.api.arrow import one_array
+from penstock.connectors.tables.sizes import groups
 from penstock.errors import ConfigException, ConnectException
 
 _CALL: Final = re.compile(r"\s*(\w+)\s*\(\s*([^,()]+?)\s*(?:,\s*(\d+)\s*)?\)\s*")
@@ -96,19 +96,12 @@ def split(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple
         if rows.num_rows:
             yield None, rows
         return
-    codes = np.zeros(rows.num_rows, np.int64)
     values: list[pa.Array] = []
     for field in spec.fields:
         name = schema.find_column_name(field.source_id) or ""
-        cells = transformed(_column(rows, name), field.transform, schema.find_field(field.source_id).field_type)
-        encoded = pc.dictionary_encode(cells, null_encoding="encode")
-        values.append(cells)
-        _, codes = np.unique(codes * len(encoded.dictionary) + encoded.indices.to_numpy(), return_inverse=True)
-    order = np.argsort(codes, kind="stable")
-    cuts = [0, *(np.flatnonzero(np.diff(codes[order])) + 1).tolist(), len(order)]
-    is_one = len(cuts) == 2
-    for start, end in pairwise(cuts):
-        first = int(order[start])
+        values.append(transformed(_column(rows, name), field.transform, schema.find_field(field.source_id).field_type))
+    for numbers in groups(values):
+        first = int(numbers[0])
         key = PartitionKey(
             [
                 PartitionFieldValue(field, cells[first].as_py())
@@ -117,7 +110,7 @@ def split(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple
             spec,
             schema,
         )
-        yield key, rows if is_one else rows.take(order[start:end])
+        yield key, rows if len(numbers) == rows.num_rows else rows.take(numbers)
 
 
 def transformed(cells: pa.Array, transform: Transform[Any, Any], kind: Any) -> pa.Array:

@@ -105,7 +105,16 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
         "iceberg.catalog.s3.region": "us-east-1",
     }
     connectors: dict[str, dict[str, str]] = {
-        "delta": {**ours, **S3, "url": "s3://lake/delta", "store.url": store, "partition.by": "kind", "tasks.max": "2"},
+        "delta": {
+            **ours,
+            **S3,
+            "url": "s3://lake/delta",
+            "store.url": store,
+            "partition.by": "kind",
+            "tasks.max": "2",
+            "tables.commit": "connector",
+            "commit.wait.ms": "50",
+        },  # fmt: skip
         "iceberg": java,
         "delta-keys": {**ours, "url": str(tmp_path / "keyed"), "write.mode": "upsert"},
         "iceberg-keys": {**ours, "table.format": "iceberg", "url": str(tmp_path / "keyed"), "write.mode": "upsert"},

@@ -94,7 +94,7 @@ def test_the_change_data_feed_gives_changes_and_tombstones(tmp_path: Path) -> No
 
 
 def test_upserts_of_the_sink_come_back_by_the_feed(tmp_path: Path) -> None:
-    feed = {"table_properties_delta.enableChangeDataFeed": "true"}
+    feed: dict[str, Any] = {"table_properties_delta.enableChangeDataFeed": "true"}
     writing = Writing(tmp_path, "delta", True, write_mode="upsert", id_columns="id", **feed)
     writing.put([{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], keys=pa.array([1, 2]))
     writing.tick()

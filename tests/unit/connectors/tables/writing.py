@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,16 @@ __all__ = ["HERE", "Writing", "frame", "records"]
 class _Context(Context):
     """A context that keeps where the task wants to go on."""
 
-    def __init__(self, props: Mapping[str, str], tolerant: bool) -> None:
+    def __init__(self, props: Mapping[str, str], tolerant: bool, places: Sequence[TopicPartition]) -> None:
         super().__init__(props, tolerant)
+        self.places = places
         self.rewound: dict[TopicPartition, int] = {}
 
     def offset(self, offsets: Any, offset: int | None = None) -> None:
         self.rewound.update({offsets: offset} if offset is not None else offsets)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset([HERE])
+        return frozenset(self.places)
 
 
 class Writing:
@@ -36,17 +37,25 @@ class Writing:
         path: Where its lake is.
         lake: The lake of its tables.
         tolerant: Whether bad rows may be reported.
+        places: Its partitions.
         settings: Its settings beside those of ``lakes.settings``.
     """
 
-    def __init__(self, path: Path, lake: str, tolerant: bool = True, **settings: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        lake: str,
+        tolerant: bool = True,
+        places: Sequence[TopicPartition] = (HERE,),
+        **settings: str,
+    ) -> None:
         self.path, self.lake = path, lake
         self.props = {"topics": "t", **lakes.settings(path, lake, **settings)}
-        self.context = _Context(self.props, tolerant)
+        self.context = _Context(self.props, tolerant, places)
         self.task = TableSinkTask()
         self.task.initialize(self.context)
         self.task.start(self.props)
-        self.task.open([HERE])
+        self.task.open(places)
         self.kafka = 0
 
     def put(self, *args: Any, **named: Any) -> None:
@@ -65,8 +74,8 @@ class Writing:
     def close(self) -> None:
         """Ends the task as a worker does."""
         self.context.closing = True
-        self.task.pre_commit({HERE: OffsetAndMetadata(1 << 40)})
-        self.task.close([HERE])
+        self.task.pre_commit(dict.fromkeys(self.context.places, OffsetAndMetadata(1 << 40)))
+        self.task.close(self.context.places)
         self.task.stop()
 
     def rows(self, table: str = "t") -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from penstock.api import SinkFrame, TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables.lake import GONE, LakeTable
 from penstock.connectors.tables.sink.changes import TableRows, last_of_each_key
+from penstock.connectors.tables.sink.handover import Unit
 from penstock.connectors.tables.sink.settings import TableSettings
 from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted
 from penstock.errors import ConnectException, DataException
@@ -42,6 +43,21 @@ class Block:
     held: int
     places: dict[TopicPartition, int]
     codes: np.ndarray | None
+
+
+@dataclass(slots=True, eq=False)
+class Handed:
+    """Rows whose files were handed over, and of which the task does not know yet if they are in the table.
+
+    Attributes:
+        unit: The files.
+        ready: When they may be committed, by the clock of ``Rounds``.
+        firsts: The offset of the first row of each partition that is still this task's.
+    """
+
+    unit: Unit
+    ready: float
+    firsts: dict[TopicPartition, int]
 
 
 class Pending:
@@ -82,6 +98,8 @@ class Pending:
         #: The position of each partition in the table, as this task left or found it.
         self._known: dict[TopicPartition, int | None] = {}
         self._left_out: set[str] = set()
+        #: What was handed over, in order.
+        self.handed: list[Handed] = []
 
     @property
     def held(self) -> int:
@@ -127,13 +145,20 @@ class Pending:
         self._join()
 
     def first_offset(self, place: TopicPartition) -> int | None:
-        """The offset of the first row of a partition that waits; None: none does."""
-        return min((one.places[place] for one in self._blocks if place in one.places), default=None)
+        """The offset of the first row of a partition that waits, or was handed over; None: there is none."""
+        firsts = [one.firsts for one in self.handed] + [one.places for one in self._blocks]
+        return min((one[place] for one in firsts if place in one), default=None)
 
     def moves(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int | None, int]]:
         """The offsets that a commit of all that waits moves."""
-        places = dict.fromkeys(place for one in self._blocks for place in one.places)
-        return {place: (self.position(place), reached[place]) for place in places}
+        return {place: (self.position(place), reached[place]) for place in self._firsts()}
+
+    def _firsts(self) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = {}
+        for one in self._blocks:
+            for place, first in one.places.items():
+                found[place] = min(first, found.get(place, first))
+        return found
 
     def rows(self, columns: pa.Schema) -> Iterator[pa.Table]:
         """The rows that wait, in order, with the columns of the table.
@@ -164,6 +189,30 @@ class Pending:
         self._known.update({place: after for place, (_, after) in moves.items()})
         self._drop()
 
+    def hand_over(self, unit: Unit, ready: float) -> None:
+        """Says that the files of all that waited were handed over."""
+        self.handed.append(Handed(unit, ready, self._firsts()))
+        self.committed(unit.moves)
+
+    def settle(self, there: Collection[str], positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Takes note of what the table has.
+
+        Args:
+            there: The names of units that may still be committed.
+            positions: How far the table has each partition.
+
+        Returns:
+            The partitions of which something is not in the table and will not be, each with the first offset of it.
+        """
+        lost: dict[TopicPartition, int] = {}
+        for one in self.handed:
+            if one.unit.name not in there:
+                for place, first in one.firsts.items():
+                    if positions.get(place, -1) < one.unit.moves[place][1]:
+                        lost[place] = min(first, lost.get(place, first))
+        self.handed = [one for one in self.handed if one.unit.name in there]
+        return lost
+
     def forget(self, places: Collection[TopicPartition]) -> None:
         """Gives up the rows of partitions, and what is known of them."""
         gone = set(places)
@@ -182,6 +231,9 @@ class Pending:
             renumbered = np.array([list(left).index(place) if place in left else -1 for place in names])
             kept.append(Block(table, len(rows), table.nbytes, left, renumbered[one.codes[rows]]))
         self._blocks = kept
+        for each in self.handed:
+            each.firsts = {place: first for place, first in each.firsts.items() if place not in gone}
+        self.handed = [each for each in self.handed if each.firsts]
         for place in gone:
             self._known.pop(place, None)
         if not kept:
@@ -206,7 +258,8 @@ class Pending:
         return evolved(there, pa.schema([*wanted, *missing]), self._kinds, exists=True)
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Lets go of everything; what was handed over stays where it is."""
+        self.handed = []
         self._drop()
 
     def _drop(self) -> None:

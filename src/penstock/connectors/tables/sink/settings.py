@@ -74,6 +74,13 @@ class WriteMode(Enum):
     UPSERT = "upsert"
 
 
+class Commit(Enum):
+    """The values of ``tables.commit``."""
+
+    TASK = "task"
+    CONNECTOR = "connector"
+
+
 class OnNull(Enum):
     """The fate of records whose value is null."""
 
@@ -166,6 +173,20 @@ class TableSinkConfig(LakeConfig):
         importance=Importance.HIGH,
         doc="How often a task commits to its tables, also when no record comes.",
     )
+    tables_commit: Commit = setting(
+        default=Commit.TASK,
+        validator=CaseInsensitiveValidString("task", "connector"),
+        importance=Importance.HIGH,
+        doc="task: each task commits what its partitions have. connector: tasks write files, and one of them commits "
+        "those of all tasks, once an interval; with write.mode=append.",
+    )
+    commit_wait_ms: int = setting(
+        default=5000,
+        type=ConfigType.LONG,
+        validator=Range.at_least(0),
+        doc="With tables.commit=connector: how long after the end of an interval the commit waits for files of other "
+        "tasks; at most half of commit.interval.ms.",
+    )
     compact_small_files: bool = setting(
         default=False,
         doc="Join files that are smaller than target.file.bytes, between commits, every maintenance.interval.ms.",
@@ -245,6 +266,14 @@ class TableSinkConfig(LakeConfig):
             found.append(("route.field", "dynamic.tables needs the field that has the name of the table"))
         if self.cdc_field and self.write_mode is WriteMode.APPEND:
             found.append(("write.mode", "cdc.field says which rows are deleted: that needs write.mode=upsert"))
+        if self.tables_commit is Commit.CONNECTOR and self.write_mode is WriteMode.UPSERT:
+            found.append(
+                (
+                    "tables.commit",
+                    "connector adds files that tasks have written, and write.mode=upsert replaces files that are in "
+                    "the table: set tables.commit=task, or write.mode=append",
+                )
+            )
         for name, text in own_partitions(properties, self.partition_by):
             if self.format is TableFormat.DELTA:
                 if "(" in text:

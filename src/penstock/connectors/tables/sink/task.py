@@ -19,16 +19,15 @@ from penstock.connectors.tables.lake import CommitConflictException, Lake, Outru
 from penstock.connectors.tables.places import open_lake
 from penstock.connectors.tables.sink.changes import TableRows, rows_of
 from penstock.connectors.tables.sink.pending import Pending
+from penstock.connectors.tables.sink.rounds import AT_ONCE, Rounds
 from penstock.connectors.tables.sink.routing import Router
-from penstock.connectors.tables.sink.settings import OnNull, TableSinkConfig, WriteMode
+from penstock.connectors.tables.sink.settings import Commit, OnNull, TableSinkConfig, WriteMode
 from penstock.errors import ConnectException, DataException, RetriableException
 
 log = logging.getLogger(__name__)
 
 #: The clock is looked at so often.
 _TICK_S: Final = 0.5
-#: A commit that another writer was faster than is made again so often, before the task waits.
-_AT_ONCE: Final = 5
 
 
 class TableSinkTask(FrameSinkTask):
@@ -45,11 +44,14 @@ class TableSinkTask(FrameSinkTask):
         self._tables: dict[str, Pending] = {}
         self._next: dict[TopicPartition, int] = {}
         self._claimed: dict[TopicPartition, int] = {}
+        #: Where partitions are read again, until their records come: offsets behind that are not safe meanwhile.
+        self._again: dict[TopicPartition, int] = {}
         self._taken: pa.Table | None = None
         self._is_partial = False
         self._failures = 0
         self._due = 0.0
         self._warned: set[TopicPartition] = set()
+        self._rounds: Rounds | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
         """Takes the settings, and looks whether the lake is there.
@@ -76,6 +78,8 @@ class TableSinkTask(FrameSinkTask):
             renew=self.context.configs,
         )
         self._lake.check()
+        if config.tables_commit is Commit.CONNECTOR:
+            self._rounds = Rounds(props["name"], config.commit_interval_ms / 1000, config.commit_wait_ms / 1000)
         self._wait()
         self._maintenance_due = time.monotonic() + config.maintenance_interval_ms / 1000
         self.context.every(_TICK_S, self._tick)
@@ -90,8 +94,12 @@ class TableSinkTask(FrameSinkTask):
             pending.forget(partitions)
             if pending.table is not None:
                 pending.table.refresh()
-        for place in partitions:
-            name = self._router.only_table(place.topic)
+        names = {place: self._router.only_table(place.topic) for place in partitions}
+        if self._rounds is not None:
+            for one in {one for one in names.values() if one is not None}:
+                if (found_there := self._load(one)) is not None:
+                    self._rounds.finish(found_there)
+        for place, name in names.items():
             there = None if name is None else self._load(name)
             found = None if there is None else there.position(place)
             if found is not None:
@@ -118,12 +126,13 @@ class TableSinkTask(FrameSinkTask):
         if self.context.is_closing and not self._is_partial:
             try:
                 self._commit_all()
+                self._settle_all(at_once=True)
             except ConnectException as error:
                 log.warning("What waits could not be committed, so its records will be read again: %s", error)
         found = {}
         for place, given in offsets.items():
             waiting = [one.first_offset(place) for one in self._tables.values()]
-            first = min((one for one in waiting if one is not None), default=None)
+            first = min((one for one in [*waiting, self._again.get(place)] if one is not None), default=None)
             # Where nothing waits it is also behind what a sink does not see: the ends of transactions.
             found[place] = given if first is None else OffsetAndMetadata(min(first, given.offset))
         return found
@@ -153,6 +162,8 @@ class TableSinkTask(FrameSinkTask):
             else:
                 self._add(pending, self._not_there_yet(pending, part))
         self._next.update(frame.next_offsets())
+        for place in frame.next_offsets():
+            self._again.pop(place, None)
         self._is_partial = frame.continued
 
     def _refuse_old(self, frame: SinkFrame) -> None:
@@ -278,9 +289,14 @@ class TableSinkTask(FrameSinkTask):
 
     # --------------------------------------------------------------------------------------------------- committing
     def _tick(self) -> None:
-        if time.monotonic() >= self._due and not self._is_partial:
+        if self._is_partial:
+            return
+        is_due = time.monotonic() >= self._due
+        if is_due:
             self._retried(self._commit_all)
             self._wait()
+        self._retried(self._settle_all)
+        if is_due:
             self._maintain()
 
     def _maintain(self) -> None:
@@ -314,6 +330,9 @@ class TableSinkTask(FrameSinkTask):
             )
 
     def _wait(self) -> None:
+        if self._rounds is not None:
+            self._due = self._rounds.end_of_interval()
+            return
         self._due = time.monotonic() + self.settings.commit_interval_ms / 1000
 
     def _retried(self, call: Callable[[], None]) -> None:
@@ -331,14 +350,36 @@ class TableSinkTask(FrameSinkTask):
                 self._commit(pending)
             except OutrunException as error:
                 self._outrun(error)
-        if waiting:
+        if waiting and self._rounds is None:
             self.context.request_commit()
 
+    def _settle_all(self, *, at_once: bool = False) -> None:
+        """Finds out which files that were handed over are in tables, and commits them in turn."""
+        if self._rounds is None:
+            return
+        for pending in self._tables.values():
+            before = len(pending.handed)
+            if lost := self._rounds.settle(pending, at_once=at_once):
+                log.warning(
+                    "Files that were handed over for the table %s could not be added to it, since another task has "
+                    "written their records or the table was changed: %d partitions are read again from there",
+                    pending.name,
+                    len(lost),
+                )
+                self._read_again(lost)
+            if len(pending.handed) < before:
+                self.context.request_commit()
+
     def _commit(self, pending: Pending) -> None:
-        for tries_left in range(_AT_ONCE, -1, -1):
+        for tries_left in range(AT_ONCE, -1, -1):
             try:
                 moves = pending.moves(self._next)
-                if not self._is_there(pending, moves):
+                is_there = self._is_there(pending, moves)
+                if not is_there and self._rounds is not None:
+                    self._evolve_if_allowed(pending)
+                    self._rounds.hand_over(pending, moves, self._due)
+                    return
+                if not is_there:
                     self._write(pending, moves)
                 pending.committed(moves)
                 return
@@ -360,20 +401,24 @@ class TableSinkTask(FrameSinkTask):
             self._evolve(pending, pending.columns)
         else:
             pending.table.refresh()
-        landed: bool = pending.table.landed(moves)
+        # In front of what was handed over the table is not where this task goes on.
+        landed: bool = not pending.handed and pending.table.landed(moves)
         return landed
 
     def _write(self, pending: Pending, moves: Mapping[TopicPartition, tuple[int | None, int]]) -> None:
         table = pending.table
         assert table is not None
-        assert pending.columns is not None
-        if self.settings.auto_evolve:
-            self._evolve(pending, pending.columns)
+        self._evolve_if_allowed(pending)
         columns = table.columns
         if self.settings.write_mode is WriteMode.UPSERT:
             table.change(pending.changes(columns), pending.keys, moves)
         else:
             table.append(pending.rows(columns), moves)
+
+    def _evolve_if_allowed(self, pending: Pending) -> None:
+        if self.settings.auto_evolve:
+            assert pending.columns is not None
+            self._evolve(pending, pending.columns)
 
     def _evolve(self, pending: Pending, wanted: pa.Schema) -> None:
         """Alters the table for rows that wait."""
@@ -387,14 +432,18 @@ class TableSinkTask(FrameSinkTask):
 
     def _outrun(self, error: OutrunException) -> None:
         """Gives up what waits of partitions that another task has written; the rest of them is read again."""
-        for place in error.places:
-            firsts = [one.first_offset(place) for one in self._tables.values()]
+        self._read_again(dict.fromkeys(error.places))
+        log.warning("%s. What waits of it is read again, without the records that are there", error)
+
+    def _read_again(self, places: Mapping[TopicPartition, int | None]) -> None:
+        """Gives up what waits of partitions, and reads them from the first of it on, or from an offset before it."""
+        for place, offset in places.items():
+            firsts = [offset, self._again.get(place), *(one.first_offset(place) for one in self._tables.values())]
             first = min((one for one in firsts if one is not None), default=None)
             self._forget([place])
             if first is not None and place in self.context.assignment():
-                self._next[place] = first
+                self._next[place] = self._again[place] = first
                 self.context.offset(place, first)
-        log.warning("%s. What waits of it is read again, without the records that are there", error)
 
     def _forget(self, places: Collection[TopicPartition]) -> None:
         for pending in self._tables.values():
@@ -402,6 +451,7 @@ class TableSinkTask(FrameSinkTask):
         for place in places:
             self._next.pop(place, None)
             self._claimed.pop(place, None)
+            self._again.pop(place, None)
 
 
 def _first_offsets(frame: SinkFrame) -> dict[TopicPartition, int]:

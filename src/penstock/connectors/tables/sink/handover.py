@@ -1,0 +1,186 @@
+"""Files that tasks have written for a table and that one of them commits, handed over in the store of the table.
+
+Main types: `Unit`, what one task hands over at once; `Handover`, the units of a connector beside its table. ``chain``
+decides which of them a commit takes.
+
+A unit lies beside the table until it was committed, or cannot be any more. Nothing that counts depends on who commits
+it, on the time, or on how many try: the table itself says how far it has each partition, a unit says from which of
+these positions on it goes, and a commit whose table has moved on is refused by the table. So units need no lock.
+
+Thread: the task's. Source: Penstock's own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+from pyarrow import fs
+
+from penstock.api import TopicPartition
+from penstock.connectors.tables.faults import fault_of
+from penstock.connectors.tables.lake import Files, LakeTable, Moves
+
+log = logging.getLogger(__name__)
+
+#: A directory beside the table, which readers and clean-ups of both formats pass over.
+HIDDEN: Final = "_penstock"
+_ENDING: Final = ".json"
+#: File systems whose files are there before they are whole.
+_SHOW_PARTS: Final = ("local", "hdfs")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The files of one task that go into a table together, or not at all.
+
+    Attributes:
+        name: Its task's own id, a hyphen, and a number.
+        made: When, in milliseconds of the epoch.
+        files: The files.
+        moves: The offsets that they move.
+    """
+
+    name: str
+    made: int
+    files: Files
+    moves: Moves
+
+    def to_bytes(self) -> bytes:
+        """As it is stored."""
+        moves = [[*place, before, after] for place, (before, after) in self.moves.items()]
+        return json.dumps({"made": self.made, "moves": moves, **self.files}, ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, name: str, data: bytes) -> Unit:
+        """The unit of its bytes.
+
+        Raises:
+            ValueError: They are none.
+        """
+        said: dict[str, Any] = json.loads(data)
+        try:
+            moves = {TopicPartition(one[0], one[1]): (one[2], one[3]) for one in said.pop("moves")}
+            return cls(name, said.pop("made"), said, moves)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            raise ValueError(f"no unit: {error}") from error
+
+
+def owner_of(name: str) -> str:
+    """The id of the task that has handed over a unit of this name."""
+    return name.rpartition("-")[0]
+
+
+def chain(
+    units: Sequence[Unit], positions: Mapping[TopicPartition, int], own: Collection[str] = ()
+) -> tuple[list[Unit], dict[TopicPartition, tuple[int | None, int]]]:
+    """Finds the units that continue what a table has, and each other.
+
+    Where two have the same records, which is so after a task was replaced, one of the committing task goes before
+    others, and a newer one before older ones. A unit that is not taken can never be: a predecessor is handed over
+    before its successor.
+
+    Args:
+        units: All that there were before ``positions`` were looked at.
+        positions: How far the table has each partition.
+        own: Names of those of the committing task.
+
+    Returns:
+        The units, and the offsets that they move together.
+    """
+    taken: list[Unit] = []
+    moves: dict[TopicPartition, tuple[int | None, int]] = {}
+    left = sorted(units, key=lambda one: (one.name in own, one.made, one.name), reverse=True)
+    while True:
+        found = next(
+            (one for one in left if all(_at(place, moves, positions) == one.moves[place][0] for place in one.moves)),
+            None,
+        )
+        if found is None:
+            return taken, moves
+        left.remove(found)
+        taken.append(found)
+        for place, (before, after) in found.moves.items():
+            moves[place] = (moves[place][0] if place in moves else before, after)
+
+
+def _at(place: TopicPartition, moves: Moves, positions: Mapping[TopicPartition, int]) -> int | None:
+    return moves[place][1] if place in moves else positions.get(place)
+
+
+class Handover:
+    """The units of a connector that lie beside a table.
+
+    Args:
+        table: The table.
+        connector: The connector.
+
+    Raises:
+        RetriableException: From every method: the store is away.
+        ConnectException: From every method: it refuses.
+    """
+
+    def __init__(self, table: LakeTable, connector: str) -> None:
+        self._where = f"the files that tasks hand over for the table {table.name}"
+        with self._faults("open"):
+            self._system, root = table.beside()
+            self._directory = "/".join(filter(None, (root.rstrip("/"), HIDDEN, quote(connector, safe=""))))
+
+    def names(self) -> list[str]:
+        """The names of all units, in order."""
+        with self._faults("list"):
+            found = self._system.get_file_info(fs.FileSelector(self._directory, allow_not_found=True))
+        names = [one.path.rpartition("/")[2] for one in found]
+        return sorted(one.removesuffix(_ENDING) for one in names if one.endswith(_ENDING))
+
+    def put(self, unit: Unit) -> None:
+        """Hands a unit over; its files are there."""
+        path = self._path(unit.name)
+        shows_parts = self._system.type_name in _SHOW_PARTS
+        with self._faults("write"):
+            if shows_parts:  # Object stores have no directories.
+                self._system.create_dir(self._directory, recursive=True)
+            with self._system.open_output_stream(f"{path}.new" if shows_parts else path) as out:
+                out.write(unit.to_bytes())
+            if shows_parts:
+                self._system.move(f"{path}.new", path)
+
+    def units(self, names: Sequence[str]) -> list[Unit]:
+        """The units of these names that are still there."""
+        found = []
+        for name in names:
+            try:
+                with self._faults("read"), self._system.open_input_stream(self._path(name)) as file:
+                    found.append(Unit.from_bytes(name, bytes(file.read())))
+            except FileNotFoundError:
+                continue
+            except ValueError as error:
+                log.warning("%s: %s is passed over, and its records are read again: %s", self._where, name, error)
+        return found
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Takes units away, and leaves their files."""
+        for name in names:
+            try:
+                with self._faults("delete"):
+                    self._system.delete_file(self._path(name))
+            except FileNotFoundError:
+                continue  # Another task was faster.
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}{_ENDING}"
+
+    @contextmanager
+    def _faults(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (OSError, pa.ArrowException) as error:
+            raise fault_of(error, self._where, what) from error

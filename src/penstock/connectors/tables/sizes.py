@@ -1,0 +1,67 @@
+"""Rows cut into files of a wanted size, and shared out by values. Pure; any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+class Ratio:
+    """The bytes that files have for each byte of rows, as the last ones were.
+
+    Args:
+        file_bytes: The wanted size of files.
+    """
+
+    def __init__(self, file_bytes: int) -> None:
+        self._file_bytes = file_bytes
+        self._ratio = 0.5
+
+    @property
+    def most(self) -> int:
+        """The bytes of rows that a file should have."""
+        return max(1 << 20, int(self._file_bytes / self._ratio))
+
+    def learn(self, rows: int, files: int) -> None:
+        """Takes the bytes of rows, and of the files that they became."""
+        if rows > 1 << 16 and files:
+            self._ratio = min(2.0, max(0.01, files / rows))
+
+
+def windows(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
+    """Tables joined up to a size, so that many small ones make few files."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for one in tables:
+        if not one.num_rows:
+            continue
+        waiting.append(one)
+        size += one.nbytes
+        if size >= most:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+def parts(table: pa.Table, most: int) -> Iterator[pa.Table]:
+    """A table cut into parts of about that size."""
+    count = max(1, -(-table.nbytes // (most * 5 // 4)))
+    rows = -(-table.num_rows // count)
+    for start in range(0, table.num_rows, rows):
+        yield table.slice(start, rows)
+
+
+def groups(columns: Sequence[pa.Array]) -> Iterator[np.ndarray]:
+    """The numbers of the rows that have the same values in all columns, in order; of one row or more."""
+    codes = np.zeros(len(columns[0]), np.int64)
+    for cells in columns:
+        encoded = pc.dictionary_encode(cells, null_encoding="encode")
+        _, codes = np.unique(codes * len(encoded.dictionary) + encoded.indices.to_numpy(), return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    for start, end in pairwise([0, *(np.flatnonzero(np.diff(codes[order])) + 1).tolist(), len(order)]):
+        yield order[start:end]
