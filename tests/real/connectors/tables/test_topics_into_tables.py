@@ -114,7 +114,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
             "tasks.max": "2",
             "tables.commit": "connector",
             "commit.wait.ms": "50",
-        },  # fmt: skip
+        },
         "iceberg": java,
         "delta-keys": {**ours, "url": str(tmp_path / "keyed"), "write.mode": "upsert"},
         "iceberg-keys": {**ours, "table.format": "iceberg", "url": str(tmp_path / "keyed"), "write.mode": "upsert"},
