@@ -28,7 +28,7 @@ from penstock.api import TopicPartition
 from penstock.errors import OwnershipLostException
 from penstock.files.generations import Generation, OpenFile
 from penstock.files.names import FileNames
-from penstock.files.publishing import Beside, FileWriter, Publisher
+from penstock.files.publishing import Beside, FileWriter, Publisher, end_uploads
 from penstock.files.stores import GoneException, Store
 
 log = logging.getLogger(__name__)
@@ -77,6 +77,17 @@ class Manifests:
         self._claims = f"{root}/{CLAIMS}/{connector}".lstrip("/")
         #: Where the last commit of each partition ends, as this task knows it.
         self._ends: dict[TopicPartition, int] = {}
+        #: The time, in milliseconds, in the last id of a commit of any of the partitions that the task has had.
+        self._latest = -1
+
+    def id_of_next(self, now_ms: int) -> str:
+        """An id for a commit: it sorts behind those of all commits of the partitions, whoever's clock made them.
+
+        Args:
+            now_ms: The time in milliseconds.
+        """
+        self._latest = max(now_ms, self._latest + 1)
+        return f"{self._latest:013d}-{uuid.uuid4().hex[:8]}"
 
     def end(self, place: TopicPartition) -> int | None:
         """The offset behind the last commit of a partition; one that has not ended is undone. None: there is no commit.
@@ -89,13 +100,14 @@ class Manifests:
             claim = self._claim_at(place, start)
             if claim is None:
                 continue
+            self._latest = max(self._latest, int(claim.commit.partition("-")[0]))
             if self._counts(claim.commit):
                 self._ends[place] = claim.end
                 return claim.end
             log.info("The commit %s did not end and is undone: %s goes on behind offset %d", claim.commit, place, start)
             for key in claim.files:
                 self.store.delete(key)
-            self.store.end_unfinished(self._root, tuple(key.rpartition("/")[2] for key in claim.files))
+            end_uploads(self.store, self._root, tuple(key.rpartition("/")[2] for key in claim.files))
             self.store.delete(self._key(place, start))
         return None
 
@@ -213,7 +225,7 @@ class ManifestPublisher(Publisher):
         write: Makes a file; several threads call it at once.
         directory: Where large ones are made; None: where the system has temporary files.
         beside: More files beside each.
-        clock: The time in milliseconds; ids of commits begin with it, and so sort.
+        clock: The time in milliseconds; ids of commits begin with it.
     """
 
     def __init__(
@@ -233,7 +245,7 @@ class ManifestPublisher(Publisher):
     def publish(self, generation: Generation) -> int:
         """See ``Publisher``; the files are named, and claimed, before threads send them."""
         if generation not in self._named:
-            named = _Named(f"{self._clock():013d}-{uuid.uuid4().hex[:8]}")
+            named = _Named(self._manifests.id_of_next(self._clock()))
             counts: dict[str, int] = {}
             for file in generation.files.values():
                 number = counts[file.directory] = counts.get(file.directory, -1) + 1

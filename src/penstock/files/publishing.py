@@ -5,6 +5,7 @@ The task's thread calls it; files of one generation are made and sent by several
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,14 @@ import pyarrow as pa
 
 from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
-from penstock.errors import RetriableException
+from penstock.errors import ConnectException, RetriableException
 from penstock.files.generations import Block, Generation, OpenFile
 from penstock.files.names import FileNames
 from penstock.files.spill import Moved, Spill
 from penstock.files.stores import Store
 from penstock.files.widening import conform, merged
+
+log = logging.getLogger(__name__)
 
 #: Makes a whole file: is given its rows as tables of one schema, this schema, and a file that is open for bytes.
 FileWriter: TypeAlias = "Callable[[Iterator[pa.Table], pa.Schema, BinaryIO], None]"
@@ -240,6 +243,28 @@ class Publisher:
                 self._store.delete(f"{where}/{name}")
             if not self._names.stale(place, generation.end, 1 << 63, names, there):
                 self._clean.add(mark)
+
+
+def end_uploads(store: Store, root: str, starts: tuple[str, ...]) -> None:
+    """Ends uploads that an earlier run has left; where that is refused, a warning says that they stay.
+
+    Args:
+        store: Where they are.
+        root: The directory of all files.
+        starts: What the names of the files begin with.
+
+    Raises:
+        RetriableException: The store is away.
+    """
+    try:
+        count = store.end_unfinished(root, starts)
+    except RetriableException:
+        raise
+    except ConnectException as error:
+        log.warning("Unfinished uploads of an earlier run, if there are any, stay: %s", error)
+    else:
+        if count:
+            log.info("%d unfinished uploads of an earlier run were ended", count)
 
 
 def as_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:

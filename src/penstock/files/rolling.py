@@ -15,7 +15,7 @@ from penstock.errors import ConnectException, RetriableException
 from penstock.files.generations import Generations, Rotation, Rows
 from penstock.files.manifests import ManifestPublisher, Manifests
 from penstock.files.names import FileNames
-from penstock.files.publishing import Beside, FileWriter, Publisher
+from penstock.files.publishing import Beside, FileWriter, Publisher, end_uploads
 from penstock.files.stores import Store
 
 log = logging.getLogger(__name__)
@@ -93,15 +93,7 @@ class RollingFiles:
         """
         self._publisher.opened()
         starts = tuple(self._names.start(one) for one in partitions)
-        try:
-            count = self._store.end_unfinished(self._root, starts)
-        except RetriableException:
-            raise
-        except ConnectException as error:
-            log.warning("Unfinished uploads of an earlier run, if there are any, stay: %s", error)
-        else:
-            if count:
-                log.info("%d unfinished uploads of an earlier run were ended", count)
+        end_uploads(self._store, self._root, starts)
         ends = self._publisher.ends(partitions)
         self._go_on(ends)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from dataclasses import dataclass
 from typing import Self
 
 
@@ -43,6 +44,13 @@ class CuttingProxy:
         with self._lock:
             self._after.append((sent, received))
 
+    def cut_open(self) -> None:
+        """Cut all connections that there are."""
+        with self._lock:
+            for one in self._open:
+                _end(one)
+            self.cut += len(self._open) // 2
+
     def hold(self) -> None:
         """Hold back what clients say from now on, on the connections that there are."""
         with self._lock:
@@ -73,12 +81,15 @@ class CuttingProxy:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._acceptor.join()
         self._listener.close()
-        for one in self._open:
-            _end(one)
+        with self._lock:
+            for one in self._open:
+                _end(one)
         for thread in self._threads:
             thread.join()
+        # Those of which something was held back.
         for one in self._open:
             one.close()
+        self._open = []
 
     def _accept(self) -> None:
         while True:
@@ -93,14 +104,16 @@ class CuttingProxy:
                 continue
             with self._lock:
                 sent, received = self._after.pop(0) if self._after else (1 << 60, 1 << 60)
-            self._open += [client, broker]
+                self._open += [client, broker]
+            ended = _Ended()
+            self._threads = [one for one in self._threads if one.is_alive()]
             for source, to, limit in ((client, broker, sent), (broker, client, received)):
-                args = (source, to, limit, source is client)
+                args = (source, to, limit, source is client, ended)
                 thread = threading.Thread(target=self._pass_on, args=args, name="cutting-proxy")
                 self._threads.append(thread)
                 thread.start()
 
-    def _pass_on(self, source: socket.socket, to: socket.socket, limit: int, from_client: bool) -> None:
+    def _pass_on(self, source: socket.socket, to: socket.socket, limit: int, from_client: bool, ended: _Ended) -> None:
         holds = False
         with contextlib.suppress(OSError):
             while limit > 0 and (found := source.recv(min(limit, 1 << 16))):
@@ -119,6 +132,19 @@ class CuttingProxy:
                 self.cut += 1
         _end(source)
         _end(to)
+        with self._lock:
+            ended.count += 1
+            if ended.count == 2:
+                for one in (source, to):
+                    self._open.remove(one)
+                    one.close()
+
+
+@dataclass
+class _Ended:
+    """How many of a connection's two directions have ended."""
+
+    count: int = 0
 
 
 def _end(one: socket.socket) -> None:

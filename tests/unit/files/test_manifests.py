@@ -265,6 +265,37 @@ def test_rows_of_partitions_that_stay_are_read_again_when_others_are_lost() -> N
     assert there(store) == [0, 1, 2, 200, 201, 202]
 
 
+def test_ids_of_commits_sort_in_the_order_of_the_offsets_whatever_the_clocks_of_the_tasks_say() -> None:
+    store, (here, *_) = MemoryStore(), PLACES
+    for number, now in enumerate((5_000, 1_000, 1_000, 9_000, 0)):
+        task = Task(store, count=2)
+        task.now = now
+        task.open([here])
+        task.put(here, 2 * number, 2)
+    names = sorted(key for key in store.files if "/_" not in key)
+    assert [ids(store.files[key]) for key in names] == [[2 * number, 2 * number + 1] for number in range(5)]
+
+
+def test_a_store_that_refuses_to_tell_unfinished_uploads_is_written_to_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refusing(MemoryStore):
+        def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
+            raise ConnectException("no right to ListBucketMultipartUploads")
+
+    store, committed = Refusing(), dict[TopicPartition, int]()
+    process = Process(store)
+    process.end_unfinished = store.end_unfinished  # type: ignore[method-assign]
+    # The claims of the first commit are there, and its manifest is not.
+    process.fail(5, Killed())
+    with pytest.raises(Killed):
+        Task(process).run(committed)
+    Task(store).run(committed)
+    assert counted(store) == there(store) == ALL
+    # Both tasks when they got the partitions, and then the second one for each claim that it undoes.
+    assert caplog.text.count("uploads of an earlier run, if there are any, stay: no right") > 2
+
+
 def test_a_store_that_cannot_create_a_file_only_if_it_is_absent_is_refused() -> None:
     from penstock.connectors.files.sink.connector import FileSink
 

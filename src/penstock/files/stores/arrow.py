@@ -91,9 +91,9 @@ class ArrowStore(Store):
         except (OSError, pa.ArrowException) as error:
             raise _fault(error, self._label, "look at") from error
 
-    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+    def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """See ``Store``."""
-        yield from self._walk("", skip)
+        yield from self._walk(below and f"{below}/", skip)
 
     def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
         where = f"{self._root}/{prefix}".rstrip("/")

@@ -95,9 +95,9 @@ class DirectoryStore(Store):
             fault = error if isinstance(error, OSError) else FileNotFoundError(2, str(error))
             raise of_system(fault, str(self._root), "list") from error
 
-    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+    def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """See ``Store``. Links to directories are not followed."""
-        yield from self._walk("", skip)
+        yield from self._walk(below and f"{below}/", skip)
 
     def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
         try:

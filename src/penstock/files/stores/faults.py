@@ -106,6 +106,8 @@ def of_s3(error: Exception, where: str, what: str) -> ConnectException:
             f"{where} does not accept the credentials ({said}): correct aws.access.key.id and aws.secret.access.key, "
             "or what the default chain finds (environment, profile, role); then restart the task"
         )
+    if code == "NotImplemented" or status == 501:
+        return ConnectException(f"{where} has no {what} ({said}): it is not all that S3 is")
     if code in _BUSY or status >= 500 or status == 429:
         return RetriableException(f"{where} does not answer {what} for now ({said})")
     if status in (301, 307, 400) and code in (

@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
+from urllib.parse import unquote_plus
 
 import pyarrow as pa
 
-from penstock.files.stores.faults import GoneException, LoginException, of_s3
+from penstock.files.stores.faults import ChangedException, GoneException, LoginException, of_s3
 from penstock.files.stores.store import Found, Store
 
 log = logging.getLogger(__name__)
@@ -138,12 +139,13 @@ class S3Store(Store):
 
         return self._run("ListBucketMultipartUploads", directory, end)
 
-    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+    def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """See ``Store``: pages of 1,000 keys, in the order of their bytes."""
         prefix = f"{self._options.prefix}/" if self._options.prefix else ""
+        asked = prefix + (below and f"{below}/")
         after = ""
         while True:
-            page = self._run("ListBucket", "", partial(self._keys, prefix, after))
+            page = self._run("ListBucket", below, partial(self._keys, asked, after))
             for one in page.get("Contents", ()):
                 key = one["Key"].removeprefix(prefix)
                 parents = key.split("/")[:-1]
@@ -164,11 +166,7 @@ class S3Store(Store):
 
         def fetch(start: int, end: int) -> bytes:
             span = {"Range": f"bytes={start}-{end - 1}", "IfMatch": found.version}
-            return self._run(
-                "GetObject",
-                found.key,
-                lambda client: bytes(client.get_object(**self._named(found.key), **span)["Body"].read()),
-            )
+            return self._run("GetObject", found.key, lambda client: self._part(client, found, span))
 
         return pa.PythonFile(io.BufferedReader(_Ranges(fetch, found.size), _RANGE_BYTES), mode="r")
 
@@ -202,15 +200,44 @@ class S3Store(Store):
         """See ``Store``."""
         self._client.close()
 
+    def _part(self, client: Any, found: Found, span: dict[str, str]) -> bytes:
+        answer = client.get_object(**self._named(found.key), **span)
+        # Some stores leave IfMatch out.
+        size = str(answer.get("ContentRange", "")).rpartition("/")[2]
+        if answer.get("ETag", found.version) != found.version or (size.isdigit() and int(size) != found.size):
+            answer["Body"].close()
+            raise ChangedException(f"{self._label(found.key)} was changed while it was read")
+        return bytes(answer["Body"].read())
+
     def _keys(self, prefix: str, after: str, client: Any) -> Any:
         more = {"ContinuationToken": after} if after else {}
-        return client.list_objects_v2(Bucket=self._options.bucket, Prefix=prefix, **more)
+        return self._listed(client, Prefix=prefix, **more)
 
     def _page(self, prefix: str, start: str, after: str, client: Any) -> tuple[tuple[str, ...], str]:
         more = {"ContinuationToken": after} if after else {"StartAfter": _before(prefix + start)}
-        page = client.list_objects_v2(Bucket=self._options.bucket, Prefix=prefix, Delimiter="/", **more)
+        page = self._listed(client, Prefix=prefix, Delimiter="/", **more)
         names = (one["Key"].removeprefix(prefix) for one in page.get("Contents", ()))
         return tuple(name for name in names if name >= start), page.get("NextContinuationToken", "")
+
+    def _listed(self, client: Any, **asked: Any) -> Any:
+        """A page of a listing, with names as they are: some stores say that they are encoded where they are not.
+
+        Only names that XML has no characters for are asked for in the encoding of addresses: the answer with them is
+        no XML, or an error of the store.
+        """
+        from botocore.exceptions import ClientError
+        from botocore.parsers import ResponseParserError
+
+        try:
+            return client.list_objects_v2(Bucket=self._options.bucket, **asked)
+        except (ResponseParserError, ClientError) as error:
+            answer = getattr(error, "response", None)
+            if answer is not None and answer["ResponseMetadata"]["HTTPStatusCode"] != 500:
+                raise
+        page = client.list_objects_v2(Bucket=self._options.bucket, EncodingType="url", **asked)
+        for one in page.get("Contents", ()):
+            one["Key"] = unquote_plus(one["Key"])
+        return page
 
     def _multipart(self, client: Any, key: str, data: BinaryIO) -> None:
         upload = client.create_multipart_upload(**self._named(key), **self._extra())["UploadId"]
@@ -307,6 +334,7 @@ def _translated(what: str, where: str, call: Callable[[Any], _T], client: Any) -
 def _client(options: S3Options) -> Any:
     import boto3
     from botocore.config import Config
+    from botocore.handlers import set_list_objects_encoding_type_url
 
     config = Config(
         connect_timeout=5,
@@ -325,10 +353,13 @@ def _client(options: S3Options) -> Any:
         aws_session_token=options.token,
         region_name=options.region,
     )
-    return session.client(
+    client = session.client(
         "s3",
         endpoint_url=options.endpoint or None,
         region_name=options.region or session.region_name or "us-east-1",
         verify=options.ca or None,
         config=config,
     )
+    # Names come as they are: see `_listed`.
+    client.meta.events.unregister("before-parameter-build.s3.ListObjectsV2", set_list_objects_encoding_type_url)
+    return client

@@ -98,11 +98,12 @@ class Store(ABC):
         self.check()
 
     @abstractmethod
-    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+    def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """All files of the place, in the order of their names, directory by directory; lazily, as far as it can.
 
         Args:
             skip: True for the key of a directory that is not looked into.
+            below: The key of a directory, of which all files are asked for; none if it is not there.
         """
 
     @abstractmethod

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos.kills import Kill
+from penstock.testing.chaos.kills import Kill, strike
 from penstock.testing.exactly_once import visible
 from penstock.testing.spark_cluster import SparkCluster
 from penstock.testing.worker_group import WorkerGroup
@@ -114,31 +114,18 @@ class BulkChaos:
         }
 
     def _kill(self, kill: Kill) -> None:
-        worker = self._group.workers[kill.worker]
-        pause = threading.Event()
         self._tell(f"{kill.whom} killed")
         self._came[kill.whom] += 1
-        if kill.whom == "executor":
-            pids = [] if self._cluster.worker.pid is None else children(self._cluster.worker.pid)
+        spark = self._cluster.worker
+
+        def end_executor() -> None:
+            pids = [] if spark.pid is None else children(spark.pid)
             if pids:
                 with suppress(ProcessLookupError):
                     os.kill(pids[kill.worker % len(pids)], signal.SIGKILL)
-        elif kill.whom == "Spark worker":
-            self._cluster.worker.kill()
-            pause.wait(kill.lasts_s)
-            self._cluster.worker.start()
-        elif kill.whom == "JVM":
-            if (jvm := worker.jvm()) is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(jvm, signal.SIGKILL)
-        elif kill.whom == "worker":
-            worker.kill()
-            pause.wait(kill.lasts_s)
-            worker.start()
-        else:
-            self._broker.kill()
-            pause.wait(kill.lasts_s)
-            self._broker.start()
+
+        others = {"executor": (end_executor,), "Spark worker": (spark.kill, spark.start)}
+        strike(kill, self._group, self._broker, others)
 
     def _ids(self, name: str) -> Counter[int]:
         """The orders that readers of committed messages see, each with how often."""

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Final
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos import bulk, connectors, data_cases, kills, rest_cases, surroundings_cases, task_cases
+from penstock.testing import s3_server
+from penstock.testing.chaos import (
+    bulk,
+    connectors,
+    data_cases,
+    kills,
+    lakes,
+    rest_cases,
+    surroundings_cases,
+    task_cases,
+)
 from penstock.testing.chaos.broker_rounds import ROUNDS, BrokerRounds
 from penstock.testing.chaos.distributed import GroupChaos, plan
 from penstock.testing.chaos.stage import Stage
@@ -62,7 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="keep all files, logs too, in a new directory in this one")
     parser.add_argument("--distributed", action="store_true", help="faults at random in a group of three workers")
     parser.add_argument(
-        "--connectors", action="store_true", help="kills at random while rows go from table to table, each way twice"
+        "--connectors",
+        nargs="?",
+        const="all",
+        choices=("all", "tables", "lakes"),
+        help="kills at random while rows go from table to table (tables), and from a topic into files and tables on an "
+        "object store (lakes), each way twice; left out: both",
     )
     parser.add_argument("--bulk", action="store_true", help="kills at random while executors write five bulk loads")
     parser.add_argument(
@@ -97,7 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.distributed:
             return run_group(Path(scratch), options.seed, minutes(20.0), options.lines, options.rounds)
         if options.connectors:
-            return run_tables(Path(scratch), options.seed, minutes(3.0))
+            runs = {"tables": run_tables, "lakes": run_lakes}
+            chosen_runs = [run for name, run in runs.items() if options.connectors in ("all", name)]
+            return max(one(Path(scratch), options.seed, minutes(3.0)) for one in chosen_runs)
         if options.bulk:
             return run_bulk(Path(scratch), options.seed, minutes(3.0))
         return run(chosen, Path(scratch))
@@ -139,6 +156,29 @@ def run_tables(directory: Path, seed: int, minutes: float, workers: int = 2) -> 
                 connectors.TableChaos(below, broker, exactly_once, workers).run(planned)
             except AssertionError:
                 print(f"FAILED {name} with --seed {seed}\n{traceback.format_exc()}", flush=True)
+                return 1
+    return 0
+
+
+def run_lakes(directory: Path, seed: int, minutes: float, workers: int = 2) -> int:
+    """Runs the kills of a seed while a topic goes into files and tables: on moto's server, and on a second one.
+
+    Returns:
+        1 if something was lost, doubled or does not run again, else 0.
+    """
+    program = s3_server.installed()
+    if program is None:
+        print(f"s3s-fs is not installed, so moto's server is the only store ({s3_server.PROGRAM} names it)", flush=True)
+    for store in (None, program) if program else (None,):
+        name = Path(store or "moto").name
+        print(f"a topic into {name}, {minutes} minutes", flush=True)
+        below = directory / f"lakes-{name}"
+        with EmbeddedBroker(below / "kafka", heap="1g") as broker:
+            try:
+                planned = kills.plan(lakes.VICTIMS, seed, minutes * 60, workers, lakes.PAUSE_S)
+                lakes.LakeChaos(below, broker, store, workers).run(planned)
+            except AssertionError:
+                print(f"FAILED on {name} with --seed {seed}\n{traceback.format_exc()}", flush=True)
                 return 1
     return 0
 

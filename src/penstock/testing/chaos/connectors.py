@@ -11,13 +11,11 @@ Thread: the test's; the table's changes have threads of their own.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +23,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.broker import EmbeddedBroker
 from penstock.broker.postgresql import PostgreSql
-from penstock.testing.chaos.kills import Kill
+from penstock.testing.chaos.kills import Kill, strike
 from penstock.testing.chaos.tables import ERASED, TABLE, Changer
 from penstock.testing.exactly_once import visible
 from penstock.testing.worker_group import WorkerGroup
@@ -142,33 +140,16 @@ class TableChaos:
 
     # ---------------------------------------------------------------- kills
     def _kill(self, kill: Kill) -> None:
-        worker = self._group.workers[kill.worker]
-        jvm = worker.jvm()
-        if kill.whom == "JVM" and jvm is None:
-            return
         self._tell(f"{kill.whom} killed" + (f", back after {kill.lasts_s:.1f} s" if "'" not in kill.whom else ""))
         self._came[kill.whom] += 1
-        pause = threading.Event()
-        if kill.whom == "JVM":
-            with suppress(ProcessLookupError):
-                os.kill(jvm or 0, signal.SIGKILL)
-        elif kill.whom == "worker":
-            worker.kill()
-            pause.wait(kill.lasts_s)
-            worker.start()
-        elif kill.whom == "broker":
-            self._broker.kill()
-            pause.wait(kill.lasts_s)
-            self._broker.start()
-        elif kill.whom == "PostgreSQL":
-            self._database.kill()
-            pause.wait(kill.lasts_s)
-            self._database.start()
-        else:
-            self._database.execute(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
-                "backend_type = 'client backend'"
-            )
+        server = (self._database.kill, self._database.start)
+        strike(kill, self._group, self._broker, {"PostgreSQL": server, "PostgreSQL's connections": (self._cut,)})
+
+    def _cut(self) -> None:
+        self._database.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND "
+            "backend_type = 'client backend'"
+        )
 
     # ---------------------------------------------------------------- what must hold
     def _check(self) -> None:

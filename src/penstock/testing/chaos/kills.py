@@ -1,11 +1,22 @@
-"""Kills that come by a plan: ``Kill`` and ``plan``. Pure; any thread. Source: Penstock's own."""
+"""Kills that come by a plan: ``Kill`` and ``plan``, which are pure, and ``strike``, which does some of them.
+
+Thread: any; ``strike`` the test's. Source: Penstock's own.
+"""
 
 from __future__ import annotations
 
+import os
 import random
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.broker import EmbeddedBroker
+    from penstock.testing.worker_group import WorkerGroup
 
 _LONGEST_S: Final = 8.0
 
@@ -50,3 +61,32 @@ def plan(victims: Sequence[str], seed: int, seconds: float, workers: int, pause_
                 kills.append(Kill(at_s, whom, chance.randrange(workers), chance.uniform(0.2, _LONGEST_S)))
             at_s += chance.uniform(*pause_s)
     return kills
+
+
+def strike(
+    kill: Kill, group: WorkerGroup, broker: EmbeddedBroker, others: Mapping[str, tuple[Callable[[], object], ...]]
+) -> None:
+    """Kills somebody, and starts it again once its time is over.
+
+    Args:
+        kill: Whom; ``worker``, ``JVM`` and ``broker`` are known.
+        group: The workers.
+        broker: Their broker.
+        others: How others are killed, and how they are started again if they do not come by themselves.
+    """
+    worker = group.workers[kill.worker]
+    known: dict[str, tuple[Callable[[], object], ...]] = {
+        "worker": (worker.kill, worker.start),
+        "broker": (broker.kill, broker.start),
+        **others,
+    }
+    if kill.whom == "JVM":
+        if (jvm := worker.jvm()) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(jvm, signal.SIGKILL)
+        return
+    end, *again = known[kill.whom]
+    end()
+    for begin in again:
+        threading.Event().wait(kill.lasts_s)
+        begin()

@@ -83,11 +83,13 @@ class MemoryStore(Store):
     def check(self) -> None:
         """See ``Store``: it is there."""
 
-    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+    def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """See ``Store``."""
         for key in sorted(self.files):
             parents = key.split("/")[:-1]
-            if not any(skip("/".join(parents[:end])) for end in range(1, len(parents) + 1)):
+            if key.startswith(below and f"{below}/") and not any(
+                skip("/".join(parents[:end])) for end in range(1, len(parents) + 1)
+            ):
                 yield self.look_at(key)
 
     def look_at(self, key: str) -> Found:

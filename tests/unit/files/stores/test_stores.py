@@ -19,7 +19,7 @@ from penstock.errors import ConfigException, ConnectException, OwnershipLostExce
 from penstock.files import FileNames
 from penstock.files.manifests import Manifests
 from penstock.files.stores import Location, Store, open_store
-from penstock.files.stores.faults import GoneException, LoginException, of_s3, of_system
+from penstock.files.stores.faults import ChangedException, GoneException, LoginException, of_s3, of_system
 from penstock.files.stores.s3 import S3Options, S3Store
 from penstock.testing import MemoryStore
 
@@ -80,6 +80,14 @@ def test_files_are_listed_from_a_name_on_in_order_and_without_those_of_other_dir
     store.delete("t/b")
     store.delete("t/b")
     assert list(store.list_from("t", "")) == ["a", "c"]
+
+
+def test_names_are_listed_as_they_are_whatever_characters_they_have(store: Store) -> None:
+    names = ["a&b", "a+b", "a b", "a%2Fb", "<a>", "ä", "t+0+0000000007.parquet"]
+    for name in names:
+        put(store, f"odd +&%20/{name}")
+    assert sorted(store.list_from("odd +&%20", "")) == sorted(names)
+    assert sorted(one.key for one in store.walk(lambda _: False)) == sorted(f"odd +&%20/{name}" for name in names)
 
 
 def test_what_a_killed_process_has_left_is_removed_and_that_of_others_stays(store: Store) -> None:
@@ -166,6 +174,31 @@ def test_large_objects_go_in_parts_and_an_upload_that_fails_is_ended(endpoint: s
     store.close()
 
 
+def test_names_that_xml_has_no_characters_for_are_listed(endpoint: str) -> None:
+    client(endpoint).create_bucket(Bucket=BUCKET)
+    store = S3Store(options(endpoint, prefix="controls"))
+    names = ["a\x01b+c%2F", "plain +%"]
+    for name in names:
+        put(store, f"d/{name}")
+    assert list(store.list_from("d", "")) == names
+    store.close()
+
+
+def test_an_object_that_has_changed_is_told_by_a_store_that_leaves_conditions_out(endpoint: str) -> None:
+    client(endpoint).create_bucket(Bucket=BUCKET)
+    store = S3Store(options(endpoint, prefix="unconditional"))
+    get = store._client.get_object
+    store._client.get_object = lambda IfMatch, **more: get(**more)  # noqa: N803
+    for other in (b"two", b"other"):
+        put(store, "a", b"one")
+        found = store.look_at("a")
+        assert store.open(found).read() == b"one"
+        put(store, "a", other)
+        with pytest.raises(ChangedException, match="was changed while it was read"):
+            store.open(found).read()
+    store.close()
+
+
 def test_a_long_listing_has_every_page(endpoint: str) -> None:
     s3 = client(endpoint)
     s3.create_bucket(Bucket=BUCKET)
@@ -206,6 +239,8 @@ class Answer(Exception):
     [
         (Answer("SlowDown", 503), RetriableException, "does not answer PutObject for now"),
         (Answer("", 502), RetriableException, "does not answer"),
+        (Answer("NotImplemented", 501), ConnectException, "has no PutObject"),
+        (Answer("NotImplemented", 400), ConnectException, "has no PutObject"),
         (Answer("RequestTimeout", 400), RetriableException, "does not answer"),
         (Answer("NoSuchUpload", 404), RetriableException, "does not answer"),
         (Answer("AccessDenied", 403), ConnectException, "grant s3:PutObject"),

@@ -42,7 +42,7 @@ class Names(Store):
     def __init__(self, names: Callable[[], Iterator[str]]) -> None:
         self.names = names
 
-    def walk(self, skip: Callable[[str], bool]) -> Iterator[Found]:
+    def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         for name in self.names():
             yield Found(name, 1, 1)
 
@@ -182,7 +182,7 @@ def test_parts_of_a_file_are_read_by_several_tasks_and_the_file_is_done_with_beh
     offsets, store = Offsets(), Names(lambda: iter(["a"]))
     ledgers = [Ledger(range(one, LOGS, 2), offsets.read) for one in range(2)]
     selections = [Selection("s3://b", split=lambda _: 1, logs=frozenset(range(one, LOGS, 2))) for one in range(2)]
-    store.walk = lambda skip: iter([Found("a", 6, 1)])  # type: ignore[method-assign]
+    store.walk = lambda skip, below="": iter([Found("a", 6, 1)])  # type: ignore[method-assign]
     parts = []
     for ledger, selection in zip(ledgers, selections, strict=True):
         for unit in units(store, ledger, selection):
