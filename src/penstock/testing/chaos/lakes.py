@@ -188,7 +188,9 @@ class LakeChaos:
         for name, rows in self._found().items():
             more = rows - topic
             assert not more, f"{name} has {sum(more.values())} rows more than the topic: {more.most_common(3)}"
-        assert "Uploads" not in self._ask(lambda client: client.list_multipart_uploads(Bucket="lake"))
+        if self._store.program is None:  # The other one cannot list them.
+            with closing(self._store.client()) as client:
+                assert "Uploads" not in client.list_multipart_uploads(Bucket=self._store.bucket)
         self._tell(f"{sum(topic.values())} records, {len(topic)} of them different: each is once in each of four")
 
     def _sent(self) -> Rows:
@@ -258,10 +260,6 @@ class LakeChaos:
             if not catalog.table_exists("default.events"):
                 return Rows()
             return _rows(catalog.load_table("default.events").scan().to_arrow())
-
-    def _ask(self, call: Callable[[Any], Any]) -> Any:
-        with closing(self._store.client()) as client:
-            return call(client)
 
     def _await(self, holds: Callable[[], bool], lacking: Callable[[], str]) -> None:
         pause = threading.Event()

@@ -109,7 +109,9 @@ def test_a_topic_that_was_archived_in_a_bucket_comes_back_record_by_record(
         )
     assert producer.flush(30) == 0
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(f"copy_{topic}", 3, 1)])[f"copy_{topic}"].result(30)
+    copies = [NewTopic(f"{copy}_{topic}", 3, 1) for copy in ("copy", "commits")]
+    for future in admin.create_topics(copies).values():
+        future.result(30)
     common = {
         "s3.bucket.name": "archive",
         "store.url": s3.url,
@@ -130,6 +132,8 @@ def test_a_topic_that_was_archived_in_a_bucket_comes_back_record_by_record(
         "metadata.columns": "key,headers,timestamp",
         "consumer.override.auto.offset.reset": "earliest",
     }
+    beside = {"store.kafka.keys": "true", "store.kafka.headers": "true", "metadata.columns": "timestamp,partition"}
+    commits = {**archive, **beside, "layout": "manifest", "topics.dir": "commits"}
     restore = {
         **common,
         "connector.class": "io.confluent.connect.s3.source.S3SourceConnector",
@@ -141,13 +145,20 @@ def test_a_topic_that_was_archived_in_a_bucket_comes_back_record_by_record(
         "transforms.copy.regex": "(.*)",
         "transforms.copy.replacement": "copy_$1",
     }
+    connectors = {
+        f"archive-{topic}": archive,
+        f"restore-{topic}": restore,
+        f"commits-{topic}": commits,
+        f"recommit-{topic}": {**restore, "topics.dir": "commits", "transforms.copy.replacement": "commits_$1"},
+    }
 
-    for name, settings in ((f"archive-{topic}", archive), (f"restore-{topic}", restore)):
+    for name, settings in connectors.items():
         status, answer = shared_worker.ask("PUT", f"/connectors/{name}/config", {"name": name, **settings})
         assert status in (200, 201), answer
-    before, after = records(servers, topic, count), records(servers, f"copy_{topic}", count)
-    for name in (f"archive-{topic}", f"restore-{topic}"):
+    before, after, committed = (records(servers, one, count) for one in (topic, f"copy_{topic}", f"commits_{topic}"))
+    for name in connectors:
         assert shared_worker.ask("DELETE", f"/connectors/{name}")[0] == 204
 
     assert sum(map(len, after.values())) == count, shared_worker.text()[-4000:]
     assert after == before
+    assert committed == before

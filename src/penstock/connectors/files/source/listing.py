@@ -11,9 +11,10 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.connectors.files.source.archive import Archive, Beside
 from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, identity, log_of
 from penstock.files.manifests import CLAIMS, MANIFESTS
 from penstock.files.stores import Found, Store
@@ -35,6 +36,7 @@ class Unit:
         parts: How many there are.
         share: The bytes of a part.
         log: The number of its log.
+        beside: The files beside it; see ``archive``.
     """
 
     found: Found
@@ -43,6 +45,7 @@ class Unit:
     parts: int = 1
     share: int = 0
     log: int = 0
+    beside: Beside = field(default_factory=dict)
 
     @property
     def span(self) -> tuple[int, int] | None:
@@ -146,6 +149,7 @@ class Listing:
         ledger: Which were read.
         now_ms: The time now.
         clean: Called with each file that is done with, and how it ended; True: it is gone now.
+        archive: Tells which files of ``FileSink`` belong together; None: each is for itself.
 
     Attributes:
         listed: How many files there were so far.
@@ -159,11 +163,13 @@ class Listing:
         ledger: Ledger,
         now_ms: Callable[[], float],
         clean: Callable[[Found, Outcome], bool] = lambda *_: False,
+        archive: Archive | None = None,
     ) -> None:
         self.listed = 0
         self.waiting = 0
         self._store, self._selection, self._ledger = store, selection, ledger
         self._now_ms, self._clean = now_ms, clean
+        self._archive = archive
 
     def __iter__(self) -> Iterator[Unit | None]:
         """Yields the units to read, in order; None if there are none yet, so that the caller may do other work."""
@@ -183,19 +189,25 @@ class Listing:
 
     def _new(self) -> Iterator[Unit | None]:
         selection = self._selection
-        for found in self._store.walk(selection.skips):
+        for found, beside in self._together(self._store.walk(selection.skips)):
             if not selection.takes(found):
                 continue
             self.listed += 1
             if self.listed % _TICK == 0:
                 yield None
-            yield from self._units(found)
+            yield from self._units(found, beside)
 
-    def _units(self, found: Found) -> Iterator[Unit]:
+    def _together(self, files: Iterator[Found]) -> Iterator[tuple[Found, Beside]]:
+        if self._archive is None:
+            return ((found, {}) for found in files)
+        self._archive.begin()
+        return self._archive.together(files)
+
+    def _units(self, found: Found, beside: Beside) -> Iterator[Unit]:
         selection, ledger = self._selection, self._ledger
         whole = selection.identity(found)
         if ledger.outcome(whole) is not None:
-            self._done(found, whole)
+            self._done(found, whole, beside)
             return
         if not selection.is_old_enough(found, self._now_ms()):
             self.waiting += 1
@@ -203,7 +215,7 @@ class Listing:
         units = selection.units(found)
         if len(units) == 1:
             if units[0].log in selection.logs:
-                yield units[0]
+                yield replace(units[0], beside=beside)
             return
         for one in units:
             if ledger.outcome(one.identity) is None:
@@ -218,8 +230,12 @@ class Listing:
                 outcome = Outcome.FAILED if Outcome.FAILED in fates else Outcome.READ
                 ledger.finish(ledger.logs[selection.log(found)], whole, outcome)
 
-    def _done(self, found: Found, whole: int) -> None:
+    def _done(self, found: Found, whole: int, beside: Beside) -> None:
         outcome = self._ledger.committed(whole) if self._selection.is_own(found) else None
+        if outcome is not None:
+            # The file itself goes last, so that one that stays is tried again with those beside it.
+            for one in beside.values():
+                self._clean(one, outcome)
         if outcome is None or not self._clean(found, outcome):
             self._ledger.saw(whole)
 

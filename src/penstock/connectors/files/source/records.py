@@ -18,10 +18,12 @@ import pyarrow as pa
 from penstock.api import SourceFrame
 from penstock.api.arrow import connect_schema, is_text, one_array, struct_column
 from penstock.connectors.files.file_schemas import schema_in
+from penstock.connectors.files.source.archive import HEADERS as HEADERS_BESIDE
+from penstock.connectors.files.source.archive import KEYS, commit_of
 from penstock.connectors.files.source.readers.fitting import fitted
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Piece
 from penstock.data import OPTIONAL_STRING_SCHEMA, Schema, Type
-from penstock.errors import DataException
+from penstock.errors import ConnectException, DataException
 from penstock.files.stores import Found
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -91,13 +93,14 @@ class Records:
         """
         if self.value_schema is None:
             return piece
-        return fitted(piece, self.value_schema, [self.prefix + one for one in self._beside(piece.table)])
+        return fitted(piece, self.value_schema, self._metadata(piece.table))
 
     def frame(self, piece: Piece, found: Found, partition: Offset, offset: Offset) -> SourceFrame:
         """A frame of the rows.
 
         Raises:
             BadFileException: The columns cannot be records: of a type that Connect has not, without a field of the key.
+            ConnectException: The file has rows of several partitions, and does not tell them.
         """
         table = piece.table
         columns, single = self._columns(piece)
@@ -110,18 +113,21 @@ class Records:
             if self.key:
                 made["key"], key_schema = self._key(columns)
             beside = self._beside(table)
-            if "key" in beside and not self.key:
-                keys = _typed(one_array(table.column(self.prefix + "key")))
-                made["key"] = keys
+            if not self.key and (KEYS in table.column_names or "key" in beside):
+                name = KEYS if KEYS in table.column_names else self.prefix + "key"
+                keys = made["key"] = _typed(one_array(table.column(name)))
                 key_schema = _told(table, "key", keys.type) or connect_schema(keys.type, optional=True)
         except DataException as error:
             raise BadFileException(f"has columns that are no records: {error}") from error
-        if "headers" in beside:
-            made["headers"] = _headers(one_array(table.column(self.prefix + "headers")))
+        if HEADERS_BESIDE in table.column_names or "headers" in beside:
+            name = HEADERS_BESIDE if HEADERS_BESIDE in table.column_names else self.prefix + "headers"
+            made["headers"] = _headers(one_array(table.column(name)))
         if self.with_headers:
             made["headers"] = _repeated(self._file_headers(found), table.num_rows)
         timestamp = self._timestamps(made, table, columns, found, beside)
         place = self.place_of(found) if self.restores else None
+        if place is None and self.restores and self.metadata is None and "partition" not in beside:
+            self._check_commit(found)
         if "partition" in beside:
             made["partition"] = table.column(self.prefix + "partition").cast(pa.int32())
         return SourceFrame(
@@ -162,9 +168,23 @@ class Records:
             if self.prefix + one in table.column_names
         }
 
+    def _metadata(self, table: pa.Table) -> list[str]:
+        """The columns that are no fields of values."""
+        joined = [name for name in (KEYS, HEADERS_BESIDE) if name in table.column_names]
+        return [*joined, *(self.prefix + one for one in self._beside(table))]
+
     def _fields(self, table: pa.Table) -> list[str]:
-        beside = {self.prefix + one for one in self._beside(table)}
+        beside = set(self._metadata(table))
         return [name for name in table.column_names if name not in beside]
+
+    def _check_commit(self, found: Found) -> None:
+        if commit_of(found) is not None:
+            raise ConnectException(
+                f"{self.address}/{found.key} has rows of several partitions (layout=manifest), and no "
+                f"column {self.prefix}partition that tells which: write with metadata.columns=key,headers,timestamp,"
+                "partition, or give this connector metadata.columns without partition (key,headers,timestamp), so that "
+                "the keys choose the partitions; then restart the task"
+            )
 
     def _columns(self, piece: Piece) -> tuple[pa.Table, bool]:
         names = self._fields(piece.table)

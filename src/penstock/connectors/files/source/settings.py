@@ -28,6 +28,7 @@ from penstock.config import (
 )
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.files.sink.formats.avro import missing_library
+from penstock.connectors.files.source.archive import HEADERS, KEYS
 from penstock.connectors.files.source.listing import ORDERS
 from penstock.connectors.files.source.readers.csv import Dialect
 from penstock.connectors.files.source.schemas import parse_schema
@@ -106,8 +107,6 @@ ABSENT: Final[Mapping[str, AbsentSetting]] = {
     "csv.keep.carriage.return": AbsentSetting("a carriage return in front of a line end is a part of it", OFF),
     "file.charset.detection": AbsentSetting("name the encoding: charset", OFF),
     "task.partitioner": AbsentSetting("files are dealt out by their names", ("ByName",)),
-    "store.kafka.keys": AbsentSetting("keys are columns here: metadata.columns=key", OFF),
-    "store.kafka.headers": AbsentSetting("headers are columns here: metadata.columns=headers", OFF),
 }
 
 
@@ -413,6 +412,12 @@ class FileSourceConfig(StoreConfig):
     metadata_columns_prefix: str = setting(
         default="kafka_", importance=Importance.LOW, doc="What the names of these columns begin with."
     )
+    store_kafka_keys: bool = setting(
+        default=True,
+        doc="With mode=RESTORE_BACKUP, files of keys beside those of values (NAME.keys.EXTENSION) are the keys of the "
+        "records; false: they are passed over.",
+    )
+    store_kafka_headers: bool = setting(default=True, doc="The same for files of headers (NAME.headers.EXTENSION).")
     metadata_location: str = setting(
         default="NONE",
         validator=ValidString("NONE", "HEADERS"),
@@ -531,6 +536,12 @@ class FileSourceConfig(StoreConfig):
         if self.mode:
             return self.mode.upper() == "RESTORE_BACKUP"
         return not self.topic and not self.topic_regex_list
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns of files beside others that are put together with these."""
+        wanted = {KEYS: self.store_kafka_keys, HEADERS: self.store_kafka_headers}
+        return tuple(column for column, is_wanted in wanted.items() if is_wanted)
 
     def format_name(self, connector: str) -> str:
         """The format, by any name of the setting."""

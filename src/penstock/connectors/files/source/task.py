@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import CumulativeSum, FrameSourceTask, RetryPolicy, SourceFrame
+from penstock.connectors.files.source.archive import Archive, Joined, commit_of
 from penstock.connectors.files.source.cleanup import Cleanup
 from penstock.connectors.files.source.connector import TASK, TASKS
 from penstock.connectors.files.source.ledger import LOGS, Ledger, Log, Outcome, Place, Reading
@@ -25,6 +26,7 @@ from penstock.connectors.files.source.readers.reader import Bad, BadFileExceptio
 from penstock.connectors.files.source.records import Records
 from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
 from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.files.manifests import MANIFESTS
 from penstock.files.stores import Found, Location, open_store
 from penstock.files.stores.faults import ChangedException, GoneException
 
@@ -105,6 +107,7 @@ class FileSourceTask(FrameSourceTask):
         self._readers = Readers(config, props.get("connector.class", ""))
         self._records = records_of(config)
         self._letters = config.errors_deadletterqueue_topic_name
+        self._archive = Archive(self._store, config.file_delim, config.beside) if config.restores else None
         self._selection = selection_of(config, self._records, self._readers, int(props[TASK]), int(props[TASKS]))
         self._ledger = Ledger(self._selection.logs, self.context.offset_storage_reader().offsets)
         self._cleanup = Cleanup(self._store, config.on_done, config.finished, config.failed)
@@ -163,7 +166,9 @@ class FileSourceTask(FrameSourceTask):
             if self._ledger.is_open or time.monotonic() - self._refreshed > _REFRESH_S:
                 self._ledger.refresh()
                 self._refreshed = time.monotonic()
-            self._listing = Listing(self._store, self._selection, self._ledger, self._now_ms, self._clean)
+            self._listing = Listing(
+                self._store, self._selection, self._ledger, self._now_ms, self._clean, self._archive
+            )
             self._units = iter(self._listing)
             self._listed_s, self._has_read = 0.0, False
         began = time.monotonic()
@@ -190,6 +195,11 @@ class FileSourceTask(FrameSourceTask):
             # An empty place may be one that is not mounted.
             for partition in self._ledger.forget():
                 self.context.advance(partition, None)
+        if self._archive is not None and self._archive.waiting:
+            self._warn_once(
+                f"{self._selection.address}/{self._archive.waiting} is of a commit without a manifest below "
+                f"{MANIFESTS}, and is left out: it is under way, did not end, or the manifests were not copied"
+            )
         self._rest_s = max(self.settings.wait_s, self._listed_s)
         if self._postponed and not self._has_read:
             _, due, text = min(self._postponed.values(), key=lambda one: one[1])
@@ -211,14 +221,11 @@ class FileSourceTask(FrameSourceTask):
             return
         try:
             reader = self._readers.of(unit.found)
+            if self._archive is not None and (beside := self._archive.completed(unit.found, unit.beside)):
+                inputs = {column: (self._input(one), self._readers.beside(one)) for column, one in beside.items()}
+                reader = Joined(reader, inputs)
             place = self._place_of(unit, reader)
-            file = Input(
-                unit.found,
-                lambda: self._store.open(unit.found),
-                unit.span,
-                lambda: not self._store.appends or self._is_same(unit.found),
-                lambda text: self._warn_once(f"{self._name(unit.found)} {text}"),
-            )
+            file = self._input(unit.found, unit.span)
         except BadFileException as error:
             self._log_of(unit).begin(_reading(unit, Place()))
             self._file = _Open(unit, iter(()), Place())
@@ -227,6 +234,15 @@ class FileSourceTask(FrameSourceTask):
         self._log_of(unit).begin(_reading(unit, place))
         appends = reader.appends and self._store.appends
         self._file = _Open(unit, reader.pieces(file, place), place, place, appends=appends)
+
+    def _input(self, found: Found, span: tuple[int, int] | None = None) -> Input:
+        return Input(
+            found,
+            lambda: self._store.open(found),
+            span,
+            lambda: not self._store.appends or self._is_same(found),
+            lambda text: self._warn_once(f"{self._name(found)} {text}"),
+        )
 
     def _place_of(self, unit: Unit, reader: Reader) -> Place:
         """Returns the position to begin at."""
@@ -505,6 +521,9 @@ def selection_of(config: FileSourceConfig, records: Records, readers: Readers, t
     def owner(found: Found) -> str:
         # Files of one partition go to one task, so that they are read in order.
         place = records.place_of(found) if config.restores else None
+        if place is None and config.restores and commit_of(found) is not None:
+            # They have rows of all partitions.
+            return found.key.partition("/")[0]
         return found.key if place is None else "+".join(map(str, place))
 
     ending = config.processing_file_extension

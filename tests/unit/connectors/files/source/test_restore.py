@@ -31,6 +31,7 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.data import Decimal as DecimalSchema
+from penstock.errors import ConnectException
 from penstock.testing import run_source
 
 #: Some of them take more than a second.
@@ -201,6 +202,126 @@ def test_a_topic_comes_back_as_it_was(place: dict[str, str], kind: str) -> None:
         # It has no place for schemas.
         found, wanted = without_schemas(found), without_schemas(wanted)
     assert found == wanted
+
+
+def test_a_topic_comes_back_from_files_of_commits_in_its_partitions_and_in_order(place: dict[str, str]) -> None:
+    rows = orders(50)
+    topic = Topic(
+        {**place, "layout": "manifest", "flush.size": "20", "metadata.columns": "key,headers,timestamp,partition"}
+    )
+    topic.write(pa.array(rows, KIND), ORDER, pa.array([f"k{one}" for one in range(50)]), STRING_SCHEMA)
+
+    assert restored(place) == expected([as_read(row) for row in rows], ORDER, STRING_SCHEMA)
+
+
+def test_files_of_commits_that_do_not_count_do_not_come_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = {"url": str(tmp_path)}
+    topic = Topic({**place, "layout": "manifest", "metadata.columns": "partition"})
+    topic.write(pa.array(list(range(6))), INT64_SCHEMA, pa.array(["k"] * 6), STRING_SCHEMA)
+    (whole,) = (tmp_path / "topics" / "t").iterdir()
+    ended = whole.name.partition(".")[0]
+    for other, manifest in (("1600000000000-00000000", b"{}"), ("1600000000001-00000000", None)):
+        (whole.parent / whole.name.replace(ended, other)).write_bytes(whole.read_bytes())
+        if manifest is not None:
+            (tmp_path / "topics" / "_manifests" / "s" / f"{other}.json").write_bytes(manifest)
+
+    found = restored(place)
+
+    assert {one: [row[3] for row in rows] for one, rows in found.items()} == {0: [0, 3], 1: [1, 4], 2: [2, 5]}
+    assert "is of a commit without a manifest" in caplog.text
+
+
+def test_a_restore_of_commits_that_do_not_tell_partitions_says_what_to_do(tmp_path: Path) -> None:
+    place = {"url": str(tmp_path)}
+    topic = Topic({**place, "layout": "manifest", "metadata.columns": "key"})
+    topic.write(pa.array(list(range(6))), INT64_SCHEMA, pa.array([f"k{one}" for one in range(6)]), STRING_SCHEMA)
+
+    with pytest.raises(ConnectException, match=r"no column kafka_partition.*metadata\.columns=key,headers"):
+        restored(place)
+    found = restored({**place, "metadata.columns": "key"})
+
+    assert [(row[1], row[3]) for row in found[0]] == [(f"k{one}", one) for one in (0, 3, 1, 4, 2, 5)]
+
+
+KEY = SchemaBuilder.struct().name("Key").version(2).field("id", INT64_SCHEMA).build()
+KEYS: dict[str, tuple[pa.Array, Schema | None, list[Any]]] = {
+    "text": (pa.array([f"k{one}" for one in range(50)]), STRING_SCHEMA, [f"k{one}" for one in range(50)]),
+    "struct": (
+        pa.array([{"id": one} for one in range(50)], pa.struct([pa.field("id", pa.int64(), nullable=False)])),
+        KEY,
+        [{"id": one} for one in range(50)],
+    ),
+    "some": (
+        pa.array([f"k{one}" if one % 2 else None for one in range(50)]),
+        OPTIONAL_STRING_SCHEMA,
+        [f"k{one}" if one % 2 else None for one in range(50)],
+    ),
+    "none": (pa.nulls(50, pa.string()), None, [None] * 50),
+}
+
+
+@pytest.mark.parametrize("layout", ["offsets", "manifest"])
+@pytest.mark.parametrize("kind", ["avro", "parquet", "json", "orc"])
+@pytest.mark.parametrize("keys", list(KEYS))
+def test_keys_and_headers_in_files_beside_come_back(tmp_path: Path, layout: str, kind: str, keys: str) -> None:
+    place = {"url": str(tmp_path)}
+    column, key_schema, wanted = KEYS[keys]
+    beside = {"store.kafka.keys": "true", "store.kafka.headers": "true"} | {
+        f"{one}.format.class": kind for one in ("keys", "headers")
+    }
+    topic = Topic({**place, **beside, "layout": layout, "metadata.columns": "timestamp,partition", "flush.size": "20"})
+    rows = orders(50)
+    topic.write(pa.array(rows, KIND), ORDER, column, key_schema)
+
+    found = restored(place)
+
+    told = kind in ("avro", "parquet") and key_schema is not None
+    values = {
+        one: [(*row[1:4], *row[4:]) if told else (row[1], *row[3:]) for row in lines] for one, lines in found.items()
+    }
+    after: dict[int, list[tuple[Any, ...]]] = {}
+    for number, row in enumerate(rows):
+        key = (wanted[number], key_schema) if told else (wanted[number],)
+        after.setdefault(number % 3, []).append(
+            (*key, as_read(row), ORDER, 1_700_000_000_000 + number, [("h", bytes([number % 256]))])
+        )
+    assert values == after
+
+
+@pytest.mark.parametrize("values", ["parquet", "avro", "json", "csv", "orc"])
+def test_files_beside_belong_to_those_of_any_format_however_their_names_sort(
+    place: dict[str, str], values: str
+) -> None:
+    topic = Topic({**place, "format.class": values, "store.kafka.keys": "true"})
+    kind = pa.struct([("id", pa.int64())])
+    topic.write(pa.array([{"id": one} for one in range(50)], kind), None, KEYS["text"][0], STRING_SCHEMA)
+
+    found = restored(place)
+
+    assert {one: [(row[1], row[3]["id"]) for row in rows] for one, rows in found.items()} == {
+        one: [(f"k{number}", number) for number in range(one, 50, 3)] for one in range(3)
+    }
+
+
+def test_files_beside_are_passed_over_moved_and_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = {"url": str(tmp_path / "archive")}
+    topic = Topic({**place, "store.kafka.keys": "true", "flush.size": "2"})
+    topic.write(pa.array(list(range(6))), INT64_SCHEMA, KEYS["text"][0].slice(0, 6), STRING_SCHEMA)
+    without = restored({**place, "store.kafka.keys": "false"})
+    assert [(row[1], row[3]) for rows in without.values() for row in rows] == [
+        (None, one) for one in (0, 3, 1, 4, 2, 5)
+    ]
+
+    _, second, third = sorted((tmp_path / "archive").rglob("*.keys.avro"))
+    second.write_bytes(b"none")
+    third.unlink()
+    found = restored({**place, "finished.path": "done", "error.path": "bad"}, tasks=1)
+
+    assert [(row[1], row[3]) for row in found[0]] == [("k0", 0), ("k3", 3)]
+    assert 1 not in found
+    assert [(row[1], row[3]) for row in found[2]] == [(None, 2), (None, 5)]
+    assert f"has its keys in {second.name}, which" in caplog.text
+    assert "store.kafka.keys=false would restore it" in caplog.text
 
 
 def test_texts_and_numbers_come_back_as_such(place: dict[str, str]) -> None:

@@ -69,7 +69,8 @@ class Format(ABC):
         Raises:
             DataException: The format does not take such values.
         """
-        schemas = metadata_of_schemas(frame.value_schema, frame.key_schema if "key" in self.metadata else None)
+        # Keys are also in files beside, which have no schemas.
+        schemas = metadata_of_schemas(frame.value_schema, frame.key_schema)
         return columns_of(frame, self.metadata, self.prefix).replace_schema_metadata(schemas)
 
     @abstractmethod

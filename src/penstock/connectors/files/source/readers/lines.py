@@ -1,10 +1,11 @@
-"""Lines of text, and files as they are. Main types: ``Lines``, ``Whole``. The task's thread.
+"""Lines of text, and files as they are. Main types: ``Lines``, ``JsonTexts``, ``Whole``. The task's thread.
 
 Source: the SpoolDir connectors for lines and binary files.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -14,10 +15,31 @@ from penstock.connectors.files.source.ledger import Place
 from penstock.connectors.files.source.readers.isolating import isolated
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Input, Piece, Reader
 from penstock.connectors.files.source.readers.text import blocks, compression_of, open_text
+from penstock.files.widening import inferred
 
 #: The column of values that are no structs.
 VALUE = "value"
 _MOST_BYTES = 1 << 30
+
+
+class JsonTexts(Reader):
+    """Each line is a value of JSON, whatever it is: keys and headers of ``FileSink``.
+
+    Args:
+        charset: The encoding.
+    """
+
+    def __init__(self, charset: str = "utf-8") -> None:
+        self._lines = Lines(charset, skip_empty=True)
+
+    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+        """See ``Reader``: one piece."""
+        found = [one for piece in self._lines.pieces(file, place) for one in piece.table.column(VALUE).to_pylist()]
+        try:
+            values = inferred([json.loads(text) for text in found])
+        except ValueError as error:
+            raise BadFileException(f"is no JSON: {error}") from error
+        yield Piece(pa.table({VALUE: values}), place, place, is_single=True)
 
 
 class Lines(Reader):

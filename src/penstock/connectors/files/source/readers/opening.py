@@ -5,9 +5,9 @@ from __future__ import annotations
 from penstock.api.arrow import arrow_type
 from penstock.connectors.files.source.readers.avro import Avro
 from penstock.connectors.files.source.readers.columnar import Orc, Parquet
-from penstock.connectors.files.source.readers.csv import Csv
+from penstock.connectors.files.source.readers.csv import Csv, Dialect
 from penstock.connectors.files.source.readers.json_lines import JsonLines
-from penstock.connectors.files.source.readers.lines import Lines, Whole
+from penstock.connectors.files.source.readers.lines import JsonTexts, Lines, Whole
 from penstock.connectors.files.source.readers.reader import BadFileException, Reader
 from penstock.connectors.files.source.readers.text import compression_of
 from penstock.connectors.files.source.readers.xml import Xml
@@ -45,6 +45,26 @@ class Readers:
         if kind == "csv":
             return self._readers.setdefault(self._ending(found), self._made(kind, found))
         return self._readers.setdefault(kind, self._made(kind, found))
+
+    def beside(self, found: Found) -> Reader:
+        """The reader of a file of keys or headers beside another; its name tells the format.
+
+        Raises:
+            BadFileException: Its name tells no format.
+        """
+        match ENDINGS.get(self._ending(found)):
+            case "json":
+                return JsonTexts(self._config.encoding)
+            case "bytes" | "text":
+                return Lines(self._config.encoding)
+            case "csv":
+                return Csv(Dialect(infers=False), {})
+            case "parquet" | "orc" | "avro" as kind:
+                return self._made(kind, found)
+        raise BadFileException(
+            f"has {found.name} beside it, whose name tells no format: store.kafka.keys=false and "
+            "store.kafka.headers=false pass over such files"
+        )
 
     def kind(self, found: Found) -> str | None:
         """The format of a file; None: its name does not tell."""

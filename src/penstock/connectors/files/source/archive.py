@@ -1,0 +1,203 @@
+"""The files of ``FileSink`` that belong together: keys and headers beside values, and commits that count.
+
+Main types: ``Archive``, for one look at all files; ``Joined``, the rows of a file with those beside it. The task's
+thread.
+
+Source: ``store.kafka.keys`` and ``store.kafka.headers`` of Confluent's connectors; ``penstock.files.manifests``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api.arrow import one_array
+from penstock.connectors.files.file_schemas import schema_in
+from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.readers.reader import BadFileException, Input, Piece, Reader
+from penstock.data import Type
+from penstock.files.manifests import MANIFESTS
+from penstock.files.stores import Found, Store
+from penstock.files.stores.faults import GoneException
+
+#: The columns that rows get of files beside theirs; no column of a file has such a name.
+KEYS, HEADERS = "\0keys", "\0headers"
+_BESIDE: Final = re.compile(r"\.(keys|headers)(\.[A-Za-z0-9.]+)")
+#: The id of a commit of the layout with manifests: milliseconds, and a part by chance.
+_COMMIT: Final = r"\d{13}-[0-9a-f]{8}"
+#: The bytes of the manifest of a commit that was undone: `{}`.
+_UNDONE: Final = 2
+
+#: Files beside a file, by ``KEYS`` and ``HEADERS``.
+Beside = Mapping[str, Found]
+
+
+def commit_of(found: Found) -> str | None:
+    """The commit that a file is of; None: its name is no such one.
+
+    >>> commit_of(Found("t/1700000000000-0a1b2c3d-1.parquet", 1, 1))
+    '1700000000000-0a1b2c3d'
+    """
+    match = re.fullmatch(rf"({_COMMIT})(-\d+)?(\..+)?", found.name)
+    return match[1] if match else None
+
+
+class Archive:
+    """What ``FileSink`` has written, for one listing after another.
+
+    Args:
+        store: Where it is.
+        mark: What stands in the names of files that are no commits: between topic, partition and offset.
+        wanted: Which of ``KEYS`` and ``HEADERS`` are put together with the rows; others are passed over.
+
+    Attributes:
+        waiting: A file of a commit that does not count, or not yet; empty: there was none.
+    """
+
+    def __init__(self, store: Store, mark: str, wanted: Sequence[str] = (KEYS, HEADERS)) -> None:
+        self.waiting = ""
+        self._store, self._wanted = store, tuple(wanted)
+        mark = re.escape(mark)
+        self._name = re.compile(rf"(.+{mark}\d+{mark}\d+(?:-\d+)?|{_COMMIT}(?:-\d+)?)(\.[A-Za-z0-9.]+)?")
+        self._counted: set[str] | None = None
+        #: The endings of files beside others, by column.
+        self._endings: dict[str, set[str]] = {}
+
+    def begin(self) -> None:
+        """Begins a look at all files."""
+        self._counted, self.waiting = None, ""
+
+    def together(self, files: Iterator[Found]) -> Iterator[tuple[Found, Beside]]:
+        """Files of records, each with those beside it: the names of these stand side by side in a listing.
+
+        Args:
+            files: All files, those of a directory in the order of their names.
+        """
+        held: list[Found] = []
+        beside: dict[str, Found] = {}
+        stem = ""
+        for found in files:
+            own = self._stem_of(found)
+            if own != stem:
+                yield from self._counting(held, beside)
+                held, beside, stem = [], {}, own
+            match = _BESIDE.fullmatch(found.key.removeprefix(own))
+            if match is not None:
+                column = f"\0{match[1]}"
+                self._endings.setdefault(column, set()).add(match[2])
+                beside[column] = found
+            else:
+                held.append(found)
+        yield from self._counting(held, beside)
+
+    def completed(self, found: Found, beside: Beside) -> Beside:
+        """The files beside a file that are put together with it; also those that a listing came too early for.
+
+        Raises:
+            ConnectException: The store cannot be asked.
+        """
+        made = {column: one for column, one in beside.items() if column in self._wanted}
+        for column in self._wanted:
+            for ending in self._endings.get(column, ()) if column not in made else ():
+                try:
+                    made[column] = self._store.look_at(f"{self._stem_of(found)}.{column[1:]}{ending}")
+                    break
+                except GoneException:
+                    continue
+        return made
+
+    def _counting(self, held: list[Found], beside: Beside) -> Iterator[tuple[Found, Beside]]:
+        for found in held:
+            commit = commit_of(found)
+            if commit is None or commit in self._commits():
+                yield found, beside
+            else:
+                self.waiting = self.waiting or found.key
+
+    def _commits(self) -> set[str]:
+        """The commits that count. Their manifests are looked at once in a listing, in front of their files."""
+        if self._counted is None:
+            found = self._store.walk(lambda _: False, MANIFESTS)
+            self._counted = {one.name.removesuffix(".json") for one in found if one.size > _UNDONE}
+        return self._counted
+
+    def _stem_of(self, found: Found) -> str:
+        """The key of a file without its ending, or with it if its name is none of ``FileSink``."""
+        match = self._name.fullmatch(found.name)
+        return found.key.removesuffix(found.name) + match[1] if match else found.key
+
+
+@dataclass
+class Joined(Reader):
+    """Reads the rows of a file with the columns of files beside it: row i belongs to row i.
+
+    Attributes:
+        reader: Of the file.
+        beside: The files beside it, with their readers.
+    """
+
+    reader: Reader
+    beside: Mapping[str, tuple[Input, Reader]]
+
+    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+        """See ``Reader``; a file beside it that cannot be read, or has not as many rows, is an error of the file."""
+        columns = {column: self._column(column, *one) for column, one in self.beside.items()}
+        done = 0
+        # From the start: what is beside has no places of its own.
+        for piece in self.reader.pieces(file, Place()):
+            count = piece.table.num_rows
+            rows = np.arange(count) + np.searchsorted([one.before for one in piece.bad], np.arange(count), side="right")
+            total, begin = count + len(piece.bad), done
+            done += total
+            if piece.place.at < place.at:
+                continue
+            table = piece.table
+            for column, values in columns.items():
+                if done > len(values):
+                    raise self._unlike(column, len(values))
+                table = table.append_column(column, values.take(pa.array(begin + rows)))
+            yield replace(piece, table=table)
+        for column, values in columns.items():
+            if len(values) != done:
+                raise self._unlike(column, len(values), done)
+
+    def _unlike(self, column: str, count: int, rows: int | None = None) -> BadFileException:
+        own = "has more rows" if rows is None else f"has {rows} rows"
+        return BadFileException(
+            f"{own}, and {self.beside[column][0].found.name} has {count}: they do not belong together. "
+            f"store.kafka.{column[1:]}=false would restore it without its {column[1:]}"
+        )
+
+    def _column(self, column: str, file: Input, reader: Reader) -> pa.Array:
+        what, name = column[1:], file.found.name
+        try:
+            pieces = list(reader.pieces(file, Place()))
+            if bad := next((one.bad[0] for one in pieces if one.bad), None):
+                raise BadFileException(f"has a row that cannot be read: {bad.reason}")
+            if not pieces:
+                return pa.nulls(0)
+            table = pa.concat_tables([one.table for one in pieces], promote_options="permissive")
+            return self._values(column, table)
+        except (BadFileException, pa.ArrowException, ValueError) as error:
+            raise BadFileException(
+                f"has its {what} in {name}, which {error}. store.kafka.{what}=false would restore it without them"
+            ) from error
+
+    def _values(self, column: str, table: pa.Table) -> pa.Array:
+        if column == HEADERS:
+            return one_array(table.column(next(iter(table.column_names))))
+        told = schema_in(table.schema.metadata, "value")
+        single = table.column_names in (["key"], ["value"]) and (told is None or told.type is not Type.STRUCT)
+        columns = [one_array(one) for one in table.columns]
+        if single:
+            values = columns[0]
+        else:
+            # A key that is null has no field with a value.
+            empty = np.logical_and.reduce([one.is_null().to_numpy(zero_copy_only=False) for one in columns])
+            values = pa.StructArray.from_arrays(columns, fields=list(table.schema), mask=pa.array(empty))
+        return values
