@@ -27,10 +27,10 @@ from benchmarks.processes import cpu_seconds
 from benchmarks.workloads import CLIENTS, LINE_BYTES, Environment
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 
 BATCH: Final = 50_000

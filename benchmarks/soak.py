@@ -28,9 +28,9 @@ import pyarrow as pa
 
 from benchmarks.growth import grown
 from penstock.api import SourceRecord
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
@@ -40,14 +40,14 @@ from penstock.pipeline.batch.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.batch.sink import SinkPipeline, build_sink_pipeline
-from penstock.pipeline.batch.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline, build_sink_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline, build_source_pipeline
 from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.worker_process import resident_kb
-from penstock.transforms.hoist_field import HoistFieldValue
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 
 MEGABYTE: Final = 1024 * 1024
 #: What a figure may differ by between the first third and the end before it counts as growth: share, then amount.

@@ -23,7 +23,7 @@ from types import FrameType
 
 import penstock
 from penstock.broker import EmbeddedBroker
-from penstock.cli.standalone import run
+from penstock.cli.worker.standalone import run
 
 SOURCE = f"{Path(penstock.__file__).parent}{os.sep}"
 _WARM_UP = 20

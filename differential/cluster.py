@@ -21,6 +21,7 @@ from typing import Any, Final
 from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
+from penstock.assignors.assignment import NOTHING, Memory, Plan, Round, Units, assign
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -28,8 +29,6 @@ from penstock.assignors.connect_protocol import (
     encode_assignment,
     encode_metadata,
 )
-from penstock.assignors.incremental import Memory, Plan, Round, assign
-from penstock.assignors.units import NOTHING, Units
 from penstock.model import ConnectorTaskId
 
 _PROGRAM: Final = "org.apache.kafka.connect.runtime.distributed.Assignments"

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.api import Predicate, SinkRecord, SourceRecord, Transformation
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SourceRecords, TransformStage
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.plugins import PluginKind, Plugins
 from penstock.testing.vectors.adapter import base64_text, decode_record
 from penstock.testing.vectors.ends import consumed

@@ -23,10 +23,10 @@ from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
 from differential.pattern_cases import PatternCases
-from penstock.config.java_pattern import JavaPattern
-from penstock.config.java_regex import compile_java
+from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.patterns.translation import compile_java
 from penstock.errors import ConfigException, PatternTimeoutException
-from penstock.transforms.regex_router import ReplacementError, replace_first
+from penstock.transforms.topics.regex_router import ReplacementError, replace_first
 
 _PROGRAM: Final = "Patterns"
 _SLOW: Final = {"slow": True}

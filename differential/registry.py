@@ -28,10 +28,10 @@ from benchmarks.java_source import NoCompilerError
 from differential.java import java_answers
 from differential.registry_cases import RegistryCases
 from differential.registry_readings import readings, with_the_latest
-from penstock.converters.registry.avro import AvroConverter
-from penstock.converters.registry.base import RegistryConverter
+from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.client import SchemaText
-from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.converters.registry.converter import RegistryConverter
+from penstock.converters.registry.protobuf.converter import ProtobufConverter
 from penstock.errors import ConnectException
 from penstock.testing.vectors.codec import decode_schema, decode_value, encode_schema, encode_value, equal_values
 

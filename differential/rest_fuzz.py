@@ -33,7 +33,7 @@ from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
 from penstock.testing.control_plane import SINK, SOURCE, running
 from penstock.testing.probes import BOARD
-from penstock.validation.plugin_catalog import PluginCatalog
+from penstock.validation.plugin_checks import PluginCatalog
 
 NAMES: Final = ("a", "b", "s", "f", "none", "a/b", "é", "%", "..", " a ", "\x00", "x" * 3_000, "a?b", "#")
 CLASSES: Final = (
@@ -44,7 +44,7 @@ CLASSES: Final = (
         "x" * 5_000,
         "a.b.C",
         "a:b:c",
-        "penstock.cli.worker:Worker",
+        "penstock.cli.worker.worker:Worker",
         "é.é",
         "builtins.int",
         "::",

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.data import SchemaAndValue
 
 #: The key and the value of a message.

@@ -31,7 +31,7 @@ from penstock.api import (
     Task,
 )
 from penstock.config import ConfigDef, ConfigType, Importance
-from penstock.converters.as_json import JsonConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import Schema, Struct, Type
 
 _BATCH: Final = 2_000

@@ -24,11 +24,11 @@ from benchmarks.figures import median
 from benchmarks.smt.cases import TOPIC, TWO, Case, Data, Kind, Link, empty, messages
 from benchmarks.smt.upper_case import StatelessUpperCase, UpperCase, UpperCaseAnew
 from penstock.api import BaseTransformation, Converter, SourceRecord, Transformation, ValueForm
-from penstock.converters.as_bytes import ByteArrayConverter
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.primitives import ByteArrayConverter
 from penstock.data import ConnectHeaders, Schema, SchemaBuilder, Struct, Type
-from penstock.kafka.collector import collect_rarely
+from penstock.kafka.consumer.gc_tuning import collect_rarely
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
@@ -36,8 +36,8 @@ from penstock.pipeline.batch.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins

@@ -169,13 +169,13 @@ INSTALLED = Path(pytest.__file__).parents[1]
 @pytest.mark.parametrize(
     ("files", "shown"),
     [
-        ([OURS / "worker/source_task.py", OURS / "worker/threads.py"], ["penstock/worker/threads.py"]),
+        ([OURS / "worker/source/task.py", OURS / "threads.py"], ["penstock/threads.py"]),
         (
-            [OURS / "worker/source_task.py", "/plugins/mine.py", INSTALLED / "requests/api.py"],
+            [OURS / "worker/source/task.py", "/plugins/mine.py", INSTALLED / "requests/api.py"],
             ["mine.py", "requests/api.py"],
         ),
         (
-            [OURS / "worker/sink_task.py", "/plugins/mine.py", OURS / "api/sink.py", threading.__file__],
+            [OURS / "worker/sink/task.py", "/plugins/mine.py", OURS / "api/sink.py", threading.__file__],
             ["mine.py", "threading.py"],
         ),
         ([OURS / "worker/a.py", OURS / "connectors/file/source.py"], ["penstock/connectors/file/source.py"]),

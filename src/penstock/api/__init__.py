@@ -29,10 +29,12 @@ from penstock.api.connector import (
     SinkConnectorContext,
     SourceConnector,
     SourceConnectorContext,
+    Task,
 )
 from penstock.api.converter import Converter, HeaderConverter
-from penstock.api.frame import Frame, SinkFrame, SourceFrame, ValueForm
-from penstock.api.gathering import FrameGatherer
+from penstock.api.frames.frame import Frame, SinkFrame, SourceFrame, ValueForm
+from penstock.api.frames.gathering import FrameGatherer
+from penstock.api.frames.rows import Rows, isolate
 from penstock.api.metrics import (
     Avg,
     CumulativeCount,
@@ -48,7 +50,6 @@ from penstock.api.metrics import (
     Stat,
     Value,
 )
-from penstock.api.offsets_in_target import OffsetsInTarget
 from penstock.api.partitioned import Chunk, PartitionedSource, PartitionedTask, RetryPolicy, assigned_partitions
 from penstock.api.record import (
     UNCHANGED,
@@ -62,8 +63,15 @@ from penstock.api.record import (
     Unchanged,
 )
 from penstock.api.rest import ClusterState, RestExtension, RestExtensionContext, RestRequest, RestResponse
-from penstock.api.rows import Rows, isolate
-from penstock.api.sink import AnySinkTask, Closing, ErrantRecordReporter, FrameSinkTask, SinkTask, SinkTaskContext
+from penstock.api.sink import (
+    AnySinkTask,
+    Closing,
+    ErrantRecordReporter,
+    FrameSinkTask,
+    OffsetsInTarget,
+    SinkTask,
+    SinkTaskContext,
+)
 from penstock.api.source import (
     FrameSourceTask,
     SourceTask,
@@ -71,7 +79,6 @@ from penstock.api.source import (
     TransactionBoundary,
     TransactionContext,
 )
-from penstock.api.task import Task
 from penstock.api.transform import BaseTransformation, FrameTransformation, Predicate, Transformation
 
 __all__ = [

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from penstock.api.frame import SinkFrame, SourceFrame
+from penstock.api.frames.frame import SinkFrame, SourceFrame
 from penstock.api.record import TopicPartition
 from penstock.api.sink import AnySinkTask
 from penstock.data import Schema

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.api.connector import SourceConnector
-from penstock.api.frame import SourceFrame
+from penstock.api.frames.frame import SourceFrame
 from penstock.api.source import FrameSourceTask
 from penstock.config import import_class
 from penstock.data import Schema
@@ -30,7 +30,7 @@ from penstock.errors import ConnectException, IllegalWorkerStateException, Retri
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.api.task import Task
+    from penstock.api.connector import Task
 
 log = logging.getLogger(__name__)
 

@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
-from penstock.api.connector import OffsetStorageReader
-from penstock.api.frame import SourceFrame
+from penstock.api.connector import OffsetStorageReader, Task, TaskContext
+from penstock.api.frames.frame import SourceFrame
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import RecordMetadata, SourceRecord
-from penstock.api.task import Task, TaskContext
 from penstock.errors import IllegalWorkerStateException
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, TypeVar
 
-from penstock.api.frame import Frame
+from penstock.api.frames.frame import Frame
 from penstock.api.record import ConnectRecord
 from penstock.config import ConfigDef
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Final
 
-from penstock.assignors.units import NOTHING, Units
+from penstock.assignors.assignment import NOTHING, Units
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId
 

@@ -21,7 +21,7 @@ from penstock.broker.jars import (
     cache_directory,
     resolve_jars,
 )
-from penstock.broker.ports import free_port, free_ports
+from penstock.broker.java import free_port, free_ports
 from penstock.broker.process import BrokerException, EmbeddedBroker
 
 __all__ = [

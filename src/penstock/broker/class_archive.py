@@ -4,7 +4,7 @@ A program then starts in about half the time. Nothing depends on an archive: a J
 fit its version or its jars, reads the jars.
 
 Main functions: `archive_file` (where one is), `sharing` (the options that make use of it), `make_archive`; for the
-embedded broker `kafka_archive`. Spark's is ``penstock.pipeline.spark.class_archive``.
+embedded broker `kafka_archive`. Spark's is ``penstock.pipeline.spark.driver.class_archive``.
 
 Thread: any.
 """

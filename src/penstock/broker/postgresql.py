@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.broker.ports import free_port
+from penstock.broker.java import free_port
 from penstock.errors import ConnectException
 
 #: Nobody relies on the data after a loss of power, only after a kill.

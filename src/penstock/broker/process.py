@@ -4,26 +4,150 @@ Main type: `EmbeddedBroker`. States follow from the process: not started, runnin
 started again after `stop` or `kill` and then keeps its ports and data.
 
 Thread: one owner starts and stops it; `bootstrap_servers` and `is_running` may be read from any thread.
+
+Processes that end when their owner does, however the owner ends.
+
+Asking a broker whether it serves, without a Kafka client.
 """
 
 import atexit
 import os
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from penstock.broker import storage
 from penstock.broker.class_archive import kafka_archive, sharing
-from penstock.broker.guard import OwnerGuard
 from penstock.broker.jars import BROKER_COORDINATES, resolve_jars
-from penstock.broker.java import find_java
-from penstock.broker.ports import free_ports, is_free
-from penstock.broker.probe import ask_cluster
+from penstock.broker.java import find_java, free_ports, is_free
 from penstock.broker.storage import BrokerException
+
+# The process id arrives on the first line; the second read ends when the owner is gone or releases the guard.
+_SCRIPT = 'read -r pid || exit 0; read -r word || kill -KILL "$pid" 2>/dev/null'
+
+
+class OwnerGuard:
+    """Kills one process when this one disappears.
+
+    Start the guard before the process to guard, so that the time without a guard is as short as can be.
+    """
+
+    def __init__(self) -> None:
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            cwd=os.sep,
+        )
+
+    def watch(self, pid: int) -> None:
+        """From now on, kill `pid` when this process ends without `release`."""
+        self._write(f"{pid}\n")
+
+    def release(self) -> None:
+        """Let go: the guarded process has ended, or may outlive this one."""
+        self._write("released\n")
+        if self._shell.stdin is not None:
+            try:
+                self._shell.stdin.close()
+            except BrokenPipeError:
+                pass
+        self._shell.wait(timeout=10)
+
+    def _write(self, text: str) -> None:
+        if self._shell.stdin is None or self._shell.stdin.closed:
+            return
+        try:
+            self._shell.stdin.write(text.encode())
+            self._shell.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+
+_METADATA = 3
+_VERSION = 2
+_CORRELATION = 7
+_CLIENT_ID = b"penstock-probe"
+
+
+class BrokerAddress(NamedTuple):
+    """A broker as the cluster advertises it."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class ClusterView(NamedTuple):
+    """A broker's view of its cluster; no brokers while the node is still being registered."""
+
+    cluster_id: str | None
+    brokers: tuple[BrokerAddress, ...]
+
+
+def ask_cluster(host: str, port: int, timeout_s: float) -> ClusterView:
+    """The cluster of the broker at this address, with the brokers that are alive.
+
+    Raises:
+        OSError: nobody listens, or the peer closed the connection or was silent for too long.
+        ValueError: the answer is not Kafka's.
+    """
+    body = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION, len(_CLIENT_ID)) + _CLIENT_ID + struct.pack(">i", 0)
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        connection.settimeout(timeout_s)
+        connection.sendall(struct.pack(">i", len(body)) + body)
+        (size,) = struct.unpack(">i", _read(connection, 4))
+        if not 8 <= size <= 1 << 20:
+            raise ValueError(f"the peer at {host}:{port} does not speak Kafka's protocol")
+        return parse_metadata(_read(connection, size))
+
+
+def parse_metadata(response: bytes) -> ClusterView:
+    """The first part of a Metadata v2 response.
+
+    Raises:
+        ValueError: the bytes are not such a response.
+    """
+    try:
+        correlation, count = struct.unpack_from(">ii", response, 0)
+        if correlation != _CORRELATION:
+            raise ValueError(f"the answer belongs to request {correlation}, not {_CORRELATION}")
+        position = 8
+        brokers = []
+        for _ in range(count):
+            node_id, length = struct.unpack_from(">ih", response, position)
+            position += 6
+            host = response[position : position + length].decode()
+            position += length
+            (port, rack_length) = struct.unpack_from(">ih", response, position)
+            position += 6 + max(rack_length, 0)
+            brokers.append(BrokerAddress(node_id, host, port))
+        (length,) = struct.unpack_from(">h", response, position)
+        cluster_id = response[position + 2 : position + 2 + length].decode() if length >= 0 else None
+        return ClusterView(cluster_id, tuple(brokers))
+    except struct.error as error:
+        raise ValueError("the metadata answer ends too early") from error
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size > 0:
+        part = connection.recv(size)
+        if not part:
+            raise ConnectionResetError("the broker closed the connection")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
 
 __all__ = ["BrokerException", "EmbeddedBroker"]
 

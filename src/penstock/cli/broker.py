@@ -18,7 +18,7 @@ import click
 
 from penstock.broker import EmbeddedBroker
 from penstock.broker.archiving import archive_kafka
-from penstock.broker.probe import ask_cluster
+from penstock.broker.process import ask_cluster
 from penstock.errors import ConnectException
 
 _PID_FILE = "broker.pid"

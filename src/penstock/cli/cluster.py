@@ -24,9 +24,8 @@ from urllib.parse import urlsplit
 import click
 from rich.text import Text
 
-from penstock.cli.api_client import ApiClient, ApiError, Unreachable
 from penstock.cli.output import say, table
-from penstock.cli.session import Session, asking
+from penstock.cli.session import ApiClient, ApiError, Session, Unreachable, asking
 from penstock.errors import ConfigException
 
 Answer = Mapping[str, Any]

@@ -19,12 +19,12 @@ _INTERRUPTED = 128 + signal.SIGINT
 
 def connect_standalone() -> None:
     """``connect-standalone``."""
-    _imported("penstock.cli.standalone").main()
+    _imported("penstock.cli.worker.standalone").main()
 
 
 def connect_distributed() -> None:
     """``connect-distributed``."""
-    _imported("penstock.cli.distributed").main()
+    _imported("penstock.cli.worker.distributed").main()
 
 
 def penstock() -> None:

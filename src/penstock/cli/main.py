@@ -12,13 +12,15 @@ from typing import Final
 import click
 
 from penstock import __version__
-from penstock.cli.api_client import ApiClient, ApiError, Unreachable
 from penstock.cli.output import complain, show_json, table
-from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE
+from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE, ApiClient, ApiError, Unreachable
 from penstock.errors import ConfigException
 
 #: Commands in modules of their own, which are imported when they are called: some need clients of Kafka.
-_IN_MODULES: Final = ("broker", "cluster", "connectors", "postgresql", "quickstart", "spark")
+_IN_MODULES: Final = {
+    "connectors": "penstock.cli.connectors.commands",
+    **{name: f"penstock.cli.{name}" for name in ("broker", "cluster", "postgresql", "quickstart", "spark")},
+}
 
 
 class _Commands(click.Group):
@@ -29,7 +31,7 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _IN_MODULES:
-            found: click.Command = getattr(importlib.import_module(f"penstock.cli.{cmd_name}"), cmd_name)
+            found: click.Command = getattr(importlib.import_module(_IN_MODULES[cmd_name]), cmd_name)
             return found
         return super().get_command(ctx, cmd_name)
 
@@ -74,7 +76,7 @@ def archive_spark_classes() -> None:
     Takes about a minute and 150 MB of the cache directory. To be done again after an update of Java or PySpark.
     """
     from penstock.broker.class_archive import ArchiveFailedException
-    from penstock.pipeline.spark.class_archive import archive_spark
+    from penstock.pipeline.spark.driver.class_archive import archive_spark
 
     try:
         click.echo(archive_spark())

@@ -22,7 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.config.values import HIDDEN
+from penstock.config.parse import HIDDEN
 
 #: What is said of a setting whose value could not be read, behind the error that says so.
 _NULL: Final = re.compile(r"Invalid value null for configuration |Missing required configuration ")

@@ -27,7 +27,7 @@ import click
 
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.config.properties import load_properties
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 
 T = TypeVar("T")
 

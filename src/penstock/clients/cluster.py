@@ -16,10 +16,10 @@ from penstock.clients.reader import RecordReader
 from penstock.clients.trouble import Trouble
 from penstock.clients.writer import RecordWriter
 from penstock.errors import ConfigException
-from penstock.kafka.client_log import CLIENT_LOG
-from penstock.kafka.client_settings import ClientKind, ClientSettings, client_knows, translate
-from penstock.kafka.client_table import setting_names
-from penstock.kafka.librdkafka_table import reason_kept_from_connectors
+from penstock.kafka.settings.client import ClientKind, ClientSettings, client_knows, translate
+from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.kafka.settings.librdkafka_table import reason_kept_from_connectors
+from penstock.kafka.settings.table import setting_names
 
 #: Idempotence needs no more, and keeps order and number of what is written over lost connections.
 _WRITER: Final = {"enable.idempotence": "true", "acks": "all"}

@@ -20,8 +20,20 @@ Which settings Penstock itself has is in ``penstock.settings``; how a whole conn
 
 from penstock.config.abstract_config import AbsentSetting, AbstractConfig, setting
 from penstock.config.definition import ConfigDef, ConfigKey, Recommender
-from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
-from penstock.config.parse import ClassResolver, convert_to_string, find_class, import_class, parse_type
+from penstock.config.parse import (
+    NO_DEFAULT,
+    ClassResolver,
+    Config,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    Password,
+    Width,
+    convert_to_string,
+    find_class,
+    import_class,
+    parse_type,
+)
 from penstock.config.properties import load_properties, parse_properties
 from penstock.config.providers import (
     ConfigData,
@@ -46,7 +58,6 @@ from penstock.config.validators import (
     ValidList,
     ValidString,
 )
-from penstock.config.values import Config, ConfigValue, Password
 
 __all__ = [
     "NO_DEFAULT",

@@ -18,10 +18,8 @@ from enum import Enum
 from typing import Any, ClassVar, Final, Self
 
 from penstock.config.definition import ConfigDef, Recommender
-from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, Width
-from penstock.config.parse import ClassResolver
+from penstock.config.parse import NO_DEFAULT, ClassResolver, ConfigType, Importance, Password, Width
 from penstock.config.validators import Validator, ValidString
-from penstock.config.values import Password
 from penstock.errors import ConfigException
 
 _METADATA: Final = "setting"

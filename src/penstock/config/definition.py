@@ -11,11 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from penstock.config.kinds import NO_DEFAULT, ConfigType, Importance, NoDefault, Width
-from penstock.config.parse import ClassResolver, convert_to_string, parse_type
+from penstock.config.parse import (
+    NO_DEFAULT,
+    ClassResolver,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    NoDefault,
+    Width,
+    convert_to_string,
+    parse_type,
+)
 from penstock.config.secret_names import names_a_secret
 from penstock.config.validators import Validator, ValidList
-from penstock.config.values import ConfigValue
 from penstock.errors import ConfigException
 
 __all__ = ["NO_DEFAULT", "ConfigDef", "ConfigKey", "ConfigType", "Importance", "Recommender", "Width"]

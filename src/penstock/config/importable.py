@@ -39,7 +39,7 @@ def refusal(module: str) -> str | None:
     Returns:
         What it belongs to; None where it may be imported, or is not there.
 
-    >>> refusal("this"), refusal("penstock.cli.worker"), refusal("penstock.transforms.cast")
+    >>> refusal("this"), refusal("penstock.cli.worker.worker"), refusal("penstock.transforms.types.cast")
     ('Python itself', 'the worker itself', None)
     """
     parts = module.split(".")

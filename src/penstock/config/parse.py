@@ -2,6 +2,10 @@
 
 Python's own conversions are more generous than Java's (`int("1_0")`, `float("inf")`, `str.strip()` of
 every Unicode blank), so the grammars are spelled out here. Pure functions, usable from any thread.
+
+Values that come out of configuration: hidden passwords and the outcome of a validation.
+
+The words a setting is described with: its type, importance, display width and "no default".
 """
 
 from __future__ import annotations
@@ -9,14 +13,141 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import Enum
 from typing import Final
 
 from penstock.config.importable import refusal, said
-from penstock.config.kinds import ConfigType
-from penstock.config.values import HIDDEN, Password
 from penstock.errors import ConfigException
+
+HIDDEN: Final = "[hidden]"
+
+
+class Password:
+    """A secret that does not show in logs, tracebacks and answers.
+
+    Source: org.apache.kafka.common.config.types.Password.
+
+    >>> print(Password("s3cret"), repr(Password("s3cret")), Password("s3cret").value)
+    [hidden] [hidden] s3cret
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    @property
+    def value(self) -> str:
+        """The secret itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Password) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash((Password, self._value))
+
+
+@dataclass
+class ConfigValue:
+    """The result of the validation of one setting.
+
+    Attributes:
+        name: The setting.
+        value: The parsed value; None when it could not be parsed or is null.
+        recommended_values: Values that a user interface may offer.
+        error_messages: Every fault found, in Java's words.
+        visible: False when the setting has no meaning next to the other values.
+
+    Source: org.apache.kafka.common.config.ConfigValue.
+    """
+
+    name: str
+    value: object = None
+    recommended_values: list[object] = field(default_factory=list)
+    error_messages: list[str] = field(default_factory=list)
+    visible: bool = True
+
+    def add_error_message(self, message: str) -> None:
+        """Adds a fault."""
+        self.error_messages.append(message)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The outcome of validating one configuration: a `ConfigValue` for each setting.
+
+    Source: org.apache.kafka.common.config.Config.
+    """
+
+    config_values: Sequence[ConfigValue]
+
+    def errors(self) -> dict[str, list[str]]:
+        """The settings that have faults, with the faults."""
+        return {value.name: list(value.error_messages) for value in self.config_values if value.error_messages}
+
+
+class ConfigType(Enum):
+    """The type a setting's text is parsed to.
+
+    Source: ConfigDef.Type of Kafka 4.3.
+    """
+
+    BOOLEAN = "BOOLEAN"
+    STRING = "STRING"
+    INT = "INT"
+    SHORT = "SHORT"
+    LONG = "LONG"
+    DOUBLE = "DOUBLE"
+    LIST = "LIST"
+    CLASS = "CLASS"
+    PASSWORD = "PASSWORD"
+
+
+class Importance(Enum):
+    """The importance of a setting in the list of all settings.
+
+    Source: ConfigDef.Importance of Kafka 4.3.
+    """
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+    @property
+    def rank(self) -> int:
+        """0 for HIGH, 2 for LOW: the sorting order."""
+        return ("HIGH", "MEDIUM", "LOW").index(self.value)
+
+
+class Width(Enum):
+    """The width of a setting's input field in a user interface.
+
+    Source: ConfigDef.Width of Kafka 4.3.
+    """
+
+    NONE = "NONE"
+    SHORT = "SHORT"
+    MEDIUM = "MEDIUM"
+    LONG = "LONG"
+
+
+class NoDefault:
+    """The type of `NO_DEFAULT`; it has that one value."""
+
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Final = NoDefault()
+"""Says that a setting has no default and so must be given; `None` is a real default."""
+
 
 ClassResolver = Callable[[str, str], type]
 """Finds the class for the name of a setting and its text.

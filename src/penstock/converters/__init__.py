@@ -14,5 +14,5 @@ Start from:
 
 What a converter has to offer is ``ColumnConverter`` of ``penstock.pipeline.plan.step``; its names are in
 ``penstock.plugins.stock``. How many records fail, and what becomes of them, is no matter of this package: see
-``penstock.worker.tolerance``.
+``penstock.worker.errors.tolerance``.
 """

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from penstock.api import HeaderConverter
 from penstock.config import ConfigDef
-from penstock.converters.character_sets import decode_text, encode_text
+from penstock.converters.string import decode_text, encode_text
 from penstock.data import NULL_VALUE, Schema, SchemaAndValue, Values
 from penstock.errors import DataException
 

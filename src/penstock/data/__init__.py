@@ -10,7 +10,7 @@ Import from here: ``from penstock.data import SchemaBuilder, Struct``. The stand
   schema as one of another; ``Values`` (``conversions``): a value as another type.
 - ``to_java_text`` (``text``): a value as Java prints it.
 
-How such data lie in columns is in ``penstock.pipeline.columns.types``; records, which hold them, in
+How such data lie in columns is in ``penstock.pipeline.columns.layout``; records, which hold them, in
 ``penstock.api.record``.
 """
 
@@ -18,9 +18,8 @@ from penstock.data.builder import SchemaBuilder
 from penstock.data.conversions import Values, value_text
 from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.headers import ConnectHeaders, Header
-from penstock.data.infer import infer_schema
 from penstock.data.logical import LOGICAL_NAMES, Date, Decimal, Time, Timestamp
-from penstock.data.parser import parse_string
+from penstock.data.parser import infer_schema, parse_string
 from penstock.data.projector import SchemaProjector
 from penstock.data.schema import (
     BOOLEAN_SCHEMA,

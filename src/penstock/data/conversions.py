@@ -12,9 +12,8 @@ from datetime import date, datetime, time
 from typing import Any, Final, cast
 
 from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
-from penstock.data.infer import infer_schema
 from penstock.data.logical import Date, Decimal, Time, Timestamp
-from penstock.data.parser import parse_decimal, parse_string
+from penstock.data.parser import infer_schema, parse_decimal, parse_string
 from penstock.data.schema import Schema, SchemaAndValue, Type
 from penstock.data.structs import Struct
 from penstock.data.text import (

@@ -15,9 +15,8 @@ What is configured is a ``ClusterConfig`` of ``penstock.model``, kept by one of 
 checked by ``penstock.validation``. How connectors and tasks run is not known here: ``penstock.worker`` knows.
 """
 
-from penstock.herder.control_plane import HerderParts
+from penstock.herder.control_plane import Created, Health, HerderParts
 from penstock.herder.herder import Herder
-from penstock.herder.interface import Created, Health
 from penstock.herder.membership import SoleMember
 
 __all__ = ["Created", "Health", "Herder", "HerderParts", "SoleMember"]

@@ -3,6 +3,8 @@
 Main type: ``ControlPlane``. It is filled when the worker is there; requests wait for that with ``ready``.
 
 Thread: the herder's, unless a method says otherwise.
+
+The herder's answers that are not in ``penstock.model``.
 """
 
 from __future__ import annotations
@@ -12,24 +14,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from itertools import count
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from penstock.errors import ConflictException, NotFoundException, ProducerFencedException
-from penstock.herder.facts import ConnectorFacts
+from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
-from penstock.herder.membership import Membership
+from penstock.herder.membership import Membership, Unit, connector_of, spec_of
 from penstock.herder.running import Running, TaskOwnership
-from penstock.herder.wanted import Unit, connector_of, spec_of
 from penstock.model import ConnectorTaskId
-from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Properties
-from penstock.model.config_records import Entry
-from penstock.model.payloads import ConnectorView
+from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Entry, Properties
+from penstock.model.payloads import ConnectorInfo, ConnectorView
 from penstock.stores.interface import ConfigStore, StatusStore
+from penstock.validation.config_infos import masked, masked_tasks, unmasked
 from penstock.validation.redaction import Redaction
-from penstock.validation.secrets import masked, masked_tasks, unmasked
 from penstock.validation.validator import Validator
 from penstock.worker.worker import Worker
 
@@ -346,3 +347,19 @@ class Views(Mapping[str, ConnectorView]):
 def plain(config: Properties) -> dict[str, str]:
     """The settings that have a value."""
     return {key: value for key, value in config.items() if value is not None}
+
+
+class Health(Enum):
+    """The health of the worker as a whole, with the text of the health endpoint."""
+
+    STARTING = "starting"
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True)
+class Created:
+    """The outcome of a request that creates or changes a connector."""
+
+    created: bool
+    info: ConnectorInfo

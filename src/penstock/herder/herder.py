@@ -18,19 +18,15 @@ from typing import Any, TypeVar
 
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
 from penstock.herder.backfills import BackfillRequests
-from penstock.herder.changes import Changes
-from penstock.herder.control_plane import Cluster, ControlPlane, HerderParts, Views
-from penstock.herder.explanation import progress_of
-from penstock.herder.facts import ConnectorFacts
-from penstock.herder.interface import Created, Health
+from penstock.herder.changes import Changes, Reconfiguration, Restarts
+from penstock.herder.connector_facts import ConnectorFacts
+from penstock.herder.control_plane import Cluster, ControlPlane, Created, Health, HerderParts, Views
 from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
-from penstock.herder.offset_requests import AlterRequest, OffsetChanges, OffsetEntry
-from penstock.herder.questions import Questions
-from penstock.herder.reconfiguration import Reconfiguration
-from penstock.herder.restarts import Restarts
+from penstock.herder.membership import Unit, connector_of
+from penstock.herder.offset_changes import AlterRequest, OffsetChanges, OffsetEntry
+from penstock.herder.queries import Questions, progress_of
 from penstock.herder.running import Running, RunningParts
-from penstock.herder.wanted import Unit, connector_of
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.backfill import BackfillRequest
 from penstock.model.cluster_config import (
@@ -41,10 +37,9 @@ from penstock.model.cluster_config import (
     RestartAsked,
     TargetChanged,
     TasksCommitted,
+    logger_entries,
 )
-from penstock.model.config_records import logger_entries
-from penstock.model.payloads import ConnectorView
-from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits
 from penstock.telemetry.standstills import Standstill, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
 

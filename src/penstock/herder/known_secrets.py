@@ -12,11 +12,11 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.herder.facts import ConnectorFacts
+from penstock.herder.connector_facts import ConnectorFacts
 from penstock.model import ConnectorType
 from penstock.model.cluster_config import ConfiguredConnector
+from penstock.validation.config_infos import is_secret_name
 from penstock.validation.redaction import Redaction, provided_values
-from penstock.validation.secrets import is_secret_name
 from penstock.validation.validator import Checked
 
 #: Of how many values of one connector the placeholders are known; providers may give another one each time.

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.errors import ConnectException, as_exception
-from penstock.worker.threads import OwnedThread, in_own_thread
+from penstock.threads import OwnedThread, in_own_thread
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

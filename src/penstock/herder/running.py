@@ -19,14 +19,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Final, Generic, Protocol, TypeVar
 
-from penstock.assignors.units import Units
+from penstock.assignors.assignment import Units
 from penstock.errors import NotFoundException
-from penstock.herder.facts import ConnectorFacts
+from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.loop import HerderLoop
-from penstock.herder.wanted import ConnectorSpec, Spec, TaskSpec, Unit, connector_of
+from penstock.herder.membership import ConnectorSpec, Spec, TaskSpec, Unit, connector_of
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import Properties
-from penstock.worker.connector_runner import PreemptedException
+from penstock.worker.connector.runner import PreemptedException
 from penstock.worker.worker import TaskRequest, Worker
 
 S = TypeVar("S", bound=Spec)

@@ -6,5 +6,6 @@ Start from:
 - ``open_store`` (``store``): a ``KeyStore`` of a file, whose first bytes tell the format (``jks``, ``pkcs12``).
 - ``load_key``, ``trust`` (``contexts``): keys and certificates in an ``ssl.SSLContext``.
 
-Nothing here writes a file. Who uses them: ``penstock.rest.tls`` for servers, ``penstock.kafka.security`` for clients.
+Nothing here writes a file. Who uses them: ``penstock.rest.server`` for servers, ``penstock.kafka.settings.security``
+for clients.
 """

@@ -15,9 +15,7 @@ No threads, clocks or I/O, and the standard library only: ``penstock.stores``, `
 and ``penstock.rest`` all speak of these values without knowing each other.
 """
 
-from penstock.model.ids import ConnectorTaskId
-from penstock.model.states import ConnectorType, State, TargetState
-from penstock.model.status import ConnectorStatus, TaskStatus
+from penstock.model.states import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 
 __all__ = [
     "ConnectorStatus",

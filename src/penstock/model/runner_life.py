@@ -1,6 +1,6 @@
 """The life of one runner of a task, source or sink, as a pure function.
 
-``step(life, event) -> (life, effects)``: no thread, clock or I/O. The runner (``penstock.worker.task_engine``) holds a
+``step(life, event) -> (life, effects)``: no thread, clock or I/O. The runner (``penstock.worker.task.engine``) holds a
 ``RunnerLife`` under its lock, feeds events from whatever thread they come, and performs the effects in order on that
 thread. What the worker makes of the states that are reported is ``task_life``.
 

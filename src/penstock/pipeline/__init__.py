@@ -10,5 +10,5 @@ Four rooms, each of which uses those named before it alone:
 Start with ``SourcePipeline`` or ``SinkPipeline`` in ``penstock.pipeline.batch``: the whole way of a task's batches.
 
 The stock steps themselves are in ``penstock.transforms`` and ``penstock.converters``. What becomes of a failed record
-is decided in ``penstock.worker.tolerance``; threads and queues around the pipeline are ``penstock.worker``'s.
+is decided in ``penstock.worker.errors.tolerance``; threads and queues around the pipeline are ``penstock.worker``'s.
 """

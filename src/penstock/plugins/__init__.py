@@ -10,7 +10,7 @@ Start from:
   (``loaded_code``): whether their files have changed since.
 
 A class is imported when it is first needed, so that a worker answers before Spark loads. The settings of a class are
-read by ``penstock.settings.plugin_classes``, its instances are made by ``penstock.worker.task_parts``.
+read by ``penstock.settings.plugin_classes``, its instances are made by ``penstock.worker.factory.instances``.
 """
 
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, PluginNotFoundException

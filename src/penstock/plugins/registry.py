@@ -1,6 +1,10 @@
 """Turns the class names in configurations into classes.
 
 Main type: ``Plugins``. Any thread; what it remembers is guarded by a lock.
+
+Looks for plugins of other people: entry points of installed distributions, and directories of ``plugin.path``.
+
+The check that plugin code on disk is still what this process runs: Python loads a module once.
 """
 
 from __future__ import annotations
@@ -8,33 +12,261 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import importlib.metadata
 import inspect
 import logging
+import os
+import pkgutil
 import sys
+import sysconfig
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from penstock.config.importable import class_refusal, refusal, said
 from penstock.config.suggestions import LONGEST, nearest
-from penstock.plugins.discovery import (
-    class_version,
-    find_entry_points,
-    find_in_directories,
-    is_kind,
-    make_importable,
-    plugin_roots,
-)
 from penstock.plugins.kinds import (
     PluginDescriptor,
     PluginKind,
     PluginNotFoundException,
     PluginRefusedException,
+    SignatureError,
+    check_methods,
     simple_name,
 )
-from penstock.plugins.loaded_code import LoadedCode
-from penstock.plugins.signatures import SignatureError, check_methods
 from penstock.plugins.stock import STOCK
+
+ENTRY_POINT_GROUP = "penstock.plugins"
+
+
+def find_entry_points(paths: Sequence[str] | None = None) -> list[PluginDescriptor]:
+    """Plugins that distributions declare under ``penstock.plugins``: ``alias = module:Class``, or ``alias = module``.
+
+    Args:
+        paths: Directories to look in; None for all that Python knows.
+    """
+    found: list[PluginDescriptor] = []
+    distributions = (
+        importlib.metadata.distributions() if paths is None else importlib.metadata.distributions(path=list(paths))
+    )
+    for distribution in distributions:
+        # To take every distribution's entry points apart takes longer than all else that is done here.
+        if ENTRY_POINT_GROUP not in (distribution.read_text("entry_points.txt") or ""):
+            continue
+        for point in distribution.entry_points:
+            if point.group == ENTRY_POINT_GROUP:
+                found += _from_entry_point(point, distribution)
+    return found
+
+
+def _from_entry_point(
+    point: importlib.metadata.EntryPoint, distribution: importlib.metadata.Distribution
+) -> list[PluginDescriptor]:
+    origin = distribution.metadata["Name"]
+    try:
+        loaded = point.load()
+    except BaseException as error:
+        log.warning("Plugin %s of %s cannot be loaded and is left out: %s", point.value, origin, error)
+        return []
+    if inspect.ismodule(loaded):
+        return _from_module(loaded.__name__, origin, distribution.version)
+    return _describe(loaded, origin, distribution.version, (point.name,))
+
+
+def plugin_roots(plugin_path: Iterable[str]) -> list[Path]:
+    """The directories to import from: each entry of ``plugin.path``, and its sub-directories that are no packages.
+
+    A sub-directory stands for one plugin with what it needs, as ``pip install --target`` makes it.
+    """
+    roots: list[Path] = []
+    for text in plugin_path:
+        path = Path(text.strip()).expanduser()
+        if not text.strip():
+            continue
+        if not path.is_dir():
+            log.warning("plugin.path names %s, which is not a directory", path)
+            continue
+        roots.append(path)
+        for child in sorted(path.iterdir()):
+            if child.is_dir() and not (child / "__init__.py").exists() and _has_modules(child):
+                roots.append(child)
+    return roots
+
+
+def _has_modules(directory: Path) -> bool:
+    return any(entry.suffix == ".py" or (entry / "__init__.py").exists() for entry in directory.iterdir())
+
+
+def make_importable(roots: Iterable[Path]) -> None:
+    """Appends the directories to Python's search path; what is installed wins over what is dropped in."""
+    for root in roots:
+        if str(root) not in sys.path:
+            sys.path.append(str(root))
+
+
+def find_in_directories(roots: Sequence[Path]) -> list[PluginDescriptor]:
+    """Plugins in the modules and packages that lie directly in these directories."""
+    found: list[PluginDescriptor] = []
+    for root in roots:
+        for module in pkgutil.iter_modules([str(root)]):
+            found += _from_module(module.name, str(root), None)
+    return found
+
+
+def _from_module(name: str, origin: str, version: str | None) -> list[PluginDescriptor]:
+    try:
+        module = importlib.import_module(name)
+    except BaseException as error:
+        # Libraries lie in the same directories; one that does not import is no reason to stop.
+        log.warning("Module %s in %s cannot be imported and is left out: %s", name, origin, error)
+        return []
+    found: list[PluginDescriptor] = []
+    for _, cls in inspect.getmembers(module, inspect.isclass):
+        # Classes that the module took from elsewhere belong to where they were defined.
+        if cls.__module__ == name or cls.__module__.startswith(name + "."):
+            found += _describe(cls, origin, version, ())
+    return found
+
+
+def _describe(cls: object, origin: str, version: str | None, aliases: tuple[str, ...]) -> list[PluginDescriptor]:
+    if not isinstance(cls, type) or inspect.isabstract(cls):
+        return []
+    target = f"{cls.__module__}:{cls.__qualname__}"
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    return [
+        PluginDescriptor(kind, name, target, aliases, version or class_version(cls), origin) for kind in kinds_of(cls)
+    ]
+
+
+def kinds_of(cls: type) -> Iterator[PluginKind]:
+    """The kinds of plugin that a class is."""
+    for kind in PluginKind:
+        if is_kind(cls, kind):
+            yield kind
+
+
+def is_kind(cls: type, kind: PluginKind) -> bool:
+    """True if a class is a plugin of that kind."""
+    base = kind.base()
+    try:
+        return issubclass(cls, base) and cls is not base
+    except TypeError:
+        # A protocol with data members cannot answer; its methods can be looked for.
+        return all(callable(getattr(cls, name, None)) for name in ("configure", "get"))
+
+
+def class_version(cls: type) -> str | None:
+    """Returns the result of the class's ``version`` method, if it can be called without arguments."""
+    try:
+        version = cls().version()
+    except BaseException:
+        return None
+    return version if isinstance(version, str) and version else None
+
+
+_OWN: Final = __name__.partition(".")[0]
+#: Where installed distributions and Python itself are.
+_INSTALLED: Final = tuple(
+    {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+_Stamp = tuple[int, int] | None
+
+
+class LoadedCode:
+    """The files of loaded plugins, as they were."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stamps: dict[str, _Stamp] = {}
+
+    def note(self, module: str) -> None:
+        """A class of this module was loaded."""
+        with self._lock:
+            for name, file in _files_with(module):
+                if name not in self._stamps:
+                    self._stamps[name] = _stamp(file)
+
+    def changed(self, modules: Iterable[str]) -> list[str]:
+        """The modules that were loaded with these, themselves included, and whose files are others now."""
+        found: dict[str, str] = {}
+        for module in modules:
+            self.note(module)
+            found.update(_files_with(module))
+        now = {name: _stamp(file) for name, file in found.items()}
+        with self._lock:
+            # One that another thread has loaded in between is as it was.
+            return sorted(name for name, stamp in now.items() if self._stamps.get(name, stamp) != stamp)
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The modules that were loaded at a moment, and those found among them since, by the module asked for."""
+
+    names: Sequence[str]
+    with_module: dict[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
+
+
+#: Replaced as a whole, so that any thread may read it. To look through thousands of modules takes milliseconds, and
+#: each check of a configuration asks for some of them; to compare their names takes microseconds.
+_last = _Loaded(())
+
+
+def _files_with(module: str) -> Sequence[tuple[str, str]]:
+    """The loaded modules of the same package; where it is not installed, all of the directory that it is in."""
+    global _last
+    top = module.partition(".")[0]
+    if top == _OWN:
+        return ()
+    # A module that is loaded anew comes last.
+    loaded, names = _last, list(sys.modules)
+    if loaded.names != names:
+        loaded = _last = _Loaded(names)
+    found = loaded.with_module.get(top)
+    if found is None:
+        found = loaded.with_module[top] = tuple(_look(top))
+    return found
+
+
+def _look(top: str) -> Iterator[tuple[str, str]]:
+    root = _root(sys.modules.get(top))
+    beside = None if root is None or f"{root}{os.sep}".startswith(_INSTALLED) else f"{root}{os.sep}"
+    for name, loaded in list(sys.modules.items()):
+        in_package = name == top or name.startswith(f"{top}.")
+        if not in_package and beside is None:
+            continue
+        file = _file(loaded)
+        if file is None or name.partition(".")[0] == _OWN:
+            continue
+        if in_package or (beside is not None and file.startswith(beside) and not file.startswith(_INSTALLED)):
+            yield name, file
+
+
+def _root(top: ModuleType | None) -> Path | None:
+    """The directory from which a module or package is imported."""
+    paths = [_file(top), *getattr(top, "__path__", ())]
+    place = next((Path(path) for path in paths if path), None)
+    if place is None:
+        return None
+    return place.parent.parent if place.name == "__init__.py" else place.parent
+
+
+def _file(module: object) -> str | None:
+    # Not by attribute: modules that load themselves late would do so.
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) and file.endswith(".py") else None
+
+
+def _stamp(file: str) -> _Stamp:
+    try:
+        state = os.stat(file)
+    except OSError:
+        return None
+    return state.st_mtime_ns, state.st_size
+
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ _NUMBERS: Final = ("ShortConverter", "IntegerConverter", "LongConverter", "Float
 
 def _converters() -> list[PluginDescriptor]:
     stock = [
-        (f"{_CONNECT}.json.JsonConverter", "penstock.converters.as_json:JsonConverter"),
-        (f"{_CONNECT}.storage.StringConverter", "penstock.converters.as_string:StringConverter"),
-        (f"{_CONNECT}.converters.ByteArrayConverter", "penstock.converters.as_bytes:ByteArrayConverter"),
-        (f"{_CONNECT}.converters.BooleanConverter", "penstock.converters.as_boolean:BooleanConverter"),
-        *((f"{_CONNECT}.converters.{name}", f"penstock.converters.as_number:{name}") for name in _NUMBERS),
+        (f"{_CONNECT}.json.JsonConverter", "penstock.converters.json.converter:JsonConverter"),
+        (f"{_CONNECT}.storage.StringConverter", "penstock.converters.string:StringConverter"),
+        (f"{_CONNECT}.converters.ByteArrayConverter", "penstock.converters.primitives:ByteArrayConverter"),
+        (f"{_CONNECT}.converters.BooleanConverter", "penstock.converters.primitives:BooleanConverter"),
+        *((f"{_CONNECT}.converters.{name}", f"penstock.converters.primitives:{name}") for name in _NUMBERS),
     ]
     both = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
     found = [_stock(kind, name, target) for kind in both for name, target in stock]
@@ -42,9 +42,9 @@ def _registry_converters() -> list[PluginDescriptor]:
     return [
         _stock(PluginKind.CONVERTER, java, f"penstock.converters.registry.{target}")
         for java, target in (
-            ("io.confluent.connect.avro.AvroConverter", "avro:AvroConverter"),
-            ("io.confluent.connect.json.JsonSchemaConverter", "json_schema:JsonSchemaConverter"),
-            ("io.confluent.connect.protobuf.ProtobufConverter", "protobuf:ProtobufConverter"),
+            ("io.confluent.connect.avro.AvroConverter", "avro.converter:AvroConverter"),
+            ("io.confluent.connect.json.JsonSchemaConverter", "json_schema.converter:JsonSchemaConverter"),
+            ("io.confluent.connect.protobuf.ProtobufConverter", "protobuf.converter:ProtobufConverter"),
         )
     ]
 
@@ -65,34 +65,34 @@ def _mirrors() -> list[PluginDescriptor]:
 def _transforms() -> list[PluginDescriptor]:
     found = []
     for name, module in (
-        ("Cast", "cast"),
-        ("ExtractField", "extract_field"),
-        ("Flatten", "flatten"),
-        ("HeaderFrom", "header_from"),
-        ("HoistField", "hoist_field"),
-        ("InsertField", "insert_field"),
-        ("MaskField", "mask_field"),
-        ("ReplaceField", "replace_field"),
-        ("SetSchemaMetadata", "set_schema_metadata"),
-        ("TimestampConverter", "timestamp_converter"),
+        ("Cast", "types.cast"),
+        ("ExtractField", "fields.extract_field"),
+        ("Flatten", "fields.flatten"),
+        ("HeaderFrom", "headers.header_from"),
+        ("HoistField", "fields.hoist_field"),
+        ("InsertField", "fields.insert_field"),
+        ("MaskField", "fields.mask_field"),
+        ("ReplaceField", "fields.replace_field"),
+        ("SetSchemaMetadata", "types.set_schema_metadata"),
+        ("TimestampConverter", "types.timestamp_converter"),
     ):
         for side in ("Key", "Value"):
             java = f"{_CONNECT}.transforms.{name}${side}"
             target = f"penstock.transforms.{module}:{name}{side}"
             found.append(_stock(PluginKind.TRANSFORMATION, java, target, f"{_CONNECT}.transforms.{name}.{side}"))
     for name, module in (
-        ("DropHeaders", "drop_headers"),
+        ("DropHeaders", "headers.drop_headers"),
         ("Filter", "filter"),
-        ("InsertHeader", "insert_header"),
-        ("RegexRouter", "regex_router"),
-        ("TimestampRouter", "timestamp_router"),
-        ("ValueToKey", "value_to_key"),
+        ("InsertHeader", "headers.insert_header"),
+        ("RegexRouter", "topics.regex_router"),
+        ("TimestampRouter", "topics.timestamp_router"),
+        ("ValueToKey", "fields.value_to_key"),
     ):
         java = f"{_CONNECT}.transforms.{name}"
         found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))
-    found.append(_stock(PluginKind.TRANSFORMATION, "penstock.transforms.Sql", "penstock.transforms.sql:Sql"))
+    found.append(_stock(PluginKind.TRANSFORMATION, "penstock.transforms.Sql", "penstock.transforms.sql.transform:Sql"))
     unwrap = "ExtractNewRecordState"
-    target = f"penstock.transforms.extract_new_record_state:{unwrap}"
+    target = f"penstock.transforms.debezium.extract_new_record_state:{unwrap}"
     found.append(_stock(PluginKind.TRANSFORMATION, f"io.debezium.transforms.{unwrap}", target))
     return found
 

@@ -13,5 +13,5 @@ Start from:
 - ``Extensions`` (``extensions``): REST extensions of users; ``BasicAuthExtension`` (``basic_auth``) is a stock one.
 
 Handlers never touch the herder's state: they read its snapshot or await the future of a request. What a request does is
-decided in ``penstock.herder``; the client for the command line is ``penstock.cli.api_client``.
+decided in ``penstock.herder``; the client for the command line is ``penstock.cli.session``.
 """

@@ -17,13 +17,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.config.parse import java_trim
-from penstock.converters.json_bytes import plain_json
+from penstock.converters.json.arrow.bytes import plain_json
 from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
-from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.offset_changes import AlterRequest, OffsetEntry
 from penstock.model import TargetState
 from penstock.model.backfill import BackfillRange, BackfillRequest
-from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.model.payloads import GivenRecord, PreviewLimits
 
 #: The largest body that is read; configurations and offsets are far smaller.
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024

@@ -31,7 +31,7 @@ from penstock.errors import (
     OffsetStoreException,
 )
 from penstock.rest.services import RequestTimeout
-from penstock.worker.threads import NoThreadException
+from penstock.threads import NoThreadException
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.model.backfill import BackfillState
-from penstock.worker.waiting import REASONS
+from penstock.worker.task.waiting import REASONS
 
 Json = dict[str, Any]
 

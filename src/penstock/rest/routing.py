@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.herder.membership import NotHereException
 from penstock.rest.errors import SHUTTING_DOWN, error_response, on_error
-from penstock.rest.other_workers import forward, raw_path
+from penstock.rest.forwarding import forward, raw_path
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Entry = tuple[str, str, Endpoint]

@@ -7,6 +7,10 @@ that sends or takes nothing keeps a connection for a limited time only. The web 
 between two requests.
 
 Source: the idle timeout of Jetty's connectors.
+
+TLS of the REST server out of Java's ``ssl.*`` settings.
+
+Puts the REST server of a worker together out of its settings.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -29,8 +34,173 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import ConfigException, ConnectException
-from penstock.pipeline.spark.scarcity import FILES_USED_UP
-from penstock.telemetry.seldom_log import SeldomLog
+from penstock.keystores.tls_settings import (
+    enabled_versions,
+    key_material,
+    load_key,
+    set_ciphers,
+    set_versions,
+    trust,
+    trusted_certificates,
+)
+from penstock.pipeline.spark.file_descriptors import FILES_USED_UP
+from penstock.rest.app import AppOptions, build_admin_app, build_app, parse_header_rules
+from penstock.rest.extensions import Extensions, HerderState
+from penstock.rest.services import Services
+from penstock.settings.worker import WorkerSettings
+from penstock.telemetry.logs import SeldomLog
+
+
+@dataclass(frozen=True)
+class RestSettings:
+    """The settings of a REST server.
+
+    Attributes:
+        listeners: Where the API is served.
+        admin_listeners: Where log levels are served; None for with the API, empty for nowhere.
+        advertised_host: What other programs are told; None for that of the listener.
+        advertised_port: The same for the port.
+        advertised_scheme: Which listener other programs are told of; None for http when there is one.
+        tls: ``ssl.*`` of https listeners.
+        admin_tls: ``ssl.*`` of https admin listeners.
+        raw: All settings of the worker, for extensions.
+    """
+
+    listeners: Sequence[Listener]
+    admin_listeners: Sequence[Listener] | None = None
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+    advertised_scheme: str | None = None
+    allow_origin: str = ""
+    allow_methods: str = ""
+    response_headers: str = ""
+    extension_classes: Sequence[str] = ()
+    tls: Mapping[str, str] = field(default_factory=dict, repr=False)
+    admin_tls: Mapping[str, str] = field(default_factory=dict, repr=False)
+    raw: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, settings: WorkerSettings) -> RestSettings:
+        """The settings of a worker.
+
+        Raises:
+            ConfigException: a listener cannot be used.
+        """
+        scheme = settings.advertised_protocol
+        if scheme is not None and scheme.strip().lower() not in ("http", "https"):
+            raise ConfigException("rest.advertised.listener", scheme, "Must be http or https")
+        listeners = [Listener.parse(text) for text in settings.listeners]
+        admin = settings.admin_listeners
+        return cls(
+            listeners,
+            None if admin is None else [Listener.parse(text, "admin.listeners") for text in admin if text.strip()],
+            settings.advertised_host,
+            settings.advertised_port,
+            None if scheme is None else scheme.strip().lower(),
+            settings.allow_origin,
+            settings.allow_methods,
+            settings.response_headers,
+            settings.rest_extension_classes,
+            settings.rest_tls_settings(),
+            settings.rest_tls_settings("admin.listeners.https."),
+            settings.raw,
+        )
+
+    def advertised(self, ports: Sequence[int]) -> tuple[str, str]:
+        """Protocol and ``host:port`` of the worker, as other programs are told it.
+
+        Args:
+            ports: Those that the listeners are bound to.
+        """
+        wanted = self.advertised_scheme
+        schemes = [listener.scheme for listener in self.listeners]
+        if wanted is None:
+            wanted = "http" if "http" in schemes else "https"
+        if wanted not in schemes:
+            raise ConfigException("rest.advertised.listener", wanted, "No listener has this protocol")
+        chosen = schemes.index(wanted)
+        host = self.advertised_host or self.listeners[chosen].host
+        if host in ("", "0.0.0.0", "::"):
+            try:
+                host = socket.gethostbyname(socket.gethostname())
+            except OSError:
+                host = "127.0.0.1"
+        return wanted, f"{host}:{self.advertised_port or ports[chosen]}"
+
+
+class WorkerRest:
+    """The sockets of a worker's REST server, then the server on them.
+
+    Args:
+        settings: Of the server.
+
+    Attributes:
+        advertised: ``host:port``, the id of the worker.
+        advertised_url: The address, as other workers use it.
+
+    Raises:
+        ConnectException: an address cannot be used.
+        ConfigException: a certificate cannot be used, or no listener is the advertised one.
+    """
+
+    def __init__(self, settings: RestSettings) -> None:
+        self._settings = settings
+        self._opened = ExitStack()
+        admin = settings.admin_listeners or ()
+        everything = [*settings.listeners, *admin]
+        tls = server_context(settings.tls) if any(one.scheme == "https" for one in settings.listeners) else None
+        admin_tls = server_context(settings.admin_tls) if any(one.scheme == "https" for one in admin) else None
+        sockets = open_listeners(everything)
+        for sock in sockets:
+            self._opened.callback(sock.close)
+        self._main = list(zip(settings.listeners, sockets, strict=False))
+        self._admin = list(zip(admin, sockets[len(self._main) :], strict=True))
+        self._contexts = {"main": tls, "admin": admin_tls}
+        try:
+            scheme, self.advertised = settings.advertised([int(sock.getsockname()[1]) for _, sock in self._main])
+        except ConfigException:
+            self._opened.close()
+            raise
+        self.advertised_url = f"{scheme}://{self.advertised}/"
+
+    def start(self, services: Services) -> None:
+        """Begins to serve.
+
+        Raises:
+            ConfigException: an extension cannot be used.
+        """
+        settings = self._settings
+        extensions = Extensions(settings.extension_classes, settings.raw, HerderState(services.herder))
+        self._opened.callback(extensions.close)
+        options = AppOptions(
+            settings.admin_listeners is None,
+            parse_header_rules(settings.response_headers),
+            settings.allow_origin,
+            settings.allow_methods,
+            extensions.filters,
+            extensions.entries,
+        )
+        parts = self._parts(build_app(services, options), self._main, "main")
+        if self._admin:
+            parts += self._parts(build_admin_app(services, extensions.admin_filters), self._admin, "admin")
+        server = RestServer(parts)
+        server.start()
+        self._opened.callback(server.stop)
+        addresses = ", ".join(shown(listener, sock) for listener, sock in [*self._main, *self._admin])
+        log.info("REST server listening on %s, advertised as %s", addresses, self.advertised)
+
+    def stop(self) -> None:
+        """Ends open requests, extensions and sockets. Safe to call twice."""
+        self._opened.close()
+
+    def _parts(self, app: ASGIApp, bound: Sequence[tuple[Listener, socket.socket]], group: str) -> list[Served]:
+        parts = []
+        for scheme, tls in (("http", None), ("https", self._contexts[group])):
+            sockets = [sock for listener, sock in bound if listener.scheme == scheme]
+            if sockets:
+                parts.append(Served(app, sockets, tls))
+        return parts
+
 
 _BACKLOG = 128
 #: What the system says when it has no room for another connection.
@@ -331,3 +501,76 @@ def _server(part: Served, patience_s: float) -> uvicorn.Server:
     # Set after loading, because the library itself only takes names of files.
     config.ssl = part.tls
     return uvicorn.Server(config)
+
+
+_CLIENT_AUTH: Final = {
+    "required": ssl.CERT_REQUIRED,
+    "requested": ssl.CERT_OPTIONAL,
+    "none": ssl.CERT_NONE,
+}
+
+
+def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """Creates the TLS context of https listeners.
+
+    Args:
+        settings: ``ssl.*``, without the prefix of a group of listeners.
+
+    Raises:
+        ConfigException: there is no certificate, or a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    set_versions(context, enabled_versions(settings.get("ssl.enabled.protocols", "")))
+    suites = settings.get("ssl.cipher.suites", "").split(",")
+    set_ciphers(context, [name.strip() for name in suites if name.strip()])
+    _load_keys(context, settings)
+    auth = settings.get("ssl.client.auth", "none").strip().lower()
+    if auth not in _CLIENT_AUTH:
+        raise ConfigException("ssl.client.auth", auth, "String must be one of: required, requested, none")
+    trusted = trusted_certificates(settings)
+    if trusted:
+        trust(context, trusted)
+    elif auth != "none":
+        raise ConfigException(
+            "ssl.client.auth", auth, "Certificates of clients need ssl.truststore.location or .certificates"
+        )
+    context.verify_mode = _CLIENT_AUTH[auth]
+    return context
+
+
+def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    """Creates the TLS context for requests to other workers at https addresses.
+
+    Args:
+        settings: ``ssl.*``, without the prefix of a group of listeners.
+
+    Raises:
+        ConfigException: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    set_versions(context, enabled_versions(settings.get("ssl.enabled.protocols", "")))
+    suites = settings.get("ssl.cipher.suites", "").split(",")
+    set_ciphers(context, [name.strip() for name in suites if name.strip()])
+    if trusted := trusted_certificates(settings):
+        trust(context, trusted)
+    else:
+        context.load_default_certs()
+    if key_material(settings):
+        # Where listeners ask clients for a certificate, workers show the one that they serve with.
+        _load_keys(context, settings)
+    algorithm = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+    context.check_hostname = algorithm == "https"
+    return context
+
+
+def _load_keys(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
+    materials = key_material(settings)
+    if not materials:
+        raise ConfigException(
+            "An https listener needs a certificate: set ssl.keystore.location to a PKCS12, JKS or PEM file with the "
+            "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain to their "
+            "text (with the prefix listeners.https. or without)"
+        )
+    # Of each kind of key (RSA, EC) the last one loaded counts; the first of the file should.
+    for material in reversed(materials):
+        load_key(context, material, settings.get("ssl.keystore.location") or "")

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from penstock.herder import Herder
 from penstock.rest.worker_client import WorkerClient
 from penstock.telemetry import Metrics
-from penstock.telemetry.loggers import Loggers
-from penstock.validation.plugin_catalog import PluginCatalog
-from penstock.worker.threads import in_own_thread
+from penstock.telemetry.logs import Loggers
+from penstock.threads import in_own_thread
+from penstock.validation.plugin_checks import PluginCatalog
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ Start from:
   a sink reads.
 - ``Fault``, ``InvalidSettingsError`` (``faults``): all that is wrong with a configuration, at once.
 
-How one setting is parsed is in ``penstock.config``. Settings of Kafka's clients are in ``penstock.kafka.client_table``;
-those of a connector, transform or converter stand beside its class.
+How one setting is parsed is in ``penstock.config``. Settings of Kafka's clients are in
+``penstock.kafka.settings.table``; those of a connector, transform or converter stand beside its class.
 """
 
 from penstock.settings.connector import (

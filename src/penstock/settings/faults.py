@@ -9,9 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.config import ConfigDef, ConfigValue
-from penstock.config.kinds import ConfigType
-from penstock.config.parse import java_text
-from penstock.config.values import HIDDEN
+from penstock.config.parse import HIDDEN, ConfigType, java_text
 from penstock.errors import ConfigException
 
 

@@ -10,7 +10,7 @@ Start from:
   file of its own: what is configured to run.
 - ``StatusTopicStore`` (``status_topic``), or ``LocalStatusStore`` (``local_status``): what connectors and tasks do.
 
-When a source's offsets are written is decided in ``penstock.worker``, by ``penstock.worker.offset_commit`` and
-``penstock.worker.transaction_commit``. The offsets of sinks are in their consumer groups: see
-``penstock.worker.sink_commit``. The topics are read and written by ``penstock.kafka.topic_log``.
+When a source's offsets are written is decided in ``penstock.worker``, by ``penstock.worker.source.offset_commit`` and
+``penstock.worker.source.exactly_once``. The offsets of sinks are in their consumer groups: see
+``penstock.worker.sink.commit``. The topics are read and written by ``penstock.kafka.topic_log.log``.
 """

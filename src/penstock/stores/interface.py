@@ -3,7 +3,7 @@
 Main types: `OffsetStore`, `TransactionalOffsetStore`, `ConfigStore`, `StatusStore`; `RecordLog` is what those of a
 cluster are made on. The file, memory and topic stores implement `OffsetStore`; `penstock.stores.offsets` puts Kafka
 Connect's JSON keys and values on top of it. An offset store knows no more of them than that keys that are equal as JSON
-are one key (`penstock.stores.entries`).
+are one key (`penstock.stores.offsets`).
 
 Thread: implementations are called from many threads at once and synchronise themselves.
 """
@@ -14,12 +14,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from penstock.model import ConnectorStatus, ConnectorTaskId, TaskStatus
-from penstock.model.cluster_config import Change, ClusterConfig
-from penstock.model.config_records import Entry
+from penstock.model.cluster_config import Change, ClusterConfig, Entry
 
 if TYPE_CHECKING:
     # It brings the Kafka client, which a standalone worker does not wait for.
-    from penstock.kafka.topic_log import LogRecord
+    from penstock.kafka.topic_log.log import LogRecord
 
 ConfigListener: TypeAlias = Callable[[ClusterConfig, Sequence[Change]], None]
 
@@ -131,7 +130,7 @@ class ConfigStore(Protocol):
         """
 
     def write(self, entries: Sequence[Entry], *, leading: bool = False, timeout_s: float = 30.0) -> ClusterConfig:
-        """Writes records (see `penstock.model.config_records`); a crash leaves none, or some that do not count yet.
+        """Writes records (see `penstock.model.cluster_config`); a crash leaves none, or some that do not count yet.
 
         Args:
             entries: The last one makes the others count.
@@ -210,7 +209,7 @@ class StatusStore(Protocol):
 
 
 class RecordLog(Protocol):
-    """A compacted topic: `penstock.kafka.topic_log.TopicLog`, or what stands for it in tests."""
+    """A compacted topic: `penstock.kafka.topic_log.log.TopicLog`, or what stands for it in tests."""
 
     def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
         """Hands over everything that is there, and from then on what comes."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from penstock.errors import OffsetStoreException
-from penstock.stores.entries import OffsetEntries
+from penstock.stores.offsets import OffsetEntries
 
 
 class MemoryOffsetStore:

@@ -2,7 +2,7 @@
 
 Main type: `OffsetTopicStore`. Keys and values are the bytes that Kafka Connect writes (`penstock.stores.offsets`), and
 keys that are equal as JSON are one key: one that is stored keeps its spelling, and of several spellings a write leaves
-one (`penstock.stores.entries`). Invariant 5. `MergedOffsetStore` has a connector's own topic over the shared one: what
+one (`penstock.stores.offsets`). Invariant 5. `MergedOffsetStore` has a connector's own topic over the shared one: what
 is in the own topic wins; the shared one has copies, so that the connector goes on where it was when its own topic is
 taken away.
 
@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import KafkaException, OffsetStoreException
-from penstock.stores.entries import OffsetEntries, key_identity
 from penstock.stores.interface import RecordLog
+from penstock.stores.offsets import OffsetEntries, key_identity
 from penstock.telemetry import waiting_for
-from penstock.telemetry.seldom_log import SeldomLog
+from penstock.telemetry.logs import SeldomLog
 
 if TYPE_CHECKING:
-    from penstock.kafka.topic_log import LogRecord
+    from penstock.kafka.topic_log.log import LogRecord
 
 logger = logging.getLogger(__name__)
 

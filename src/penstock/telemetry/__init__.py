@@ -10,16 +10,15 @@ Start from:
 - ``BusyTimes`` (``busy``): which stage of a task was at work how long. ``waiting_for`` (``waits``): what a thread
   waits for, said where it waits.
 
-Which metrics there are is said where things are counted: ``penstock.worker.task_metrics`` for tasks,
+Which metrics there are is said where things are counted: ``penstock.worker.factory.metrics`` for tasks,
 ``penstock.herder.cluster.group_metrics`` for the group. Metrics of plugins are in ``penstock.api.metrics``.
 
 Thread: any.
 """
 
-from penstock.telemetry.busy import BusyTimes
-from penstock.telemetry.log_context import ContextFormatter, configure_logging, current_log_context, log_context
+from penstock.telemetry.logs import ContextFormatter, configure_logging, current_log_context, log_context
 from penstock.telemetry.metrics import Counter, Family, Gauge, Metrics
-from penstock.telemetry.waits import Stack, Wait, waiting_for, waits
+from penstock.telemetry.waits import BusyTimes, Stack, Wait, waiting_for, waits
 
 __all__ = [
     "BusyTimes",

@@ -5,12 +5,15 @@ Main names: ``waiting_for``, around a wait; ``Wait``, what is said; ``waits``, w
 A wait costs its thread two writes to a dict and no lock. Waits may be nested: the inner one counts until it ends.
 
 Thread: any; each says what it waits for itself.
+
+The time for which each stage of a task was at work: shows which one bounds its throughput.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from threading import get_ident
 from typing import NamedTuple, ParamSpec, TypeVar
@@ -89,3 +92,41 @@ class waiting_for:  # noqa: N801 - read as a statement, as a context manager and
 def waits() -> dict[int, Wait]:
     """Returns the current waits of threads, by their ids; threads that do not wait are left out."""
     return dict(_now)
+
+
+class BusyTimes:
+    """Seconds at work by stage. Waiting for the stage before or behind does not count.
+
+    Args:
+        stages: their names, in the order records pass them.
+        clock: monotonic seconds.
+
+    >>> moments = iter([1.0, 3.5])
+    >>> times = BusyTimes(["poll", "spark"], clock=lambda: next(moments))
+    >>> with times.at_work("spark"):
+    ...     pass
+    >>> times.seconds("poll"), times.seconds("spark")
+    (0.0, 2.5)
+    """
+
+    def __init__(self, stages: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self.stages = tuple(stages)
+        self._clock = clock
+        self._seconds = dict.fromkeys(self.stages, 0.0)
+
+    def add(self, stage: str, seconds: float) -> None:
+        """Adds time that was measured elsewhere."""
+        self._seconds[stage] += seconds
+
+    @contextmanager
+    def at_work(self, stage: str) -> Iterator[None]:
+        """Adds the time until the block ends."""
+        started = self._clock()
+        try:
+            yield
+        finally:
+            self._seconds[stage] += self._clock() - started
+
+    def seconds(self, stage: str) -> float:
+        """The sum so far."""
+        return self._seconds[stage]

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from penstock.api import BaseTransformation, Converter, SinkRecord, SourceRecord, ValueForm
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
@@ -19,8 +19,8 @@ from penstock.pipeline.batch.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 
 T = TypeVar("T")

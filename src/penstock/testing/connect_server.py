@@ -19,8 +19,8 @@ from typing import Final, Self
 import pyspark
 
 from penstock.broker import free_port
-from penstock.broker.guard import OwnerGuard
-from penstock.pipeline.spark.class_archive import archive_option
+from penstock.broker.process import OwnerGuard
+from penstock.pipeline.spark.driver.class_archive import archive_option
 from penstock.testing.spark_settings import QUICK_START
 
 START_TIMEOUT_S: Final = 240.0

@@ -15,24 +15,24 @@ from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.config.validators import NonEmptyStringWithoutControlChars
 from penstock.errors import BadRequestException, ConfigException, KafkaException, KafkaRetriableException
 from penstock.herder import Herder, HerderParts, SoleMember
-from penstock.herder.interface import Health
+from penstock.herder.control_plane import Health
 from penstock.model import ConnectorType, State
 from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest
-from penstock.model.preview import PreviewRequest
+from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
-from penstock.stores.local_config import ConnectorStore, LocalConfigStore
-from penstock.stores.local_status import LocalStatusStore
+from penstock.stores.config import ConnectorStore, LocalConfigStore
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
+from penstock.stores.status import LocalStatusStore
 from penstock.telemetry import Metrics
 from penstock.testing.probes import BOARD
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.validator import Checked, ConnectorValidator
-from penstock.worker.connector_offsets import Group, OffsetProducer, WorkerOffsets
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.source_offsets import SourceOffsets
-from penstock.worker.task_slot import StateReport
-from penstock.worker.waiting import Hints
+from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
+from penstock.worker.source.offset_stores import SourceOffsets
+from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.slot import StateReport
+from penstock.worker.task.waiting import Hints
 from penstock.worker.worker import TaskRequest, Worker, WorkerParts
 
 SOURCE = "penstock.testing.probes:ProbeSource"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from penstock.cli.standalone import run
+from penstock.cli.worker.standalone import run
 from penstock.telemetry import configure_logging
 from penstock.testing.end_at import EndAt
 

@@ -29,11 +29,11 @@ import confluent_kafka as ck
 
 from penstock.api import SampleWindow, SourceFrame, SourceRecord, SourceTask
 from penstock.connectors.file.source import FileStreamSourceTask
-from penstock.kafka import log_settings
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.client_settings import admin_settings
-from penstock.kafka.internal_topics import InternalTopic, Kind, ensure
-from penstock.kafka.topic_log import TopicLog
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.settings.client import admin_settings
+from penstock.kafka.topic_log import settings as log_settings
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
+from penstock.kafka.topic_log.log import TopicLog
 from penstock.model import ConnectorTaskId, ConnectorType, State
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, InstalledPlugins, SourceSettings
@@ -42,18 +42,18 @@ from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import configure_logging
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import FakePipeline
-from penstock.worker.error_report import ErrorCounts
-from penstock.worker.offset_commit import CommitHooks
-from penstock.worker.source_commits import SourceCommits
-from penstock.worker.source_offsets import SourceOffsets
-from penstock.worker.source_task import SourceServices, SourceTaskRunner
-from penstock.worker.stage import BatchLimits
-from penstock.worker.task_configs import load_class
-from penstock.worker.task_session import TaskSession
-from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
-from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.topic_creation import TopicCreator
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.source.delivery_guarantee import SourceCommits
+from penstock.worker.source.offset_commit import CommitHooks
+from penstock.worker.source.offset_stores import SourceOffsets
+from penstock.worker.source.task import SourceServices, SourceTaskRunner
+from penstock.worker.source.topic_creation import TopicCreator
+from penstock.worker.task.bounded_queue import BatchLimits
+from penstock.worker.task.configs import load_class
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
+from penstock.worker.task.spec import TaskServices, TaskSpec
 from penstock.worker.worker import TaskRequest
 
 WAIT_S = 60.0

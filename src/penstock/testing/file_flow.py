@@ -13,8 +13,8 @@ from pathlib import Path
 
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.worker_process import WorkerProcess
 
 

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.broker import CONNECT_COORDINATES, free_port, resolve_jars
-from penstock.broker.guard import OwnerGuard
 from penstock.broker.java import find_java
+from penstock.broker.process import OwnerGuard
 from penstock.testing.worker_process import poll_s
 
 _START_S: Final = 120.0

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from penstock.errors import KafkaException, KafkaRetriableException, ProducerFencedException
-from penstock.kafka.log_reader import LogRecord
-from penstock.kafka.partitioner import murmur2
+from penstock.kafka.producer.partitioner import murmur2
+from penstock.kafka.topic_log.reader import LogRecord
 
 
 class MemoryTopic:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, Self, TypeVar
 
-from penstock.kafka.fields import Api
+from penstock.kafka.protocol.fields import Api
 from penstock.testing.scripted_login import ScriptedLogin
 from penstock.testing.scripted_transactions import VERSIONS as TRANSACTION_VERSIONS
 from penstock.testing.scripted_transactions import ScriptedTransactions

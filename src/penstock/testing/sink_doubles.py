@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, SinkTask, TopicPartition
-from penstock.kafka.consumer import FetchedChunk, RebalanceListener
-from penstock.kafka.messages import placeholder
-from penstock.kafka.subscription import Subscription
-from penstock.kafka.unreadable import UnreadableRecords
+from penstock.kafka.consumer.consumer import FetchedChunk, RebalanceListener
+from penstock.kafka.consumer.messages import placeholder
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
 from penstock.testing.spark_doubles import FakeSessions
-from penstock.worker.error_report import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.sink_task import SinkServices, SinkTaskRunner
-from penstock.worker.stage import BatchLimits
-from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink.task import SinkServices, SinkTaskRunner
+from penstock.worker.task.bounded_queue import BatchLimits
+from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskServices, TaskSpec
 
 T0 = TopicPartition("t", 0)
 T1 = TopicPartition("t", 1)

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.errors import CommitOutcomeUnknownException, KafkaException
-from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException, Receipts
+from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException, Receipts
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetWriter
-from penstock.worker.offset_commit import CommitHooks, OffsetCommitter
+from penstock.worker.source.offset_commit import CommitHooks, OffsetCommitter
 
 WAIT_S = 30.0
 

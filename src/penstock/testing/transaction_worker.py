@@ -20,13 +20,13 @@ from typing import Final
 import confluent_kafka as ck
 
 from penstock.api import RecordMetadata
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.coordinator import Coordinator
-from penstock.kafka.deliveries import FailedDelivery
-from penstock.kafka.link import Link
-from penstock.kafka.transaction import End, Question
-from penstock.kafka.transactional_producer import TransactionalProducer
+from penstock.kafka.network.link import Link
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.producer.transaction import End, Question
+from penstock.kafka.producer.transaction_coordinator import Coordinator
+from penstock.kafka.producer.transactional import TransactionalProducer
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.testing.source_doubles import produce_batch
 
 #: Numbers in a transaction.

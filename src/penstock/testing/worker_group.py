@@ -41,7 +41,7 @@ class GroupWorker(WorkerProcess):
         frozen: whether it was stopped by `freeze`.
     """
 
-    module: ClassVar[str] = "penstock.cli.distributed"
+    module: ClassVar[str] = "penstock.cli.worker.distributed"
 
     def __init__(
         self, directory: Path, bootstrap_servers: str, group: str, settings: Mapping[str, str] | None = None

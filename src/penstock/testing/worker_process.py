@@ -50,7 +50,7 @@ class WorkerProcess:
         headers: of every request that is asked here, such as who asks.
     """
 
-    module: ClassVar[str] = "penstock.cli.standalone"
+    module: ClassVar[str] = "penstock.cli.worker.standalone"
 
     def __init__(
         self,

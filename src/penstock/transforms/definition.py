@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, setting
-from penstock.config.java_regex import compile_java
+from penstock.config.patterns.translation import compile_java
 from penstock.errors import ConfigException
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
-from penstock.transforms.requirements import NullPointerError
+from penstock.transforms.fields.requirements import NullPointerError
 
 #: Java's own words for a pattern that is missing; they stand beside the error that says so.
 _NO_PATTERN: Final = 'Invalid regex: Cannot invoke "String.isEmpty()" because "this.pattern" is null'

@@ -21,7 +21,7 @@ from penstock.config import (
     NonEmptyString,
     setting,
 )
-from penstock.config.java_regex import compile_java
+from penstock.config.patterns.translation import compile_java
 from penstock.pipeline.columns.header_columns import has_header
 from penstock.pipeline.plan.step import Bag, ColumnPredicate, Shape
 from penstock.pipeline.plan.topics import TopicPredicate

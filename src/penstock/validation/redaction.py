@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote, quote_plus
 
-from penstock.config.values import HIDDEN
+from penstock.config.parse import HIDDEN
 
 REFERENCE: Final = re.compile(r"\$\{[^}:]*:[^}]*\}")
 #: A piece of a value that is shorter may be in any text; of a short value half of it tells much.

@@ -23,19 +23,19 @@ from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
 from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest, BackfillView
-from penstock.model.preview import PreviewRequest
+from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.backfill.runs import Backfills, BackfillTask
-from penstock.worker.connector_offsets import ConnectorOffsets
-from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, TaskPlan
-from penstock.worker.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.task_configs import check_count
-from penstock.worker.task_slot import StateReport, TaskRunner, TaskSlot
-from penstock.worker.waiting import Hints
+from penstock.worker.connector.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
+from penstock.worker.connector.offsets import ConnectorOffsets
+from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, TaskPlan
+from penstock.worker.task.configs import check_count
+from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
+from penstock.worker.task.waiting import Hints
 
 #: Then ``connector`` or ``task``, and what of its start is counted.
 PREFIX: Final = "kafka_connect_worker_"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.cluster import EmbeddedCluster
-from penstock.broker.probe import ask_cluster
+from penstock.broker.process import ask_cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

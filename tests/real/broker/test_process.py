@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.broker import BrokerException, EmbeddedBroker, free_port
-from penstock.broker.probe import ask_cluster
+from penstock.broker.process import ask_cluster
 from penstock.cli.broker import broker as command
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -16,9 +16,9 @@ import confluent_kafka as ck
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.topic_sampler import read_values
-from penstock.stores.java_hashmap import decode
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.consumer.sampler import read_values
+from penstock.stores.offset_file import decode
 from penstock.testing.journal_sink import read_journal
 from penstock.testing.worker_process import WorkerProcess
 
@@ -42,7 +42,7 @@ def command(tmp_path: Path) -> Callable[..., tuple[int, str]]:
 
     def run(*files: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-m", "penstock.cli.standalone", *files],
+            [sys.executable, "-m", "penstock.cli.worker.standalone", *files],
             cwd=tmp_path, capture_output=True, text=True, timeout=90, check=False,
         )  # fmt: skip
         assert "Traceback" not in done.stdout

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker, free_port
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.control_plane import await_true
 from penstock.testing.spark_settings import QUICK_START
 
@@ -66,7 +66,7 @@ class Process:
 
     def start(self) -> None:
         """Starts the worker."""
-        command = [sys.executable, "-m", "penstock.cli.standalone", *self.arguments]
+        command = [sys.executable, "-m", "penstock.cli.worker.standalone", *self.arguments]
         with self.log.open("ab") as out:
             self.running = subprocess.Popen(command, stdout=out, stderr=out, cwd=self.directory)
 

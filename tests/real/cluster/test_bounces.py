@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.file_flow import Feeder
 from penstock.testing.worker_group import WorkerGroup
 

@@ -10,7 +10,7 @@ import pytest
 from tests.real.worker.test_secured_kafka import SECURED_WORKER, SHORT_SESSIONS
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.spark_cluster import SparkCluster
 from penstock.testing.worker_group import WorkerGroup
 

@@ -17,12 +17,12 @@ import confluent_kafka
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.converters.registry.avro import AvroConverter
-from penstock.converters.registry.base import RegistryConverter
-from penstock.converters.registry.json_schema import JsonSchemaConverter
-from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.converter import RegistryConverter
+from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
+from penstock.converters.registry.protobuf.converter import ProtobufConverter
 from penstock.data import STRING_SCHEMA
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
 from penstock.testing.schema_registry import RegistryStandIn

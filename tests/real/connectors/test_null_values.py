@@ -21,9 +21,9 @@ from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.data.text import to_java_text
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.batch.frame import frame_to_records
-from penstock.pipeline.batch.sink import SinkPipeline, build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline, build_sink_pipeline
+from penstock.pipeline.batch.source.frame_input import frame_to_records
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins

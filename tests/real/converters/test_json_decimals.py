@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed
 

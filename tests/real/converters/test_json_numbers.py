@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.api import SinkRecord
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import Struct
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import consumed
 

@@ -9,16 +9,16 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.api import SinkRecord, ValueForm
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.json_payloads import PlainPayloads
+from penstock.converters.json.arrow.payloads import PlainPayloads
+from penstock.converters.json.converter import JsonConverter
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.plan import objects
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.registry import reading_columns
-from penstock.converters.registry.avro import AvroConverter
-from penstock.converters.registry.base import RegistryConverter
-from penstock.converters.registry.json_schema import JsonSchemaConverter
-from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.converter import RegistryConverter
+from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
+from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.string import StringConverter
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batch import row_road
+from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
     ConsumedBatch,
@@ -29,12 +29,12 @@ from penstock.pipeline.batch.batches import (
     TransformStage,
 )
 from penstock.pipeline.batch.roads import Why
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.schema_registry import RegistryStandIn
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

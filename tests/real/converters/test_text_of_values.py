@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import (
     INT64_SCHEMA,
     STRING_SCHEMA,
@@ -22,13 +22,13 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
-from penstock.transforms.hoist_field import HoistFieldValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import TopicNameMatches
-from penstock.transforms.timestamp_converter import TimestampConverterValue
+from penstock.transforms.types.timestamp_converter import TimestampConverterValue
 
 pytestmark = pytest.mark.java
 

@@ -17,16 +17,16 @@ from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-d
 
 from penstock.api import SourceFrame
 from penstock.broker import EmbeddedBroker
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.string import StringConverter
 from penstock.data import STRING_SCHEMA
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.exploding import TRIGGER
 from penstock.testing.worker_process import WorkerProcess
-from penstock.worker.source_stages import parts_of_frame
-from penstock.worker.stage import BatchLimits
+from penstock.worker.source.batcher import parts_of_frame
+from penstock.worker.task.bounded_queue import BatchLimits
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,20 +13,20 @@ from pyspark.errors import AnalysisException, ParseException
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.model import ConnectorType
-from penstock.model.preview import GivenRecord, PreviewLimits, PreviewRequest
+from penstock.model.payloads import GivenRecord, PreviewLimits, PreviewRequest
 from penstock.pipeline.batch.batches import SourceRecords
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
 from penstock.testing.chains import Chain, configured, record, sent, stages
 from penstock.testing.worker_process import WorkerProcess
-from penstock.transforms.sql import Sql
-from penstock.transforms.sql_fence import parse, read, refuse_parsed
-from penstock.transforms.sql_functions import ALLOWED, PARSED, REFUSED
-from penstock.transforms.sql_tokens import SqlRefused
-from penstock.worker import preview
-from penstock.worker.preview import Previewer
+from penstock.transforms.sql.fence import parse, read, refuse_parsed
+from penstock.transforms.sql.functions import ALLOWED, PARSED, REFUSED
+from penstock.transforms.sql.tokens import SqlRefused
+from penstock.transforms.sql.transform import Sql
+from penstock.worker.preview import previewer as preview
+from penstock.worker.preview.previewer import Previewer
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-d
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException
-from penstock.kafka.consumer import FetchedChunk, Placement, RecordConsumer
-from penstock.kafka.subscription import Subscription
+from penstock.kafka.consumer.consumer import FetchedChunk, Placement, RecordConsumer
+from penstock.kafka.consumer.subscription import Subscription
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -13,11 +13,11 @@ import pytest
 from penstock.api import OffsetAndMetadata, RecordMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin import TopicAdmin, TopicDescription
-from penstock.kafka.client_settings import admin_settings, producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery
+from penstock.kafka.admin.topics import TopicAdmin, TopicDescription
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.settings.client import admin_settings, producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.testing.group_member import group_member
 from penstock.testing.source_doubles import produce_batch
 

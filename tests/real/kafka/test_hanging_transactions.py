@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.open_transactions import OpenTransactions
+from penstock.kafka.admin.open_transactions import OpenTransactions
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
 from penstock.telemetry.standstills import standstill_of
 from penstock.testing.control_plane import await_true
@@ -19,7 +19,7 @@ from penstock.testing.exactly_once import WAIT_S, ExactlyOnceSource, Surrounding
 from penstock.testing.hanging_transactions import PERMITS, leave_hanging
 from penstock.testing.source_doubles import ScriptedTask, record
 from penstock.testing.transaction_worker import producer
-from penstock.worker.waiting import places, task_waiting
+from penstock.worker.task.waiting import places, task_waiting
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

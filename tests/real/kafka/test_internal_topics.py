@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ConfigException, KafkaException, ProducerFencedException
-from penstock.kafka.internal_topics import InternalTopic, Kind, ensure
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
 from penstock.testing.log_lab import LogLab, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

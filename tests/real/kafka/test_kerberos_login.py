@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker, free_port
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.testing.group_owner import QUICK, GroupOwner, run_member
 from penstock.testing.source_doubles import produce_batch
 from penstock.testing.transaction_worker import Ignored, read_committed

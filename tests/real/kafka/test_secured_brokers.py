@@ -24,13 +24,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.client_settings import admin_settings, consumer_settings, producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery, ProducerClosedException
-from penstock.kafka.letters import LetterProducer
-from penstock.kafka.producer_records import ProducerRecord
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
+from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.records import ProducerRecord
+from penstock.kafka.settings.client import admin_settings, consumer_settings, producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.testing.source_doubles import produce_batch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -21,9 +21,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, KafkaRetriableException, ProducerFencedException
-from penstock.kafka.internal_topics import Kind
-from penstock.kafka.log_settings import config_log
-from penstock.kafka.topic_log import TopicLog
+from penstock.kafka.topic_log.internal_topics import Kind
+from penstock.kafka.topic_log.log import TopicLog
+from penstock.kafka.topic_log.settings import config_log
 from penstock.testing.log_lab import LogLab, Recorder, await_true
 from penstock.testing.record_log_rules import RULES
 

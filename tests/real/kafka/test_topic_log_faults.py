@@ -8,7 +8,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.internal_topics import Kind
+from penstock.kafka.topic_log.internal_topics import Kind
 from penstock.testing.log_lab import LogLab, Recorder, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

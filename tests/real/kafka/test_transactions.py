@@ -25,13 +25,13 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery
-from penstock.kafka.fencing import failed, fence_producers
-from penstock.kafka.partitioner import murmur2
-from penstock.kafka.transactional_producer import TransactionalProducer
+from penstock.kafka.admin.fencing import failed, fence_producers
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.producer.partitioner import murmur2
+from penstock.kafka.producer.transactional import TransactionalProducer
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.testing.control_plane import await_true
 from penstock.testing.cutting_proxy import CuttingProxy
 from penstock.testing.source_doubles import produce_batch

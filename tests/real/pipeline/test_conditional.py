@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import pytest
 
 from penstock.api import SourceRecord, Transformation
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured
-from penstock.transforms.mask_field import MaskFieldValue
+from penstock.transforms.fields.mask_field import MaskFieldValue
 from penstock.transforms.predicates import TopicNameMatches
-from penstock.transforms.set_schema_metadata import SetSchemaMetadataValue
+from penstock.transforms.types.set_schema_metadata import SetSchemaMetadataValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

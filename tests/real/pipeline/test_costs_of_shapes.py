@@ -17,11 +17,11 @@ import pytest
 from benchmarks.shapes.messages import FLAT, NESTED, Shape
 
 from penstock.api import ValueForm
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data.text import to_java_text
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
-from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 

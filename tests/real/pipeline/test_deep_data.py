@@ -12,17 +12,17 @@ import pytest
 from pyspark.sql import functions as F
 
 from penstock.api import SourceRecord
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch, SourceRecords
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
-from penstock.pipeline.columns.types import VARIANT_ARROW
-from penstock.pipeline.columns.variant import NO_KEYS, _write_array, encode
-from penstock.pipeline.spark.driver_plan import arrow_of
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.columns.layout import VARIANT_ARROW
+from penstock.pipeline.columns.variant.writing import NO_KEYS, _write_array, encode
+from penstock.pipeline.spark.driver.prepared_plan import arrow_of
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(180)]

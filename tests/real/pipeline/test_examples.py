@@ -8,14 +8,14 @@ from examples.csv_converter import CsvConverter
 from examples.mask_transform import Mask
 
 from penstock.api import SourceRecord
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

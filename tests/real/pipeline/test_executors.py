@@ -32,7 +32,7 @@ SCRIPT = """
     from penstock.testing.control_plane import await_true
     from penstock.testing.spark_cluster import SparkCluster
     from penstock.testing.spark_settings import QUICK_START
-    from penstock.worker.threads import in_thread
+    from penstock.threads import in_thread
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     WAIT_S, failures = 120.0, []

@@ -41,9 +41,9 @@ from tests.real.pipeline.frame_cases import (
 from penstock.api import SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import (
@@ -54,14 +54,14 @@ from penstock.pipeline.batch.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.batch.frame import in_arrow
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import SourcePipeline, build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.frame_input import in_arrow
+from penstock.pipeline.batch.source.path import SourcePipeline, build_source_pipeline
 from penstock.pipeline.plan import jobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.plugins.kinds import PluginKind
-from penstock.transforms.hoist_field import HoistFieldValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

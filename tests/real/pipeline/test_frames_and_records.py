@@ -12,19 +12,19 @@ import pytest
 from penstock.api import BaseTransformation, ConnectRecord, Predicate, SourceFrame, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import STRING_SCHEMA, Schema
 from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, SourceRecords, TransformStage
-from penstock.pipeline.batch.frame import frame_to_records
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.source.frame_input import frame_to_records
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.cast import CastValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.filter import Filter
-from penstock.transforms.hoist_field import HoistFieldValue
-from penstock.transforms.insert_header import InsertHeader
+from penstock.transforms.headers.insert_header import InsertHeader
 from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.timestamp_router import TimestampRouter
+from penstock.transforms.topics.timestamp_router import TimestampRouter
+from penstock.transforms.types.cast import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -9,20 +9,20 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceRecord, Transformation
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
 from penstock.pipeline.batch.roads import Why
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.regex_router import RegexRouter
-from penstock.transforms.replace_field import ReplaceFieldValue
+from penstock.transforms.topics.regex_router import RegexRouter
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
 from penstock.data import Schema, SchemaBuilder, Type
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.step import ColumnConverter, ColumnPredicate, ColumnTransform
-from penstock.pipeline.spark import driver_calls
+from penstock.pipeline.spark.driver import calls as driver_calls
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.stock import STOCK

@@ -14,8 +14,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.spark.driver_calls import element
-from penstock.pipeline.spark.driver_plan import FEW_BATCHES, SMALL_BYTES, PreparedQueries, PreparedQuery, driver_plan
+from penstock.pipeline.spark.driver.calls import element
+from penstock.pipeline.spark.driver.prepared_plan import (
+    FEW_BATCHES,
+    SMALL_BYTES,
+    PreparedQueries,
+    PreparedQuery,
+    driver_plan,
+)
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
 

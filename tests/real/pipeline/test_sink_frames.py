@@ -14,15 +14,19 @@ import pytest
 from penstock.api import Converter, SinkFrame, SourceFrame, TopicPartition, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.as_boolean import BooleanConverter
-from penstock.converters.as_bytes import ByteArrayConverter
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_number import DoubleConverter, IntegerConverter, LongConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.registry.avro import AvroConverter
-from penstock.converters.registry.json_schema import JsonSchemaConverter
-from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.primitives import (
+    BooleanConverter,
+    ByteArrayConverter,
+    DoubleConverter,
+    IntegerConverter,
+    LongConverter,
+)
+from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
+from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.string import StringConverter
 from penstock.data import (
     FLOAT64_SCHEMA,
     INT32_SCHEMA,
@@ -35,16 +39,16 @@ from penstock.data import (
     Type,
 )
 from penstock.pipeline.batch.batches import ConsumedBatch, PipelineSpec, TransformStage
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
 from penstock.testing.schema_registry import RegistryStandIn
+from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.filter import Filter
 from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.regex_router import RegexRouter
-from penstock.transforms.replace_field import ReplaceFieldValue
-from penstock.transforms.sql import Sql
+from penstock.transforms.sql.transform import Sql
+from penstock.transforms.topics.regex_router import RegexRouter
 
 pytestmark = pytest.mark.java
 

@@ -18,7 +18,7 @@ from tests.real.hostile.test_sql import ATTACKS
 from tests.real.pipeline.test_plans import chosen
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.connect_server import ConnectServer
 from penstock.testing.vectors.model import load_vectors
 from penstock.testing.worker_process import WorkerProcess
@@ -112,7 +112,7 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
         from penstock.pipeline.batch import roads
         from penstock.pipeline.batch.batches import SourceRecords
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.pipeline.batch.source import build_source_pipeline
+        from penstock.pipeline.batch.source.path import build_source_pipeline
 
         runtime = SparkRuntime({"spark.remote": sys.argv[1]})
         counted = Counter()
@@ -148,7 +148,7 @@ def test_the_fence_of_sql_holds_on_the_server(server: ConnectServer) -> None:
         from penstock.errors import ConfigException, DataException
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.testing.chains import Chain, configured, record, sent, stages
-        from penstock.transforms.sql import Sql
+        from penstock.transforms.sql.transform import Sql
 
         runtime = SparkRuntime({"spark.remote": sys.argv[1]})
         session = runtime.session(120)

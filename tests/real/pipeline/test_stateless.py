@@ -16,21 +16,21 @@ import pytest
 from penstock.api import ConnectRecord, Predicate, SourceFrame, SourceRecord, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.pipeline.batch import roads
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, SourceRecords, TransformStage
 from penstock.pipeline.batch.roads import Why
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed, stages
-from penstock.transforms.insert_field import InsertFieldValue
-from penstock.transforms.insert_header import InsertHeader
+from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.fields.replace_field import ReplaceFieldValue
+from penstock.transforms.headers.insert_header import InsertHeader
 from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.replace_field import ReplaceFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -284,7 +284,7 @@ def test_what_cannot_be_sent_goes_in_the_worker_and_is_told_once(
         if transform is Locked:
             assert_same(one, here)
         assert told(one.errors).keys() == told(here.errors).keys()
-    warned = [one.getMessage() for one in caplog.records if one.name == "penstock.pipeline.batch.spreading"]
+    warned = [one.getMessage() for one in caplog.records if one.name == "penstock.pipeline.batch.stateless"]
     if refused is None:
         assert not warned
         assert counted[Why.STATELESS]

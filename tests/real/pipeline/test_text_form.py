@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import ValueForm
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink import SinkPipeline
-from penstock.pipeline.plan import objects
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 

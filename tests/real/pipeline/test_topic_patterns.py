@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.api import BaseTransformation, Predicate, SourceFrame, SourceRecord, ValueForm
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import (
     ConsumedBatch,
@@ -25,14 +25,14 @@ from penstock.pipeline.batch.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, consumed
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from penstock.transforms.regex_router import RegexRouter
-from penstock.transforms.timestamp_router import TimestampRouter
+from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics.timestamp_router import TimestampRouter
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

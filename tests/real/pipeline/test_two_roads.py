@@ -11,21 +11,21 @@ import pytest
 from penstock.api import SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.plan import objects
+from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import Chain, configured, put, record, sent, stages
-from penstock.transforms.cast import CastValue
+from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.filter import Filter
-from penstock.transforms.insert_header import InsertHeader
+from penstock.transforms.headers.insert_header import InsertHeader
 from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.regex_router import RegexRouter
-from penstock.transforms.replace_field import ReplaceFieldValue
+from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.types.cast import CastValue
 
 pytestmark = pytest.mark.java
 

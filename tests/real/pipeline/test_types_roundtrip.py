@@ -26,8 +26,8 @@ from penstock.data import (
     Type,
 )
 from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
+from penstock.pipeline.columns.layout import Form, collectable, physical_of_spark, spark_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
-from penstock.pipeline.columns.types import Form, collectable, physical_of_spark, spark_type
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]

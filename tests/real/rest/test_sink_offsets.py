@@ -14,7 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.admin.topics import TopicAdmin
 from penstock.testing.group_member import group_member
 from penstock.testing.worker_process import WorkerProcess
 

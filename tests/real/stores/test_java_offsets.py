@@ -14,7 +14,7 @@ import pytest
 
 from penstock.broker import CONNECT_COORDINATES, EmbeddedBroker, free_port, resolve_jars
 from penstock.broker.java import find_java
-from penstock.stores.file import FileOffsetStore
+from penstock.stores.offset_file import FileOffsetStore
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

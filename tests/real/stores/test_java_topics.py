@@ -7,20 +7,20 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ProducerFencedException
-from penstock.kafka.internal_topics import Kind
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
+from penstock.kafka.topic_log.internal_topics import Kind
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
-from penstock.model.config_records import (
+from penstock.model.cluster_config import (
     connector_entries,
     deletion_entries,
     fencing_entries,
     target_entries,
     task_entries,
 )
-from penstock.stores.config_topic import ConfigTopicStore
+from penstock.stores.config import ConfigTopicStore
 from penstock.stores.offset_topic import OffsetTopicStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter
-from penstock.stores.status_topic import StatusTopicStore
+from penstock.stores.status import StatusTopicStore
 from penstock.testing.java_worker import JavaWorker
 from penstock.testing.log_lab import LogLab
 

@@ -8,15 +8,22 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, OffsetStoreException, ProducerFencedException
-from penstock.kafka.internal_topics import Kind
-from penstock.kafka.log_settings import connector_offset_log
-from penstock.kafka.topic_log import TopicLog
+from penstock.kafka.topic_log.internal_topics import Kind
+from penstock.kafka.topic_log.log import TopicLog
+from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
-from penstock.model.cluster_config import Change, ClusterConfig, TasksCommitted
-from penstock.model.config_records import connector_entries, deletion_entries, target_entries, task_entries
-from penstock.stores.config_topic import ConfigTopicStore
+from penstock.model.cluster_config import (
+    Change,
+    ClusterConfig,
+    TasksCommitted,
+    connector_entries,
+    deletion_entries,
+    target_entries,
+    task_entries,
+)
+from penstock.stores.config import ConfigTopicStore
 from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
-from penstock.stores.status_topic import StatusTopicStore
+from penstock.stores.status import StatusTopicStore
 from penstock.testing.log_lab import LogLab, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from penstock.api import ConnectRecord, SinkRecord, Transformation
 from penstock.pipeline.batch.batches import Stage
-from penstock.pipeline.batch.grouping import RecordGroup, group_records
+from penstock.pipeline.batch.groups import RecordGroup, group_records
 from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_rows
 from penstock.pipeline.batch.roads import why_rows
 from penstock.pipeline.batch.segments import Failures, class_name

@@ -22,7 +22,7 @@ from penstock.api import Converter, SinkRecord
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema
 from penstock.errors import ConfigException
 from penstock.pipeline.columns.nesting import make_room
-from penstock.pipeline.plan import objects
+from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind
 from penstock.plugins.stock import STOCK

@@ -12,7 +12,7 @@ from tests.unit.transforms.test_suites import rows
 from penstock.api import ConnectRecord, Frame
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.kit.suites.frame_transforms import FrameTransformSuite
-from penstock.transforms.sql import Sql
+from penstock.transforms.sql.transform import Sql
 
 pytestmark = pytest.mark.java
 

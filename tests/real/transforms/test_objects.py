@@ -6,16 +6,16 @@ import pytest
 from tests.real.transforms.cases import SCALARS
 
 from penstock.api import ValueForm
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.string import StringConverter
 from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
-from penstock.pipeline.batch.source import build_source_pipeline
-from penstock.pipeline.plan import objects
+from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import Chain, configured, record, sent, stages
-from penstock.transforms.cast import CastValue
-from penstock.transforms.insert_field import InsertFieldValue
-from penstock.transforms.regex_router import RegexRouter
+from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.types.cast import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

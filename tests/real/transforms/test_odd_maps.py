@@ -15,7 +15,7 @@ from penstock.plugins import Plugins
 from penstock.testing.chains import Chain, configured, put, sent, stages
 from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter
 from penstock.testing.vectors.model import Failure, Outcome, Success
-from penstock.transforms.mask_field import MaskFieldValue
+from penstock.transforms.fields.mask_field import MaskFieldValue
 
 pytestmark = pytest.mark.java
 

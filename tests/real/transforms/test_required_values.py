@@ -9,28 +9,28 @@ import pytest
 from pyspark.sql import functions as F
 
 from penstock.api import BaseTransformation, SourceFrame
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import STRING_SCHEMA, SchemaBuilder
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.source import SourcePipeline
-from penstock.pipeline.columns.json_columns import JsonText
-from penstock.pipeline.columns.types import default_physical
+from penstock.pipeline.batch.source.path import SourcePipeline
+from penstock.pipeline.columns.layout import default_physical
+from penstock.pipeline.columns.texts.json import JsonText
 from penstock.pipeline.plan import step
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, stages
-from penstock.transforms.cast import CastValue
-from penstock.transforms.extract_field import ExtractFieldValue
-from penstock.transforms.flatten import FlattenValue
-from penstock.transforms.header_from import HeaderFromValue
-from penstock.transforms.hoist_field import HoistFieldValue
-from penstock.transforms.insert_field import InsertFieldValue
-from penstock.transforms.mask_field import MaskFieldValue
-from penstock.transforms.replace_field import ReplaceFieldValue
-from penstock.transforms.set_schema_metadata import SetSchemaMetadataValue
-from penstock.transforms.timestamp_converter import TimestampConverterValue
-from penstock.transforms.value_to_key import ValueToKey
+from penstock.transforms.fields.extract_field import ExtractFieldValue
+from penstock.transforms.fields.flatten import FlattenValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.fields.mask_field import MaskFieldValue
+from penstock.transforms.fields.replace_field import ReplaceFieldValue
+from penstock.transforms.fields.value_to_key import ValueToKey
+from penstock.transforms.headers.header_from import HeaderFromValue
+from penstock.transforms.types.cast import CastValue
+from penstock.transforms.types.set_schema_metadata import SetSchemaMetadataValue
+from penstock.transforms.types.timestamp_converter import TimestampConverterValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

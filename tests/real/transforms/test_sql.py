@@ -18,8 +18,8 @@ from penstock.data import (
 )
 from penstock.errors import ConfigException
 from penstock.testing.chains import Chain, configured, put, record, sent, stages
-from penstock.transforms.insert_field import InsertFieldValue
-from penstock.transforms.sql import Sql
+from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.sql.transform import Sql
 
 pytestmark = pytest.mark.java
 

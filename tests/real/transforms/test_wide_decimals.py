@@ -9,17 +9,17 @@ import pytest
 from tests.real.transforms.cases import NINES, schema_of, struct_of
 
 from penstock.api import BaseTransformation, Converter
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import Decimal
 from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
-from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, record, stages
-from penstock.transforms.cast import CastValue
-from penstock.transforms.mask_field import MaskFieldValue
+from penstock.transforms.fields.mask_field import MaskFieldValue
+from penstock.transforms.types.cast import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

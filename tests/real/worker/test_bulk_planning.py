@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 import pytest
 
 from penstock.api.bulk import BulkFrame
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
-from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.bulk_tasks import Counted, Marked
-from penstock.transforms.regex_router import RegexRouter
+from penstock.transforms.topics.regex_router import RegexRouter
 from penstock.worker.bulk.executor import HASH, PlannedRoad, RowRoad
 from penstock.worker.bulk.planning import Chain, Planned, planned, run_session
 from penstock.worker.bulk.shipping import Parts, Recipe, own_path, probe_executors, shipped

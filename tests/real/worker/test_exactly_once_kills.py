@@ -22,7 +22,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.testing.control_plane import await_true
 from penstock.testing.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
 from penstock.testing.file_flow import Feeder
-from penstock.worker.transaction_commit import (
+from penstock.worker.source.exactly_once import (
     COMMIT_ANSWERED,
     COMMIT_SENT,
     OFFSETS_SENT,

@@ -15,7 +15,7 @@ from tests.real.worker.test_source_task import Small
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ConflictException, TransactionAbortableException
-from penstock.kafka.fencing import fence_zombies
+from penstock.kafka.admin.fencing import fence_zombies
 from penstock.model import State
 from penstock.testing.control_plane import await_true
 from penstock.testing.exactly_once import (
@@ -29,7 +29,7 @@ from penstock.testing.exactly_once import (
 )
 from penstock.testing.source_doubles import ScriptedTask
 from penstock.testing.transaction_worker import producer as transactional_producer
-from penstock.worker.connector_offsets import OffsetProducer, WorkerOffsets
+from penstock.worker.connector.offsets import OffsetProducer, WorkerOffsets
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

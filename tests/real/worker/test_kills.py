@@ -2,7 +2,7 @@
 
 By default it is killed at the named points of the data path. PENSTOCK_KILLS=20 makes as many kills at random moments
 before, as a release has to survive (some five minutes). Kills while the offsets' file is written are those of
-``tests/unit/stores/test_file.py``.
+``tests/unit/stores/test_offset_file.py``.
 """
 
 from __future__ import annotations

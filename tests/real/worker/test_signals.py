@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.stores.file import FileOffsetStore
+from penstock.stores.offset_file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader
 from penstock.testing.file_flow import FileFlow
 from penstock.testing.worker_process import WorkerProcess, children, wait_gone

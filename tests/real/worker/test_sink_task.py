@@ -14,19 +14,19 @@ from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-d
 from penstock.api import SinkRecord, TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import RetriableException
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.consumer import Placement, RecordConsumer
-from penstock.kafka.subscription import Subscription
+from penstock.kafka.consumer.consumer import Placement, RecordConsumer
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, State
 from penstock.testing.sink_doubles import FakePipeline, RecordingTask
-from penstock.worker.dead_letter import DeadLetterSettings, open_queue
-from penstock.worker.error_report import ErrorCounts, ErrorReporter
-from penstock.worker.sink_partitions import PartitionHolders
-from penstock.worker.sink_task import SinkServices, SinkTaskRunner
-from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.dead_letter import DeadLetterSettings, open_queue
+from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink.partitions import PartitionHolders
+from penstock.worker.sink.task import SinkServices, SinkTaskRunner
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskServices, TaskSpec
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -15,23 +15,23 @@ import pytest
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.client_settings import admin_settings, producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.settings.client import admin_settings, producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, State
 from penstock.settings.topics import parse_topic_creation
-from penstock.stores.file import FileOffsetStore
+from penstock.stores.offset_file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask, offset_committer
-from penstock.worker.error_report import ErrorCounts
-from penstock.worker.offset_commit import wants_metadata
-from penstock.worker.source_task import SourceServices, SourceTaskRunner
-from penstock.worker.stage import BatchLimits
-from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.topic_creation import TopicCreator, plan_of
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.source.offset_commit import wants_metadata
+from penstock.worker.source.task import SourceServices, SourceTaskRunner
+from penstock.worker.source.topic_creation import TopicCreator, plan_of
+from penstock.worker.task.bounded_queue import BatchLimits
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskServices, TaskSpec
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -14,8 +14,8 @@ import pytest
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.spark_tasks import ROWS
 from penstock.testing.worker_process import WorkerProcess
 

@@ -26,8 +26,8 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import DataException
-from penstock.pipeline.batch.frame import frame_to_records
-from penstock.pipeline.columns.types import VARIANT_ARROW
+from penstock.pipeline.batch.source.frame_input import frame_to_records
+from penstock.pipeline.columns.layout import VARIANT_ARROW
 
 SCALES = (-76, -2, 0, 2, 38, 39, 76)
 SCALES = (-76, -2, 0, 2, 38, 39, 76)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
+from penstock.assignors.assignment import NOTHING, Units
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -19,7 +20,6 @@ from penstock.assignors.connect_protocol import (
     encode_metadata,
     offered,
 )
-from penstock.assignors.units import NOTHING, Units
 from penstock.model import ConnectorTaskId
 
 URL = "http://127.0.0.1:28411/"

@@ -1,7 +1,6 @@
 """The eager protocol deals out everything in turns."""
 
-from penstock.assignors.eager import assign_eagerly
-from penstock.assignors.units import Units
+from penstock.assignors.assignment import Units, assign_eagerly
 from penstock.model import ConnectorTaskId
 
 

@@ -15,8 +15,8 @@ from benchmarks.shapes.messages import FLAT, KILOBYTE, NESTED, SHAPES, Format, S
 from benchmarks.shapes.plugins import FrameShapeTask, RecordShapeTask
 from benchmarks.shapes.workers import Amounts, Figures, Way, kind_of
 
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.data import Struct
 from penstock.testing.schema_registry import RegistryStandIn
 

@@ -2,13 +2,13 @@ import signal
 import subprocess
 import sys
 
-from penstock.broker.guard import OwnerGuard
+from penstock.broker.process import OwnerGuard
 from penstock.testing.worker_process import is_running, wait_gone
 
 # An owner with a guarded child, that then dies as told.
 OWNER = """
 import os, signal, subprocess, sys
-from penstock.broker.guard import OwnerGuard
+from penstock.broker.process import OwnerGuard
 guard = OwnerGuard()
 child = subprocess.Popen(["sleep", "60"], start_new_session=True, stdout=subprocess.PIPE)
 guard.watch(child.pid)

@@ -2,8 +2,9 @@ import socket
 
 import pytest
 
-from penstock.broker import free_ports, ports
-from penstock.broker.ports import is_free, port_candidates
+from penstock.broker import free_ports
+from penstock.broker import java as ports
+from penstock.broker.java import is_free, port_candidates
 
 
 def test_a_port_with_a_server_is_not_free() -> None:

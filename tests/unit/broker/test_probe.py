@@ -5,8 +5,14 @@ import threading
 import pytest
 
 from penstock.broker import free_ports
-from penstock.broker.probe import BrokerAddress, ClusterView, ask_cluster, parse_metadata
-from penstock.broker.process import BrokerException, await_serving
+from penstock.broker.process import (
+    BrokerAddress,
+    BrokerException,
+    ClusterView,
+    ask_cluster,
+    await_serving,
+    parse_metadata,
+)
 
 CLUSTER = "cluster-of-the-test"
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from penstock.broker import free_port
-from penstock.cli.api_client import ApiClient
 from penstock.cli.cluster import EXIT_NOT_IN_ORDER, MemberView, task_names, view_of
 from penstock.cli.main import main
+from penstock.cli.session import ApiClient
 
 NOTHING: dict[str, Any] = {"connectors": [], "tasks": []}
 

@@ -20,7 +20,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name in ("penstock.cli.standalone", "penstock.cli.main"):
+        if name in ("penstock.cli.worker.standalone", "penstock.cli.main"):
             print("importing", flush=True)
             threading.Event().wait(60)
 

@@ -16,18 +16,18 @@ from rich.text import Text
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
-from penstock.cli import connector_configurations
+from penstock.cli.connectors import configurations as connector_configurations
 from penstock.cli.main import main
 from penstock.cli.output import faults, table
 from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConnectException, stack_trace
-from penstock.herder import explanation
+from penstock.herder import queries as explanation
 from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD
-from penstock.worker.waiting import Hints, Waiting
+from penstock.worker.task.waiting import Hints, Waiting
 
 
 class Shell:

@@ -3,7 +3,7 @@ import sys
 
 CODE = """
 import resource
-from penstock.cli.worker import raise_file_limit
+from penstock.cli.worker.worker import raise_file_limit
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
 assert raise_file_limit() == hard

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.cli.worker import until_answered
+from penstock.cli.worker.worker import until_answered
 from penstock.errors import ConfigException, KafkaException, KafkaRetriableException, OffsetStoreException
 
 

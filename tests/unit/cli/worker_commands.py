@@ -13,7 +13,7 @@ CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
 
 def command(mode: str) -> list[str]:
     """The command of a worker: ``standalone`` or ``distributed``."""
-    return [sys.executable, "-m", f"penstock.cli.{mode}"]
+    return [sys.executable, "-m", f"penstock.cli.worker.{mode}"]
 
 
 def worker_file(directory: Path, **changes: str | None) -> str:

@@ -10,7 +10,7 @@ from tests.unit.clients.conftest import MockCluster
 from penstock.api import TopicPartition
 from penstock.clients import KafkaCluster
 from penstock.errors import ConfigException, KafkaException, KafkaRetriableException
-from penstock.kafka.client_table import ClientKind
+from penstock.kafka.settings.table import ClientKind
 
 SASL = {
     "bootstrap.servers": "b:9093",

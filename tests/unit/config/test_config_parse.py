@@ -131,7 +131,7 @@ def test_a_nested_class_is_found_with_a_colon() -> None:
         (True, "true"),
         (None, "null"),
         ({"a": [1, None]}, "{a=[1, null]}"),
-        (ConfigType, "penstock.config.kinds.ConfigType"),
+        (ConfigType, "penstock.config.parse.ConfigType"),
     ],
 )
 def test_values_print_as_in_java(value: Any, text: str) -> None:

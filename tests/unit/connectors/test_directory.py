@@ -9,7 +9,7 @@ from tests.generated import examples
 
 from penstock.config import ConfigTransformer, EnvVarConfigProvider
 from penstock.connectors.directory import DirectorySourceConnector
-from penstock.connectors.directory.monitor import scan_directories
+from penstock.connectors.directory.connector import scan_directories
 from penstock.connectors.directory.planning import (
     Committed,
     FileState,

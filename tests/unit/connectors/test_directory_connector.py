@@ -10,7 +10,7 @@ import pytest
 from penstock.api import ExactlyOnceSupport, OffsetStorageReader, SourceConnectorContext, SourceTaskContext
 from penstock.connectors.directory import DirectorySourceConnector, DirectorySourceTask
 from penstock.connectors.directory import task as task_module
-from penstock.connectors.directory.monitor import Assignment, DirectoryMonitor
+from penstock.connectors.directory.connector import Assignment, DirectoryMonitor
 from penstock.connectors.directory.planning import (
     Committed,
 )
@@ -469,7 +469,7 @@ class TestConnector:
         assert [[os.path.basename(path) for path in group] for group in again.plan(2).groups] == files
 
     def test_the_first_plan_waits_for_the_first_look_only_so_long(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("penstock.connectors.directory.monitor.FIRST_LOOK_S", 0.01)
+        monkeypatch.setattr("penstock.connectors.directory.connector.FIRST_LOOK_S", 0.01)
         worker = FakeWorker(tmp_path)
         monitor = worker.watch(Assignment([["/d/a"]]))
         assert monitor.plan(5) == Assignment([["/d/a"]])

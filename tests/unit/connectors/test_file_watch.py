@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connectors.file import watch as watch_module
-from penstock.connectors.file.watch import FileWatch, mark_of
+from penstock.connectors.file import source as watch_module
+from penstock.connectors.file.source import FileWatch, mark_of
 from penstock.testing.control_plane import await_true
 
 

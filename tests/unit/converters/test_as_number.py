@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.converters.as_number import (
+from penstock.converters.primitives import (
     DoubleConverter,
     FloatConverter,
     IntegerConverter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.converters.as_bytes import ByteArrayConverter
+from penstock.converters.primitives import ByteArrayConverter
 from penstock.data import BYTES_SCHEMA, OPTIONAL_BYTES_SCHEMA, STRING_SCHEMA, Decimal, Schema
 from penstock.pipeline.plan.step import Side
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.converters.character_sets import decode_text, encode_text, find_encoding
+from penstock.converters.string import decode_text, encode_text, find_encoding
 from penstock.errors import SerializationException
 
 

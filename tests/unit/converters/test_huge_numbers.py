@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.converters.as_json import JsonConverter
+from penstock.converters.json.converter import JsonConverter
 
 
 @pytest.mark.timeout(20)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.converters.as_json import JsonConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.errors import DataException, SchemaBuilderException
 
 DECIMAL = '"type":"bytes","name":"org.apache.kafka.connect.data.Decimal"'

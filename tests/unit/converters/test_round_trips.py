@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 from tests.generated import examples, schemaless, schemas, values
 
 from penstock.api import Converter
-from penstock.converters.as_boolean import BooleanConverter
-from penstock.converters.as_bytes import ByteArrayConverter
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_number import (
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.primitives import (
+    BooleanConverter,
+    ByteArrayConverter,
     DoubleConverter,
     FloatConverter,
     IntegerConverter,
     LongConverter,
     ShortConverter,
 )
-from penstock.converters.as_string import StringConverter
+from penstock.converters.string import StringConverter
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, round_to_float32
 from penstock.plugins.kinds import PluginKind
 from penstock.plugins.stock import STOCK

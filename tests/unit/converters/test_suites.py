@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from penstock.converters.as_boolean import BooleanConverter
-from penstock.converters.as_bytes import ByteArrayConverter
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_number import (
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.primitives import (
+    BooleanConverter,
+    ByteArrayConverter,
     DoubleConverter,
     FloatConverter,
     IntegerConverter,
     LongConverter,
     ShortConverter,
 )
-from penstock.converters.as_string import StringConverter
-from penstock.converters.registry.avro import AvroConverter
-from penstock.converters.registry.json_schema import JsonSchemaConverter
-from penstock.converters.registry.protobuf import ProtobufConverter
+from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
+from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.string import StringConverter
 from penstock.data import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.api import SinkRecord
-from penstock.converters.as_json import JsonConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import (
     Date,
     FarDate,
@@ -25,11 +25,11 @@ from penstock.data import (
     validate_value,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.variant import encode, encode_typed
-from penstock.pipeline.columns.variant_reading import decode_typed
-from penstock.transforms.cast import CastValue
-from penstock.transforms.mask_field import MaskFieldValue
-from penstock.transforms.timestamp_converter import TimestampConverterValue
+from penstock.pipeline.columns.variant.reading import decode_typed
+from penstock.pipeline.columns.variant.writing import encode, encode_typed
+from penstock.transforms.fields.mask_field import MaskFieldValue
+from penstock.transforms.types.cast import CastValue
+from penstock.transforms.types.timestamp_converter import TimestampConverterValue
 
 YEAR_10000 = 253_402_300_800_000
 #: Timestamps, with what Java prints of them.

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 
 import pytest
 
-from penstock.converters.as_json import JsonConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT32_SCHEMA, Date, Decimal, Time, Timestamp, Type
 from penstock.errors import DataException
 

@@ -10,7 +10,7 @@ from tests.unit.docs.pages import ROOT
 from penstock.config import parse_properties
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, StandaloneSettings, WorkerSettings
-from penstock.validation.setting_warnings import worker_warnings
+from penstock.validation.settings import worker_warnings
 
 #: A comment that is a setting, turned off.
 OFF = re.compile(r"^#(?=[a-z][a-z.]+=)", re.M)

@@ -13,7 +13,7 @@ from tests.unit.docs.pages import ROOT
 from penstock.config import parse_properties
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, ProviderSettings, resolve_placeholders
-from penstock.validation.setting_warnings import worker_warnings
+from penstock.validation.settings import worker_warnings
 
 MANIFESTS = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/penstock.yaml").read_text(encoding="utf-8")))
 DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.unit.docs.pages import ROOT
 
-from penstock.cli.standalone import EXIT_CONNECTOR_FAILED
+from penstock.cli.worker.standalone import EXIT_CONNECTOR_FAILED
 from penstock.settings import StandaloneSettings
 
 UNIT = ROOT / "deploy/systemd/penstock.service"

@@ -10,13 +10,13 @@ import pytest
 from tests.unit.docs.pages import PAGES, ROOT, blocks
 
 from penstock.config import parse_properties
-from penstock.kafka.client_settings import ClientKind, refused_for_all
+from penstock.kafka.settings.client import ClientKind, refused_for_all
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, StandaloneSettings, WorkerSettings
 from penstock.testing.reference.blocks import Block
 from penstock.testing.reference.consoles import commands
 from penstock.testing.reference.examples import converter_examples, transform_examples
-from penstock.validation.setting_warnings import worker_warnings
+from penstock.validation.settings import worker_warnings
 from penstock.validation.validator import ConnectorValidator
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]

@@ -11,7 +11,7 @@ from examples.numbers_sink import NumbersSink, NumbersTask
 
 from penstock.api import ErrantRecordReporter, SinkRecord
 from penstock.errors import ConnectException, DataException
-from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink.context import WorkerSinkTaskContext
 
 
 class Reports(ErrantRecordReporter):

@@ -14,7 +14,7 @@ from examples.orders_sink import OrdersSink, OrdersTask
 from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.data import STRING_SCHEMA
 from penstock.errors import DataException, OwnershipLostException, RetriableException
-from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink.context import WorkerSinkTaskContext
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 

@@ -7,7 +7,7 @@ from examples.prices_source import PRICE, PricesSource, PricesTask
 from tests.unit.examples.source_context import Context
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.pipeline.batch.frame import frame_to_records, in_arrow
+from penstock.pipeline.batch.source.frame_input import frame_to_records, in_arrow
 
 LINES = "id,name,price,changed\n1,pen,1.5,2026-01-01T12:00:00\n2,,20,2026-01-02T00:00:00\n"
 

@@ -10,7 +10,7 @@ from examples.sqlite_sink import SqliteSink, SqliteTask
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.data import STRING_SCHEMA
 from penstock.errors import IllegalWorkerStateException, RetriableException
-from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink.context import WorkerSinkTaskContext
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

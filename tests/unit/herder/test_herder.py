@@ -12,7 +12,7 @@ import pytest
 from penstock.api import SourceConnectorContext
 from penstock.errors import AlreadyExistsException, ConnectException, IllegalWorkerStateException, NotFoundException
 from penstock.herder import Health, Herder
-from penstock.herder.offset_requests import AlterRequest, OffsetEntry
+from penstock.herder.offset_changes import AlterRequest, OffsetEntry
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.stores.offsets import OffsetReader
 from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true, running

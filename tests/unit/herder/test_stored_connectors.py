@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ConnectException
 from penstock.model import ConnectorType, TargetState
-from penstock.stores.local_config import FileConnectorStore, StoredConnector
+from penstock.stores.config import FileConnectorStore, StoredConnector
 from penstock.testing.control_plane import SOURCE, Setup, running
 from penstock.testing.probes import BOARD
 

@@ -4,11 +4,16 @@ import json
 
 import pytest
 
-from penstock.herder.membership import all_units
-from penstock.herder.wanted import ConnectorSpec, TaskSpec, spec_of
+from penstock.herder.membership import ConnectorSpec, TaskSpec, all_units, spec_of
 from penstock.model import ConnectorTaskId, TargetState
-from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
-from penstock.model.config_records import connector_entries, target_entries, task_entries
+from penstock.model.cluster_config import (
+    ClusterConfig,
+    ConfigRecord,
+    connector_entries,
+    fold,
+    target_entries,
+    task_entries,
+)
 
 A = {"name": "a", "connector.class": "X"}
 T0, T1 = ConnectorTaskId("a", 0), ConnectorTaskId("a", 1)

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tests.unit.hostile.native_code import NativeCode, build
 
 from penstock.errors import BadRequestException, ConfigException
-from penstock.kafka.client_settings import (
+from penstock.kafka.settings.client import (
     ClientSettings,
     admin_settings,
     client_knows,
@@ -20,8 +20,7 @@ from penstock.kafka.client_settings import (
     producer_settings,
     translate,
 )
-from penstock.kafka.client_table import SETTINGS, ClientKind, Treatment, is_client_secret, setting_for
-from penstock.kafka.librdkafka_table import (
+from penstock.kafka.settings.librdkafka_table import (
     PLAIN_TEXTS,
     PROPERTIES,
     fault_of,
@@ -30,8 +29,9 @@ from penstock.kafka.librdkafka_table import (
     property_for,
     reason_kept_from_connectors,
 )
-from penstock.kafka.log_settings import connector_offset_log
-from penstock.kafka.override_policy import OverridePolicy, parse_policy, policy_of
+from penstock.kafka.settings.override_policy import OverridePolicy, parse_policy, policy_of
+from penstock.kafka.settings.table import SETTINGS, ClientKind, Treatment, is_client_secret, setting_for
+from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.plugins import Plugins
 from penstock.testing.reference import librdkafka
 from penstock.validation.validator import ConnectorValidator
@@ -91,7 +91,7 @@ def _no_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ck, "Consumer", made)
     monkeypatch.setattr("confluent_kafka.admin.AdminClient", made)
-    monkeypatch.setattr("penstock.kafka.admin.AdminClient", made)
+    monkeypatch.setattr("penstock.kafka.admin.topics.AdminClient", made)
 
 
 @pytest.fixture(scope="module")

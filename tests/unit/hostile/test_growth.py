@@ -18,17 +18,17 @@ from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import SourceConnector
 from penstock.config import ConfigDef, ConfigTransformer, ConfigType, EnvVarConfigProvider, parse_properties
-from penstock.config.java_regex import compile_java
+from penstock.config.patterns.translation import compile_java
 from penstock.config.prefixes import NamesByPrefix
 from penstock.config.suggestions import LONGEST, MOST_CANDIDATES, candidates, nearest
-from penstock.herder.offset_requests import sink_offsets, source_offsets
-from penstock.kafka.client_table import ClientKind, java_name_of
+from penstock.herder.offset_changes import sink_offsets, source_offsets
+from penstock.kafka.settings.table import ClientKind, java_name_of
 from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.bodies import config_map, offsets_request, parse_json, timestamp_ms
 from penstock.testing.control_plane import SINK as PROBE_SINK
 from penstock.testing.control_plane import await_true
-from penstock.validation.setting_warnings import closest
+from penstock.validation.settings import closest
 from penstock.validation.validator import ConnectorValidator
 
 VALIDATOR = ConnectorValidator(Plugins())

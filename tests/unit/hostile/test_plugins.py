@@ -21,7 +21,7 @@ from penstock.plugins.stock import STOCK
 from penstock.settings import InstalledPlugins
 from penstock.testing.control_plane import SOURCE
 from penstock.testing.probes import BOARD
-from penstock.validation.plugin_catalog import PluginCatalog
+from penstock.validation.plugin_checks import PluginCatalog
 from penstock.validation.validator import ConnectorValidator
 
 #: Modules that do something when they are imported, or hold no plugin, and names of classes in them.
@@ -36,7 +36,7 @@ FOREIGN = [
     "pandas.testing.Frame",
     "py4j.java_gateway.JavaGateway",
     "penstock.__main__.Main",
-    "penstock.cli.worker.Worker",
+    "penstock.cli.worker.worker.Worker",
     "penstock.broker.EmbeddedBroker",
     "penstock.worker.worker:Worker",
     "__main__.Main",

@@ -27,7 +27,7 @@ from penstock.rest.guards import SMALL, BodyBudget
 from penstock.rest.server import MOST_PIECES
 from penstock.settings.connector_definitions import LONGEST_NAME
 from penstock.telemetry import Metrics
-from penstock.telemetry.exposition import metrics_text
+from penstock.telemetry.metrics import metrics_text
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 
 NOW_MS = 1_700_000_000_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.spark.driver_jvm import classic_settings
+from penstock.pipeline.spark.driver.jvm import classic_settings
 from penstock.pipeline.spark.scratch import SCRATCH_PREFIX, make_scratch, remove_scratch, remove_stale_scratch
 
 ENDED = 4_000_000

@@ -19,14 +19,13 @@ from penstock.api import ConnectRecord, SourceConnector, SourceTask, Transformat
 from penstock.config import Config, ConfigDef, ConfigType
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.errors import ConfigException, ConnectException
-from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
-from penstock.model.config_records import connector_entries
-from penstock.model.preview import PreviewRequest
-from penstock.stores.local_config import FileConnectorStore
+from penstock.model.cluster_config import ClusterConfig, ConfigRecord, connector_entries, fold
+from penstock.model.payloads import PreviewRequest
+from penstock.stores.config import FileConnectorStore
 from penstock.testing.control_plane import Setup, await_true, running
+from penstock.validation.config_infos import is_secret_name
 from penstock.validation.redaction import Redaction, provided_values
-from penstock.validation.secrets import is_secret_name
-from penstock.worker.task_configs import complete
+from penstock.worker.task.configs import complete
 
 MARK = "hush-7c1e55d0"
 HERE = "tests.unit.hostile.test_secrets"

@@ -8,10 +8,10 @@ import pytest
 from tests.shares import QUICK
 
 from penstock.errors import ConfigException
-from penstock.transforms.sql import Sql
-from penstock.transforms.sql_fence import MAX_CHARACTERS, read
-from penstock.transforms.sql_functions import AGGREGATES, ALLOWED, REFUSED
-from penstock.transforms.sql_tokens import SqlRefused, meaningful, pieces
+from penstock.transforms.sql.fence import MAX_CHARACTERS, read
+from penstock.transforms.sql.functions import AGGREGATES, ALLOWED, REFUSED
+from penstock.transforms.sql.tokens import SqlRefused, meaningful, pieces
+from penstock.transforms.sql.transform import Sql
 
 LET_THROUGH = [
     "a.b.c:d",

@@ -21,14 +21,14 @@ from penstock.config.providers import DirectoryConfigProvider, FileConfigProvide
 from penstock.connectors.jdbc.addresses import parse_address
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.errors import ConfigException
-from penstock.kafka.client_settings import ClientKind, translate
-from penstock.kafka.security import TokenSettings
-from penstock.kafka.subscription import Subscription
-from penstock.kafka.tokens import TokenException, fetch
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.network.tokens import TokenException, fetch
+from penstock.kafka.settings.client import ClientKind, translate
+from penstock.kafka.settings.security import TokenSettings
 from penstock.pipeline.columns.java_dates.pattern import DatePatternError, compile_pattern
 from penstock.plugins import Plugins
-from penstock.settings.sink_topics import require_valid_topics
-from penstock.telemetry.loggers import Loggers
+from penstock.settings.topics import require_valid_topics
+from penstock.telemetry.logs import Loggers
 from penstock.validation.validator import ConnectorValidator
 
 #: The Kafka client compiles it as a pattern, and the system's compiler ends the process for lack of memory.

@@ -10,8 +10,8 @@ import confluent_kafka as ck
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery, Receipts
+from penstock.kafka.producer.in_flight import FailedDelivery, Receipts
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch
 
 E = ck.KafkaError

@@ -9,7 +9,7 @@ import sys
 
 def test_a_worker_looks_through_young_objects_seldom() -> None:
     code = (
-        "import gc; from penstock.kafka.collector import collect_rarely; collect_rarely(); "
+        "import gc; from penstock.kafka.consumer.gc_tuning import collect_rarely; collect_rarely(); "
         "print(gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count() > 0)"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

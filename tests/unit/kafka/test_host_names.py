@@ -9,7 +9,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 
-from penstock.kafka.client_settings import admin_settings
+from penstock.kafka.settings.client import admin_settings
 
 TLS = Path(__file__).parents[2] / "data" / "tls"
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigException, SaslAuthenticationException
-from penstock.kafka import credentials
-from penstock.kafka.sasl import Exchange
-from penstock.kafka.security import KerberosSettings
+from penstock.kafka.network import credentials
+from penstock.kafka.network.sasl import Exchange
+from penstock.kafka.settings.security import KerberosSettings
 
 
 class Context:

@@ -19,11 +19,11 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.fields import Api
-from penstock.kafka.log_reader import LogPositions, LogReader, LogRecord
-from penstock.kafka.log_settings import LogSettings, config_log
-from penstock.kafka.log_writer import LogWriter, TransactionalWriter
+from penstock.kafka.protocol.fields import Api
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.reader import LogPositions, LogReader, LogRecord
+from penstock.kafka.topic_log.settings import LogSettings, config_log
+from penstock.kafka.topic_log.writer import LogWriter, TransactionalWriter
 from penstock.testing.control_plane import await_true
 from penstock.testing.scripted_broker import (
     LOSE_REQUEST,

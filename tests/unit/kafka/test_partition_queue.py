@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.kafka.record_accumulator import REMEMBERED, PartitionQueue
+from penstock.kafka.producer.accumulator import REMEMBERED, PartitionQueue
 
 
 @dataclass(eq=False)

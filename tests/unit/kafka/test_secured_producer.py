@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from penstock.api import RecordMetadata
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.testing.certificates import make_certificate
 from penstock.testing.cutting_proxy import CuttingProxy
 from penstock.testing.scripted_broker import ScriptedBroker

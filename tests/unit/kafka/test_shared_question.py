@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.topic_log import SharedQuestion
+from penstock.kafka.topic_log.log import SharedQuestion
 from penstock.testing.control_plane import await_true
 
 

@@ -7,11 +7,14 @@ from tests.generated import examples
 
 from penstock.errors import DataException
 from penstock.model import ConnectorTaskId, TargetState
-from penstock.model.cluster_config import ClusterConfig, ConfigRecord, SessionKey, fold
-from penstock.model.config_records import (
+from penstock.model.cluster_config import (
+    ClusterConfig,
+    ConfigRecord,
+    SessionKey,
     connector_entries,
     deletion_entries,
     fencing_entries,
+    fold,
     logger_entries,
     restart_entries,
     session_key_entries,

@@ -10,10 +10,10 @@ import pytest
 
 from penstock.data import Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.data.text import to_java_text
-from penstock.pipeline.columns.arrow_texts import text_of
-from penstock.pipeline.columns.many_texts import java_texts
-from penstock.pipeline.columns.types import Form, Physical, default_physical
-from penstock.pipeline.plan.objects import Member, object_member
+from penstock.pipeline.columns.layout import Form, Physical, default_physical
+from penstock.pipeline.columns.texts.arrow import text_of
+from penstock.pipeline.columns.texts.values import java_texts
+from penstock.pipeline.plan.map_structs import Member, object_member
 
 OF_KIND: dict[Type, tuple[pa.DataType, list[Any]]] = {
     Type.STRING: (pa.string(), ["", "a", "two words", "\u00e4\U0001f600", "null", None]),

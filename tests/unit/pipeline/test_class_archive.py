@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.class_archive import ArchiveFailedException
-from penstock.pipeline.spark.class_archive import archive_option, archive_path, archive_spark
+from penstock.pipeline.spark.driver.class_archive import archive_option, archive_path, archive_spark
 
 
 def java(home: Path, script: str = "exit 1") -> Path:

@@ -14,7 +14,7 @@ from penstock.pipeline.spark.cluster import (
     is_clustered,
     planned_cores,
 )
-from penstock.pipeline.spark.driver_jvm import brief, classic_settings, java_reasons
+from penstock.pipeline.spark.driver.jvm import brief, classic_settings, java_reasons
 from penstock.pipeline.spark.session import SparkRuntime
 
 STANDALONE = {"spark.master": "spark://spark:7077"}

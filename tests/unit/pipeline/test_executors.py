@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.pipeline.spark.driver_jvm import JavaMissingException, SessionRefusedException
+from penstock.pipeline.spark.driver.jvm import JavaMissingException, SessionRefusedException
 from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry.standstills import goes_on, standstill_of

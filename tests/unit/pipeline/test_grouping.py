@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from penstock.api import SourceFrame
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct, Type
-from penstock.pipeline.batch.frame import columns_of_table
-from penstock.pipeline.batch.grouping import rows_of_pairs, side_column
+from penstock.pipeline.batch.groups import rows_of_pairs, side_column
+from penstock.pipeline.batch.source.frame_input import columns_of_table
 from penstock.pipeline.plan.step import Side, Sorted
 
 

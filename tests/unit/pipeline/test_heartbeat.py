@@ -2,7 +2,7 @@
 
 import threading
 
-from penstock.pipeline.spark.driver_jvm import Heartbeat
+from penstock.pipeline.spark.driver.jvm import Heartbeat
 
 
 def test_what_answers_is_alive() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.json_envelope import Envelope
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.json.envelope import Envelope
 from penstock.data import INT64_SCHEMA, SchemaBuilder, Timestamp
-from penstock.pipeline.batch.known_texts import with_texts
+from penstock.pipeline.batch.sink.known_texts import with_texts
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.java_text import AsText
+from penstock.pipeline.plan.frame_values import AsText
 from penstock.pipeline.plan.jobs import Group
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Side
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.pipeline.spark.driver_jvm import brief, how_ended
+from penstock.pipeline.spark.driver.jvm import brief, how_ended
 from penstock.pipeline.spark.session import SparkRuntime
 
 

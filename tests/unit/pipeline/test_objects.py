@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.pipeline.batch.grouping import side_column
-from penstock.pipeline.plan import objects
-from penstock.pipeline.plan.objects import object_array
+from penstock.pipeline.batch.groups import side_column
+from penstock.pipeline.plan import map_structs as objects
+from penstock.pipeline.plan.map_structs import object_array
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.api import ConnectRecord, SinkRecord, SourceRecord, TimestampType
 from penstock.data import STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
-from penstock.pipeline.batch.grouping import group_records
-from penstock.pipeline.batch.parts import (
+from penstock.pipeline.batch.groups import group_records
+from penstock.pipeline.batch.transfer import (
     Part,
     Same,
     Structs,

@@ -28,8 +28,8 @@ from penstock.data import (
 )
 from penstock.errors import DataException
 from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
+from penstock.pipeline.columns.layout import HEADERS_ARROW, Form, arrow_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
-from penstock.pipeline.columns.types import HEADERS_ARROW, Form, arrow_type
 
 INTS = SchemaBuilder.array(INT32_SCHEMA).build()
 DATES = SchemaBuilder.map(STRING_SCHEMA, Date.SCHEMA).build()

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SinkRecord
-from penstock.converters.json_reading import ReadJson
+from penstock.converters.json.spark.reading import ReadJson
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.batch.roads import (
     HUGE_BYTES,
@@ -24,12 +24,12 @@ from penstock.pipeline.batch.roads import (
 )
 from penstock.pipeline.columns.nesting import PLAN_LEVELS
 from penstock.pipeline.plan.chain import Conditional, Staged
-from penstock.pipeline.plan.objects import Member, object_member, object_side
+from penstock.pipeline.plan.map_structs import Member, object_member, object_side
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side, Step
+from penstock.transforms.fields.hoist_field import Hoist
+from penstock.transforms.fields.insert_field import Insert, Insertion
+from penstock.transforms.fields.mask_field import Mask
 from penstock.transforms.filter import DropAll
-from penstock.transforms.hoist_field import Hoist
-from penstock.transforms.insert_field import Insert, Insertion
-from penstock.transforms.mask_field import Mask
 from penstock.transforms.predicates import RecordIsTombstone
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.api import ConnectRecord, SourceRecord, Transformation
 from penstock.config import ConfigDef
 from penstock.errors import DataException
-from penstock.pipeline.batch.row_road import merged, parted, transformed
+from penstock.pipeline.batch.row_path import merged, parted, transformed
 from penstock.pipeline.batch.segments import Classic, Columns, Failures
 
 

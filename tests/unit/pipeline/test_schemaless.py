@@ -17,13 +17,13 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from tests.generated import examples
 
 from penstock.api import SinkFrame
-from penstock.api.schemaless_columns import ABSENT, WHOLE, marks_type, objects
+from penstock.api.frames.schemaless_columns import ABSENT, WHOLE, marks_type, objects
 from penstock.data import OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.crossing import crossing_frame, frame_of
-from penstock.pipeline.batch.loose_values import LooseValues
+from penstock.pipeline.batch.sink.loose_values import LooseValues
+from penstock.pipeline.columns.layout import VARIANT_ARROW
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schemaless import MAX_FIELDS, Column, KnownTypes, column_of
-from penstock.pipeline.columns.types import VARIANT_ARROW
 
 #: Few names and small numbers meet in one place more often.
 NAMES = st.sampled_from(["a", "b", "c", "", "a.b", "unscaled", "scale", "\x00map", "Ünï"]) | st.text(max_size=3)

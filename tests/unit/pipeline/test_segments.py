@@ -11,9 +11,9 @@ from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import TransformStage
-from penstock.pipeline.batch.row_road import OneSide, all_rows
+from penstock.pipeline.batch.row_path import OneSide, all_rows
 from penstock.pipeline.batch.segments import Classic, Columns, Failures, Stateless, cut_transforms
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 
 RECORD = SourceRecord({"f": 1}, {"p": 1}, "t", "v")

@@ -8,14 +8,14 @@ from typing import Any, cast
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import StringConverter
 from penstock.data import OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.sink_records import Coordinates, records_of
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.records import Coordinates, records_of
 from penstock.pipeline.spark.session import SparkRuntime
 
 

@@ -12,12 +12,12 @@ from penstock.api import ConnectRecord, SourceRecord, Transformation
 from penstock.config import ConfigDef
 from penstock.errors import ConnectException, DataException, SparkUnavailableException
 from penstock.pipeline.batch import roads
-from penstock.pipeline.batch.parts import part_of_records
 from penstock.pipeline.batch.python_workers import StatelessWork
 from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.segments import Classic, Failures, Stateless
-from penstock.pipeline.batch.spreading import Spreader
-from penstock.pipeline.spark.driver_plan import Mapped
+from penstock.pipeline.batch.stateless import Spreader
+from penstock.pipeline.batch.transfer import part_of_records
+from penstock.pipeline.spark.driver.prepared_plan import Mapped
 
 
 class Half(Transformation):

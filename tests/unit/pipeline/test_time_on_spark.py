@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ConnectException, SparkOverdueException
-from penstock.pipeline.batch.framing import FrameRunner, LimitedInTime
+from penstock.pipeline.batch.frames import FrameRunner, LimitedInTime
 from penstock.pipeline.batch.segments import Failures
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.sql import Sql
+from penstock.transforms.sql.transform import Sql
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from penstock.pipeline.batch.batches import TransformStage
 from penstock.pipeline.batch.segments import Columns, cut_transforms
 from penstock.pipeline.plan.topics import ConditionalRoute, TopicLookup, looked_up
 from penstock.testing.chains import configured
-from penstock.transforms.hoist_field import HoistFieldValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches
-from penstock.transforms.regex_router import RegexRouter, Route
-from penstock.transforms.timestamp_router import TimestampRouter
+from penstock.transforms.topics.regex_router import RegexRouter, Route
+from penstock.transforms.topics.timestamp_router import TimestampRouter
 
 SHORTER = Route("db-(.*)", "$1")
 #: No record of a topic of many letters a gets past it.

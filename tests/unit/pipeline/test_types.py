@@ -19,7 +19,7 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.types import (
+from penstock.pipeline.columns.layout import (
     DECIMAL,
     SCALAR,
     UNSCALED,

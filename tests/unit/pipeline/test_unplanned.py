@@ -8,22 +8,21 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import Converter, ValueForm
-from penstock.converters.as_boolean import BooleanConverter
-from penstock.converters.as_bytes import ByteArrayConverter
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.primitives import BooleanConverter, ByteArrayConverter
+from penstock.converters.string import StringConverter
 from penstock.data import OPTIONAL_BYTES_SCHEMA, OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder, Type
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.roads import parted_by_plan, shape_unplanned
-from penstock.pipeline.batch.sink import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.java_text import AsText
+from penstock.pipeline.plan.frame_values import AsText
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
 from penstock.pipeline.plan.variant_building import AsVariant
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 
 TEXT, BYTES = Side.of(OPTIONAL_STRING_SCHEMA), Side.of(OPTIONAL_BYTES_SCHEMA)
 STRUCT = Side.of(SchemaBuilder.struct().field("n", Schema(Type.INT32)).build())
@@ -154,7 +153,7 @@ def test_texts_come_out_and_pass_once(form: ValueForm | None, keys: list[bytes |
 
 
 def test_json_with_schemas_passes_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.plan.objects.MIN_ROWS", 1)
+    monkeypatch.setattr("penstock.pipeline.plan.map_structs.MIN_ROWS", 1)
     json = configured(JsonConverter(), schemas=True)
     spec = PipelineSpec(configured(ByteArrayConverter(), True), json, SimpleHeaderConverter())
     made, passed = run(spec, [None] * 5, [ENVELOPE % number for number in range(5)])

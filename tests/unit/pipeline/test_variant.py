@@ -12,15 +12,16 @@ from tests.generated import examples
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.variant_format import MAP_TAG
 from penstock.errors import DataException
-from penstock.pipeline.columns import variant, variant_reading
-from penstock.pipeline.columns.variant import encode, encode_typed, sort_keys
-from penstock.pipeline.columns.variant_reading import (
+from penstock.pipeline.columns.variant import reading as variant_reading
+from penstock.pipeline.columns.variant import writing as variant
+from penstock.pipeline.columns.variant.reading import (
     DATE_TAG,
     DECIMAL_TAG,
     TIMESTAMP_TAG,
     decode,
     decode_typed,
 )
+from penstock.pipeline.columns.variant.writing import encode, encode_typed, sort_keys
 
 PERSON = (
     SchemaBuilder.struct().field("name", STRING_SCHEMA).field("ages", SchemaBuilder.array(INT32_SCHEMA).build()).build()

@@ -11,23 +11,23 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.registry.avro import AvroConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
-from penstock.pipeline.batch import row_road
+from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords
-from penstock.pipeline.batch.parts import Part
 from penstock.pipeline.batch.roads import Why
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.transfer import Part
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.chains import configured, stages
 from penstock.testing.schema_registry import RegistryStandIn
-from penstock.transforms.insert_field import InsertFieldValue
+from penstock.transforms.fields.insert_field import InsertFieldValue
 
 VALUES = SchemaBuilder.struct().name("app.V").field("n", INT32_SCHEMA).field("s", OPTIONAL_STRING_SCHEMA).build()
 OTHERS = SchemaBuilder.struct().name("app.O").optional().field("s", STRING_SCHEMA).build()

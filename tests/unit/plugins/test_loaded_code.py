@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.plugins import loaded_code
-from penstock.plugins.loaded_code import LoadedCode
+from penstock.plugins import registry as loaded_code
+from penstock.plugins.registry import LoadedCode
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_all_of_the_directory_counts_for_code_that_is_not_installed(directory: P
     for file in files:
         file.write_text("X = 22\n")
     assert code.changed(["lc_one"]) == code.changed(["lc_pack.deep"]) == ["lc_one", "lc_pack", "lc_pack.deep", "lc_two"]
-    assert code.changed([]) == code.changed(["penstock.transforms.cast"]) == code.changed(["json"]) == []
+    assert code.changed([]) == code.changed(["penstock.transforms.types.cast"]) == code.changed(["json"]) == []
 
 
 def test_only_its_own_package_counts_for_code_that_is_installed(

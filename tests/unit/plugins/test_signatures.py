@@ -13,7 +13,7 @@ import pytest
 from penstock import api
 from penstock.config import ConfigProvider
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
-from penstock.plugins.signatures import SignatureError, check_methods
+from penstock.plugins.kinds import SignatureError, check_methods
 
 #: Everything that authors extend.
 BASES = (

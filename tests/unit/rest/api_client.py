@@ -18,9 +18,9 @@ from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions, build_app
 from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
-from penstock.stores.local_config import ConnectorStore
+from penstock.stores.config import ConnectorStore
 from penstock.testing.control_plane import SOURCE, Setup, running
-from penstock.validation.plugin_catalog import PluginCatalog
+from penstock.validation.plugin_checks import PluginCatalog
 
 #: Tests speak without TLS; to read which authorities are trusted takes longer than most of them.
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -16,16 +16,12 @@ from tests.unit.rest.api_client import serving
 from penstock.api import RestExtension, RestExtensionContext, RestRequest, RestResponse
 from penstock.errors import ConfigException, ConnectException
 from penstock.plugins import Plugins
-from penstock.rest.app import AppOptions
-from penstock.rest.basic_auth import BasicAuthExtension, login_file, read_users, users_file
-from penstock.rest.extensions import Extensions, HerderState
-from penstock.rest.middleware import ResponseHeaders, parse_header_rules
-from penstock.rest.server import Listener
+from penstock.rest.app import AppOptions, ResponseHeaders, parse_header_rules
+from penstock.rest.extensions import BasicAuthExtension, Extensions, HerderState, login_file, read_users, users_file
+from penstock.rest.server import Listener, RestSettings, WorkerRest, server_context
 from penstock.rest.services import Services
-from penstock.rest.setup import RestSettings, WorkerRest
-from penstock.rest.tls import server_context
 from penstock.testing.control_plane import Setup, running
-from penstock.validation.plugin_catalog import PluginCatalog
+from penstock.validation.plugin_checks import PluginCatalog
 
 CERTIFICATES = Path(__file__).parents[2] / "data" / "tls"
 

@@ -13,14 +13,14 @@ from tests.unit.rest.api_client import Api, serving
 import penstock
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException, stack_trace
-from penstock.herder import explanation
+from penstock.herder import queries as explanation
 from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry import Wait
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.testing.control_plane import SINK, SOURCE, await_true
 from penstock.testing.probes import BOARD, ProbeSource
-from penstock.worker.waiting import Frame, Hints, Place
+from penstock.worker.task.waiting import Frame, Hints, Place
 
 FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"
 

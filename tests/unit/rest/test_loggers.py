@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.telemetry.loggers import LoggerLevel, Loggers
+from penstock.telemetry.logs import LoggerLevel, Loggers
 
 L = "/admin/loggers"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.model import ConnectorType
-from penstock.model.preview import GivenRecord, PreviewLimits
+from penstock.model.payloads import GivenRecord, PreviewLimits
 from penstock.testing.control_plane import SINK, SOURCE
 
 PATH = "/connector-plugins/ProbeSource/preview"

@@ -10,7 +10,7 @@ from tests.unit.rest.api_client import Api, serving
 from penstock.errors import RetriableException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry.standstills import goes_on, stands_still
-from penstock.worker.retries import Backoff, Retries
+from penstock.worker.task.retries import Backoff, Retries
 
 READY = "Worker has completed startup and is ready to handle requests."
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from penstock.kafka.group.settings import group_settings
-from penstock.kafka.internal_topics import InternalTopic, Kind
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
 from penstock.model import ConnectorTaskId
 from penstock.settings import DistributedSettings, InvalidSettingsError
 from penstock.stores.memory import MemoryOffsetStore
-from penstock.worker.source_offsets import SourceOffsets
+from penstock.worker.source.offset_stores import SourceOffsets
 
 MINIMUM = {"bootstrap.servers": "one:9092", "key.converter": "JsonConverter", "value.converter": "JsonConverter"}
 

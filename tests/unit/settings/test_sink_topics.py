@@ -6,7 +6,7 @@ import pytest
 
 from penstock.config import ConfigValue
 from penstock.errors import ConfigException
-from penstock.settings.sink_topics import check_topics, parse_topics_list, require_valid_topics
+from penstock.settings.topics import check_topics, parse_topics_list, require_valid_topics
 
 DLQ = "errors.deadletterqueue.topic.name"
 

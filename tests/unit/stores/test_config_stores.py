@@ -10,16 +10,18 @@ from penstock.errors import (
     ProducerFencedException,
 )
 from penstock.model import TargetState
-from penstock.model.cluster_config import ConnectorChanged, RestartAsked, TargetChanged, TasksCommitted
-from penstock.model.config_records import (
+from penstock.model.cluster_config import (
+    ConnectorChanged,
+    RestartAsked,
+    TargetChanged,
+    TasksCommitted,
     connector_entries,
     deletion_entries,
     restart_entries,
     target_entries,
     task_entries,
 )
-from penstock.stores.config_topic import ConfigTopicStore
-from penstock.stores.local_config import FileConnectorStore, LocalConfigStore, StoredConnector
+from penstock.stores.config import ConfigTopicStore, FileConnectorStore, LocalConfigStore, StoredConnector
 from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 CONFIG = {"name": "c", "connector.class": "FileStreamSource", "topic": "t"}

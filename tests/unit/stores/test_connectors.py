@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import ConnectException
 from penstock.model import TargetState
-from penstock.stores.local_config import FileConnectorStore, StoredConnector
+from penstock.stores.config import FileConnectorStore, StoredConnector
 
 
 def opened(path: Path) -> FileConnectorStore:

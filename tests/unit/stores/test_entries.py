@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.stores import entries as module
-from penstock.stores.entries import OffsetEntries, key_identity
+from penstock.stores import offsets as module
+from penstock.stores.offsets import OffsetEntries, key_identity
 
 TABLE_FIRST = b'["c",{"table":"t1","db":"x"}]'
 DB_FIRST = b'["c",{"db":"x","table":"t1"}]'

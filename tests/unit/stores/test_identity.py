@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.stores.local_config import kept_id
+from penstock.stores.config import kept_id
 
 
 def test_a_worker_keeps_its_id_and_another_one_has_another(tmp_path: Path) -> None:

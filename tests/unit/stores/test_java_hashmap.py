@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.stores.java_hashmap import JavaFormatError, decode, encode
+from penstock.stores.offset_file import JavaFormatError, decode, encode
 
 DATA = Path(__file__).parents[2] / "data" / "offsets"
 

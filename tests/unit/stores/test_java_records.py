@@ -12,12 +12,10 @@ from penstock.model.cluster_config import (
     LoggerLevelAsked,
     RecordSkipped,
     RestartAsked,
-    fold,
-)
-from penstock.model.config_records import (
     connector_entries,
     deletion_entries,
     fencing_entries,
+    fold,
     logger_entries,
     restart_entries,
     session_key_entries,
@@ -26,7 +24,7 @@ from penstock.model.config_records import (
 )
 from penstock.stores.offset_topic import OffsetTopicStore
 from penstock.stores.offsets import connector_offsets, key_bytes, parse_key, parse_value, value_bytes
-from penstock.stores.status_topic import Gone, StatusTopicStore, TopicUse, key_of, parse, status_record, topic_record
+from penstock.stores.status import Gone, StatusTopicStore, TopicUse, key_of, parse, status_record, topic_record
 from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 FILE = Path(__file__).parents[2] / "data/cluster/topics.jsonl"

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from penstock.errors import KafkaException, KafkaRetriableException, OffsetStoreException
-from penstock.kafka.log_reader import LogRecord
+from penstock.kafka.topic_log.reader import LogRecord
 from penstock.stores.interface import OffsetStore
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.stores.file import RENAMED, TEMPORARY_WRITTEN, replace_file
+from penstock.stores.offset_file import RENAMED, TEMPORARY_WRITTEN, replace_file
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.telemetry import Metrics
-from penstock.telemetry.exposition import metrics_text
+from penstock.telemetry.metrics import metrics_text
 
 
 def test_removed_tags_leave_nothing_behind() -> None:

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from penstock.telemetry.seldom_log import SeldomLog
+from penstock.telemetry.logs import SeldomLog
 
 
 def test_a_warning_that_repeats_itself_is_written_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:

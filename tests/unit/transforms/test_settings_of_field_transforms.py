@@ -4,14 +4,14 @@ import pytest
 
 from penstock.config import ConfigDef, ConfigType
 from penstock.errors import ConfigException
-from penstock.transforms.drop_headers import DropHeaders
-from penstock.transforms.extract_field import ExtractFieldValue
+from penstock.transforms.fields.extract_field import ExtractFieldValue
+from penstock.transforms.fields.replace_field import ReplaceFieldValue
+from penstock.transforms.fields.value_to_key import ValueToKey
 from penstock.transforms.filter import Filter
-from penstock.transforms.header_from import HeaderFromKey, HeaderFromValue
-from penstock.transforms.insert_header import InsertHeader
+from penstock.transforms.headers.drop_headers import DropHeaders
+from penstock.transforms.headers.header_from import HeaderFromKey, HeaderFromValue
+from penstock.transforms.headers.insert_header import InsertHeader
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from penstock.transforms.replace_field import ReplaceFieldValue
-from penstock.transforms.value_to_key import ValueToKey
 
 WRONG = [
     (ReplaceFieldValue, {"include": None}, "Configuration 'include' values must not be null."),

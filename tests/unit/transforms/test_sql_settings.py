@@ -6,7 +6,7 @@ import pytest
 
 from penstock.errors import ConfigException, SparkUnavailableException
 from penstock.pipeline.spark import session
-from penstock.transforms.sql import Sql
+from penstock.transforms.sql.transform import Sql
 
 
 class ComingRuntime:

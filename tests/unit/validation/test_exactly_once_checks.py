@@ -10,7 +10,7 @@ import pytest
 from penstock.api import ConnectorTransactionBoundaries, ExactlyOnceSupport
 from penstock.connectors.file.source import FileStreamSourceConnector
 from penstock.errors import BadRequestException
-from penstock.herder.explanation import explain_commit
+from penstock.herder.queries import explain_commit
 from penstock.model import ConnectorType
 from penstock.plugins import Plugins
 from penstock.settings.distributed import ExactlyOnceSupport as WorkerSupport

@@ -11,12 +11,12 @@ import pytest
 
 from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, SourceRecord
 from penstock.stores.offsets import partition_identity
-from penstock.worker.boundaries import End
-from penstock.worker.offset_commit import CommitHooks
-from penstock.worker.source_convert import place_in_source
-from penstock.worker.source_stages import Batcher, Taken, parts_of_frame, parts_of_records
-from penstock.worker.stage import BatchLimits
-from penstock.worker.submitted import FramePart, Submission, SubmittedOffsets
+from penstock.worker.source.batcher import Batcher, Taken, parts_of_frame, parts_of_records
+from penstock.worker.source.conversion import place_in_source
+from penstock.worker.source.offset_commit import CommitHooks
+from penstock.worker.source.submitted import FramePart, Submission, SubmittedOffsets
+from penstock.worker.source.transaction_boundaries import End
+from penstock.worker.task.bounded_queue import BatchLimits
 
 PLACE = RecordMetadata("t", 0, 7, None)
 LIMITS = BatchLimits(max_records=1_000, max_bytes=1_000_000)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from tests.unit.worker.test_source_task import Rig
+from tests.unit.worker.source.test_task import Rig
 
 from penstock.api import SourceFrame, SourceRecord, TransactionBoundary
 from penstock.errors import (
@@ -18,20 +18,20 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.deliveries import FailedDelivery
+from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.model import State
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, HookedTask, ScriptedTask, record
-from penstock.worker import transaction_commit
-from penstock.worker.source_commits import Ownership
-from penstock.worker.stage import BatchLimits
-from penstock.worker.transaction_commit import (
+from penstock.worker.source import exactly_once as transaction_commit
+from penstock.worker.source.delivery_guarantee import Ownership
+from penstock.worker.source.exactly_once import (
     COMMIT_ANSWERED,
     COMMIT_SENT,
     OFFSETS_SENT,
     RECORDS_SENT,
     TRANSACTION_BEGUN,
 )
+from penstock.worker.task.bounded_queue import BatchLimits
 
 POLL, INTERVAL, CONNECTOR = TransactionBoundary.POLL, TransactionBoundary.INTERVAL, TransactionBoundary.CONNECTOR
 KEY = b'["c",{"file":"f"}]'

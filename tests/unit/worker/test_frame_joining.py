@@ -10,8 +10,8 @@ import pytest
 
 from penstock.api import SourceFrame
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA
-from penstock.worker.source_stages import Batcher, can_join_frames, join_frames
-from penstock.worker.stage import BatchLimits
+from penstock.worker.source.batcher import Batcher, can_join_frames, join_frames
+from penstock.worker.task.bounded_queue import BatchLimits
 
 
 def frame(*values: str, start: int = 0, timestamp: int | None = 1) -> SourceFrame:

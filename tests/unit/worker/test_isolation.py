@@ -26,16 +26,16 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.telemetry import Metrics, Wait, waits
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import ListReporter
-from penstock.worker.boundaries import End, TransactionRequests
-from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
-from penstock.worker.error_report import ConsumedMessage, ErrorCounts
+from penstock.threads import StopEvent
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.task_configs import class_name
-from penstock.worker.threads import StopEvent
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink.context import WorkerSinkTaskContext
+from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.source.transaction_boundaries import End, TransactionRequests
+from penstock.worker.task.configs import class_name
+from penstock.worker.task.plugin_metrics import InstanceMetrics
 
 TASK = ConnectorTaskId("orders", 0)
 PLACE = TopicPartition("t", 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.worker.preview import AHEAD, SHARE, USUAL_S, Pace
+from penstock.worker.preview.previewer import AHEAD, SHARE, USUAL_S, Pace
 
 EACH = USUAL_S / (SHARE * 2)
 

@@ -4,9 +4,9 @@ import confluent_kafka as ck
 import pytest
 
 from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, SparkSessionLostException
-from penstock.kafka.consumer_offsets import exception_of
+from penstock.kafka.consumer.offsets import exception_of
 from penstock.model import State
-from penstock.worker.task_engine import TransactionLostException, state_after
+from penstock.worker.task.engine import TransactionLostException, state_after
 
 
 @pytest.mark.parametrize(

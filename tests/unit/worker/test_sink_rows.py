@@ -15,11 +15,11 @@ from penstock.errors import ConnectException, DataException, RetriableException,
 from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
 from penstock.testing.control_plane import await_true
 from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink, row
-from penstock.worker import sink_put
-from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
-from penstock.worker.error_report import ConsumedMessage, ErrorCounts
-from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink import put as sink_put
+from penstock.worker.sink.context import WorkerSinkTaskContext
+from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
 
 EVERYTHING = ErrorPolicy(tolerance_all=True)
 

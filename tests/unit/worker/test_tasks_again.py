@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.model import ConnectorTaskId, ConnectorType, State
 from penstock.testing.control_plane import FakeTask, await_true, running
-from penstock.worker.task_slot import StateReport
+from penstock.worker.task.slot import StateReport
 from penstock.worker.worker import TaskRequest, Worker
 
 TASK = ConnectorTaskId("c", 0)

@@ -8,7 +8,7 @@ import pytest
 from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.testing.source_doubles import record
-from penstock.worker.boundaries import End, Polled, TransactionRequests
+from penstock.worker.source.transaction_boundaries import End, Polled, TransactionRequests
 
 A, B, C = record(1), record(2), record(3)
 FRAME = SourceFrame(pa.table({"value": ["x"]}), "t", None, {"file": "f"}, {"position": 1})

@@ -10,19 +10,19 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.unit.worker.test_source_task import Rig
+from tests.unit.worker.source.test_task import Rig
 
 from penstock.api import SourceRecord
 from penstock.errors import ConnectException
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.testing.control_plane import await_true
 from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
-from penstock.worker.source_task import SourceTaskRunner
-from penstock.worker.waiting import Hints, Waiting, places, task_waiting
+from penstock.worker.source.task import SourceTaskRunner
+from penstock.worker.task.waiting import Hints, Waiting, places, task_waiting
 
 NO_HINTS = Hints()
 REGISTRY_CLIENT = """

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import is_list, is_variant, one_array
-from penstock.api.variant_fields import Variants
+from penstock.api.frames.variant_fields import Variants
 from penstock.data import Decimal as DecimalSchema
 from penstock.data import Schema, Type
 from penstock.errors import DataException

@@ -19,7 +19,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
-from penstock.api.offsets_in_target import RunStatement
+from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc.addresses import Address
 from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
 from penstock.connectors.jdbc.faults import Fault, fault_of

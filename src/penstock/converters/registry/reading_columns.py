@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.converters.registry.cursors import Source
 from penstock.converters.registry.wire import MAGIC
 from penstock.data import Schema, Type
-from penstock.pipeline.columns.types import Physical
+from penstock.pipeline.columns.layout import Physical
 from penstock.pipeline.plan.step import NOTHING, Side, Sorted
 
 #: Fewer messages of a schema are as quick one by one: a column costs some calls, however short it is.

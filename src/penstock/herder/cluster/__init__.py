@@ -11,13 +11,13 @@ Start from:
 
 All that the herder needs to know of a group is in ``penstock.herder.membership``. A round goes from
 ``penstock.kafka.group``, Kafka's side of the membership, through ``rounds`` and ``penstock.assignors``, which deals out
-the work, to ``group``; ``penstock.herder.wanted`` says what a snapshot and an assignment ask for, and
+the work, to ``group``; ``penstock.herder.membership`` says what a snapshot and an assignment ask for, and
 ``penstock.herder.running`` brings what runs to that. A worker that was given a connector has its instance and status,
 and asks the leader to store its task configurations; one that was given a task has its threads, clients, status and
-offsets. Requests for another worker are passed on by ``penstock.rest.other_workers``.
+offsets. Requests for another worker are passed on by ``penstock.rest.forwarding``.
 
-To change who gets what, start from ``penstock.assignors.incremental``; to change what is stored, from
-``penstock.model.cluster_config`` and ``penstock.stores.config_topic``. What must hold whatever happens is tried on the
+To change who gets what, start from ``penstock.assignors.assignment``; to change what is stored, from
+``penstock.model.cluster_config`` and ``penstock.stores.config``. What must hold whatever happens is tried on the
 workers of ``penstock.testing.cluster``.
 
 Source: KIP-415, KIP-507, KIP-618.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.api import Avg, Max, SampleWindow
-from penstock.herder.cluster.group import Place
+from penstock.herder.cluster.member import Place
 from penstock.kafka.group.events import GroupEvents, GroupRefusedException, Joined
 from penstock.kafka.group.metrics import GroupMetrics, Timed
 from penstock.telemetry import Metrics

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from penstock.assignors.assignment import NOTHING, Memory, Round, Units, assign, assign_eagerly
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -27,11 +28,7 @@ from penstock.assignors.connect_protocol import (
     decode_metadata,
     encode_assignment,
 )
-from penstock.assignors.eager import assign_eagerly
-from penstock.assignors.incremental import Memory, Round, assign
-from penstock.assignors.units import NOTHING, Units
-from penstock.herder.membership import all_units
-from penstock.herder.wanted import Unit
+from penstock.herder.membership import Unit, all_units
 from penstock.model.cluster_config import ClusterConfig
 
 log = logging.getLogger(__name__)

@@ -24,16 +24,13 @@ from penstock.errors import (
     KafkaException,
     KafkaRetriableException,
 )
-from penstock.herder.cluster.fencing import FencingRounds
-from penstock.herder.cluster.group import WorkerGroup
-from penstock.herder.cluster.leader import LeaderDuties
+from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
+from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import Verifier
 from penstock.herder.control_plane import ControlPlane
-from penstock.herder.membership import NotHereException, all_units
-from penstock.herder.wanted import TaskSpec, Unit
+from penstock.herder.membership import NotHereException, TaskSpec, Unit, all_units
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
-from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged
-from penstock.model.config_records import task_entries
+from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged, task_entries
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
 """Connections of a group's member to brokers, on kafka-python.
 
 Main types: ``Access`` (what connections are encrypted and logged in with), ``Connections``. Logins are those of every
-client of the worker (``penstock.kafka.sasl``), names are looked up on another thread, and a connection that has not
-come about says why.
+client of the worker (``penstock.kafka.network.sasl``), names are looked up on another thread, and a connection that has
+not come about says why.
 
 Thread: the member's own.
 
@@ -29,12 +29,12 @@ from kafka.net.sasl.abc import SaslMechanism
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from penstock.errors import SaslAuthenticationException
-from penstock.kafka.credentials import Credentials, credentials_of
 from penstock.kafka.group.calls import GroupCalls
 from penstock.kafka.group.events import LOGIN_REFUSED, TLS_FAILED
 from penstock.kafka.group.settings import GroupSettings, NetworkSettings
-from penstock.kafka.sasl import Mechanism
-from penstock.kafka.security import client_context
+from penstock.kafka.network.credentials import Credentials, credentials_of
+from penstock.kafka.network.sasl import Mechanism
+from penstock.kafka.settings.security import client_context
 
 _LARGEST_ANSWER_BYTES: Final = 100 << 20
 _LOGIN_PAUSE_S: Final = 0.02

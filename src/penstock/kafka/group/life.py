@@ -32,7 +32,7 @@ from penstock.kafka.group.events import (
 from penstock.kafka.group.loop import GroupLoop, KafkaError, KafkaTimeoutError, error_code
 from penstock.kafka.group.settings import GroupSettings
 from penstock.kafka.group.standing import Backoff, MemberState, Verdict
-from penstock.telemetry.seldom_log import SeldomLog
+from penstock.telemetry.logs import SeldomLog
 
 logger = logging.getLogger("penstock.kafka.group")
 

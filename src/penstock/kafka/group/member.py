@@ -27,7 +27,7 @@ from penstock.kafka.group.life import GroupLife
 from penstock.kafka.group.metrics import GroupMetrics
 from penstock.kafka.group.settings import GroupSettings
 from penstock.kafka.group.standing import Backoff, Limits, MemberState, Standing
-from penstock.telemetry.seldom_log import SeldomLog
+from penstock.telemetry.logs import SeldomLog
 
 _LIBRARY: Final = "kafka"
 #: What another line says better, or what only says that something is tried again, by its beginning.

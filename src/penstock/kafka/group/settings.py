@@ -1,7 +1,7 @@
 """The settings of a member of the workers' group, derived from those of the worker.
 
 Main type: ``GroupSettings``; main function: ``group_settings``. The worker's keys without a prefix apply, as they do to
-its admin client; names, rules and key stores are those of ``penstock.kafka.client_settings``.
+its admin client; names, rules and key stores are those of ``penstock.kafka.settings.client``.
 
 Thread: any; apart from reading key stores, everything is pure.
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.errors import ConfigException
-from penstock.kafka.client_settings import admin_settings
-from penstock.kafka.client_values import RdValue, items, java_number
-from penstock.kafka.security import SaslSettings, TlsSettings
+from penstock.kafka.settings.client import admin_settings
+from penstock.kafka.settings.security import SaslSettings, TlsSettings
+from penstock.kafka.settings.values import RdValue, items, java_number
 
 #: What a distributed worker sets where its file says nothing, and Kafka's admin client has another default.
 _DEFAULTS: Final[Mapping[str, str]] = {

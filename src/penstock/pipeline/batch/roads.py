@@ -33,8 +33,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data import Struct
+from penstock.pipeline.columns.layout import holds_variant
 from penstock.pipeline.columns.nesting import exceeds
-from penstock.pipeline.columns.types import holds_variant
 from penstock.pipeline.plan.jobs import Group, unchanged
 from penstock.pipeline.plan.step import Shape, Split
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.expressions import apart, rare
-from penstock.pipeline.columns.variant_reading import MAX_UNSCALED_DIGITS
+from penstock.pipeline.columns.variant.reading import MAX_UNSCALED_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

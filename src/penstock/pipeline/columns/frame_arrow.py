@@ -24,8 +24,7 @@ import pyarrow.compute as pc
 from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
 from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.errors import ConnectException
-from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.types import (
+from penstock.pipeline.columns.layout import (
     DECIMAL,
     MAX_DECIMAL_DIGITS,
     SCALAR,
@@ -40,6 +39,7 @@ from penstock.pipeline.columns.types import (
     is_decimal,
     logical_name,
 )
+from penstock.pipeline.columns.records import to_arrow
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 

@@ -25,8 +25,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.data import ConnectHeaders, Header, Schema
-from penstock.pipeline.columns import variant, variant_reading
-from penstock.pipeline.columns.types import HEADERS_ARROW, HEADERS_SPARK, VARIANT_ARROW
+from penstock.pipeline.columns.layout import HEADERS_ARROW, HEADERS_SPARK, VARIANT_ARROW
+from penstock.pipeline.columns.variant import reading as variant_reading
+from penstock.pipeline.columns.variant import writing as variant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -13,7 +13,7 @@ from typing import Final
 
 from penstock.data import FarDate, FarTime, FarTimestamp, Schema, Struct, Type
 from penstock.data.text import Float32
-from penstock.pipeline.columns.types import is_decimal, logical_name
+from penstock.pipeline.columns.layout import is_decimal, logical_name
 
 _CLASSES: Final = {
     Type.INT8: "java.lang.Byte",

@@ -24,17 +24,7 @@ import pyarrow as pa
 from penstock.data import Date, FarDate, FarTime, FarTimestamp, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.data.structs import map_key
 from penstock.errors import DataException
-from penstock.pipeline.columns import variant
-from penstock.pipeline.columns.nesting import check_schema, value_too_deep
-from penstock.pipeline.columns.temporal import (
-    date_of_days,
-    datetime_of_millis,
-    days_of_date,
-    millis_of_datetime,
-    millis_of_time,
-    time_of_millis,
-)
-from penstock.pipeline.columns.types import (
+from penstock.pipeline.columns.layout import (
     DECIMAL,
     MAX_DECIMAL_DIGITS,
     SCALAR,
@@ -52,7 +42,17 @@ from penstock.pipeline.columns.types import (
     logical_name,
     physical_of_arrow,
 )
-from penstock.pipeline.columns.variant_reading import decode, decode_typed, rescaled
+from penstock.pipeline.columns.nesting import check_schema, value_too_deep
+from penstock.pipeline.columns.temporal import (
+    date_of_days,
+    datetime_of_millis,
+    days_of_date,
+    millis_of_datetime,
+    millis_of_time,
+    time_of_millis,
+)
+from penstock.pipeline.columns.variant import writing as variant
+from penstock.pipeline.columns.variant.reading import decode, decode_typed, rescaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

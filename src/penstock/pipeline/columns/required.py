@@ -11,14 +11,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.data import Schema
-from penstock.pipeline.columns.types import Form, Physical
+from penstock.pipeline.columns.layout import Form, Physical
 
 
 def has_all_required(schema: Schema | None, physical: Physical, column: pa.Array | pa.ChunkedArray) -> bool:
     """True if no required value is null, at any depth below the values of a column; they themselves may be null.
 
     >>> from penstock.data import STRING_SCHEMA, SchemaBuilder
-    >>> from penstock.pipeline.columns.types import default_physical
+    >>> from penstock.pipeline.columns.layout import default_physical
     >>> schema = SchemaBuilder.struct().field("a", STRING_SCHEMA).build()
     >>> [has_all_required(schema, default_physical(schema), pa.array([one, None])) for one in ({"a": "x"}, {"a": None})]
     [True, False]

@@ -5,7 +5,7 @@ next one begins with, so a column keeps its fields, in their order, and is widen
 column, a null fits each of them, whole numbers become doubles once there are others, and marks say which were whole.
 Values of one place that have no type in common (texts and numbers, say, or numbers that no double holds beside others)
 are VARIANT, at that place and in that batch. Which fields an object has not is in the marks
-(``penstock.api.schemaless_columns``).
+(``penstock.api.frames.schemaless_columns``).
 
 Main functions: ``column_of``, and ``field_columns`` for some fields without marks. Main type: ``KnownTypes`` (what was
 found of each topic). Thread: pure functions; one ``KnownTypes`` belongs to a task's pipeline thread.
@@ -25,11 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_variant
-from penstock.api.schemaless_columns import ABSENT, WHOLE, is_object, marks_type
+from penstock.api.frames.schemaless_columns import ABSENT, WHOLE, is_object, marks_type
 from penstock.errors import DataException
+from penstock.pipeline.columns.layout import VARIANT_ARROW, VARIANT_FIELDS
 from penstock.pipeline.columns.nesting import value_too_deep
-from penstock.pipeline.columns.types import VARIANT_ARROW, VARIANT_FIELDS
-from penstock.pipeline.columns.variant import NO_KEYS, NULL_VALUE, encode
+from penstock.pipeline.columns.variant.writing import NO_KEYS, NULL_VALUE, encode
 
 #: Objects of one place with more different fields, in a batch, are maps of which each key is another one.
 MAX_FIELDS: Final = 256

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.columns.types import Form, Physical, TextBound
+from penstock.pipeline.columns.layout import Form, Physical, TextBound
 
 _FIRST_BEYOND_BMP = 0xF0
 _FIRST_PRINTABLE = 0x20

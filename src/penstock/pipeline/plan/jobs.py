@@ -55,15 +55,15 @@ from penstock.pipeline.plan.isolated_jobs import (
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
-from penstock.pipeline.spark.driver_calls import collect_young, release
-from penstock.pipeline.spark.driver_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
+from penstock.pipeline.spark.driver.calls import collect_young, release
+from penstock.pipeline.spark.driver.prepared_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
 from penstock.pipeline.spark.isolated_session import Loss, Order
 from penstock.pipeline.spark.python_work import PythonWork
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from penstock.pipeline.batch.frame import FrameColumns
+    from penstock.pipeline.batch.source.frame_input import FrameColumns
     from penstock.pipeline.spark.gate import Gate
     from penstock.pipeline.spark.session import SparkRuntime
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.data import Type
-from penstock.pipeline.columns.types import Form, spark_type
+from penstock.pipeline.columns.layout import Form, spark_type
 from penstock.pipeline.plan.chain import FaultPlace, Leaf, input_column
 from penstock.pipeline.plan.step import Shape, Side
 

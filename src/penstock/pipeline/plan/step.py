@@ -28,9 +28,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data import Schema, Type
+from penstock.pipeline.columns.layout import SCALAR, VARIANT, Form, Physical, default_physical
 from penstock.pipeline.columns.required import has_all_required
 from penstock.pipeline.columns.text_bounds import unbounded
-from penstock.pipeline.columns.types import SCALAR, VARIANT, Form, Physical, default_physical
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -108,7 +108,7 @@ class Side:
 
     @property
     def is_object(self) -> bool:
-        """True if the column holds schemaless maps as a struct; see ``penstock.pipeline.plan.objects``."""
+        """True if the column holds schemaless maps as a struct; see ``penstock.pipeline.plan.map_structs``."""
         return self.physical.form is Form.OBJECT and not self.absent
 
 

@@ -1,4 +1,4 @@
-"""Typed columns and Python values as VARIANT expressions, as ``penstock.pipeline.columns.variant`` would write them.
+"""Typed columns and Python values as VARIANT expressions, as ``penstock.pipeline.columns.variant.writing`` would write them.
 
 Main functions: ``variant_of`` (a column with a schema; the schema is kept elsewhere) and ``variant_literal``. Main
 type: ``AsVariant`` (the last step of a pipeline whose task takes frames).
@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from penstock.data import Schema, Struct
 from penstock.data.text import has_text_keys
 from penstock.data.variant_format import MAP_TAG
+from penstock.pipeline.columns.layout import Form, Physical
 from penstock.pipeline.columns.temporal import millis_of_time
-from penstock.pipeline.columns.types import Form, Physical
-from penstock.pipeline.columns.variant import unscale, unscaled_bytes
-from penstock.pipeline.columns.variant_reading import DECIMAL_TAG, TAGS, TIME_TAG
+from penstock.pipeline.columns.variant.reading import DECIMAL_TAG, TAGS, TIME_TAG
+from penstock.pipeline.columns.variant.writing import unscale, unscaled_bytes
 from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
 
 if TYPE_CHECKING:

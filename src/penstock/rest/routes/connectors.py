@@ -19,7 +19,7 @@ from penstock.errors import NotFoundException
 from penstock.model.payloads import ConnectorView
 from penstock.rest.bodies import config_map, connector_name, create_request, read_json, same_name
 from penstock.rest.errors import json_response
-from penstock.rest.other_workers import with_other_workers
+from penstock.rest.forwarding import with_other_workers
 from penstock.rest.routing import Entry
 from penstock.rest.services import flag, services
 

@@ -15,7 +15,7 @@ from penstock.errors import BadRequestException
 from penstock.model.payloads import ConnectorView
 from penstock.rest.bodies import MAX_BODY_BYTES, parse_json, read_body
 from penstock.rest.errors import json_response
-from penstock.rest.other_workers import raw_path
+from penstock.rest.forwarding import raw_path
 from penstock.rest.routing import Entry
 from penstock.rest.services import services
 

@@ -16,7 +16,7 @@ from penstock.rest.bodies import read_json
 from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry
 from penstock.rest.services import services
-from penstock.telemetry.loggers import is_level, is_name
+from penstock.telemetry.logs import is_level, is_name
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.herder.offset_requests import AlterRequest, offsets_body
+from penstock.herder.offset_changes import AlterRequest, offsets_body
 from penstock.rest.bodies import offsets_request, read_json, timestamp_ms
 from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry

@@ -13,7 +13,7 @@ from penstock.model.payloads import ServerInfo
 from penstock.rest.errors import json_response
 from penstock.rest.routing import Entry, not_json
 from penstock.rest.services import services
-from penstock.telemetry.exposition import CONTENT_TYPE, metrics_text
+from penstock.telemetry.metrics import CONTENT_TYPE, metrics_text
 
 _STATUS = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
 

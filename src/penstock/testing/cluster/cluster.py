@@ -17,14 +17,13 @@ from typing import TypeVar
 
 from penstock.errors import BadRequestException, ConflictException, ConnectException, NotFoundException
 from penstock.herder import Herder, HerderParts
-from penstock.herder.cluster.fencing import FencingRounds
-from penstock.herder.cluster.group import WorkerGroup
-from penstock.herder.cluster.leader import LeaderDuties
+from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
+from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import Signer, Verifier
 from penstock.herder.cluster.worker_cluster import WorkerCluster
 from penstock.kafka.group.events import GroupEvents
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
-from penstock.model.config_records import task_entries
+from penstock.model.cluster_config import task_entries
 from penstock.rest.errors import status_of
 from penstock.rest.worker_client import refusal
 from penstock.settings import DistributedSettings, ExactlyOnceSupport

@@ -11,9 +11,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.errors import KafkaRetriableException, ProducerFencedException
 from penstock.model import ConnectorTaskId
-from penstock.model.cluster_config import Change, ClusterConfig, ConfigRecord, fold
-from penstock.model.config_records import Entry
-from penstock.stores.local_status import LocalStatusStore
+from penstock.model.cluster_config import Change, ClusterConfig, ConfigRecord, Entry, fold
+from penstock.stores.status import LocalStatusStore
 from penstock.testing.cluster.clock import NodeLoop, VirtualLoop
 
 Listener = Callable[[ClusterConfig, Sequence[Change]], None]

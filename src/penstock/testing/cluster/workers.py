@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from penstock.config.providers import TransformedConfig
 from penstock.errors import ConnectException, KafkaRetriableException
-from penstock.herder.cluster.fencing import task_id
+from penstock.herder.cluster.leader import task_id
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.telemetry import Metrics
 from penstock.testing.cluster.clock import NodeLoop, VirtualLoop
 from penstock.testing.cluster.producers import Holder, Producers
 from penstock.worker.backfill.runs import Backfills
-from penstock.worker.connector_runner import TaskPlan
+from penstock.worker.connector.runner import TaskPlan
 from penstock.worker.worker import StartupCounts, StatusListener, TaskRequest
 
 

@@ -26,13 +26,13 @@ from penstock.api import (
     SourceTaskContext,
     TopicPartition,
 )
-from penstock.api.rows import row_numbers
+from penstock.api.frames.rows import row_numbers
 from penstock.errors import ConnectException, IllegalWorkerStateException
-from penstock.pipeline.batch.sink_frames import records_of_rows
+from penstock.pipeline.batch.sink.frames import records_of_rows
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink.context import WorkerSinkTaskContext
+from penstock.worker.task.plugin_metrics import InstanceMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

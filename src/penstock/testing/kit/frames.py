@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.api import SinkFrame, SinkRecord, SinkTaskContext, SourceFrame, SourceRecord, ValueForm
-from penstock.api.frame import ORIGIN_COLUMNS
+from penstock.api.frames.frame import ORIGIN_COLUMNS
 from penstock.data import ConnectHeaders, Schema, Values
 from penstock.data.text import to_java_text
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import WIRE_HEADERS
-from penstock.pipeline.batch.frame import frame_to_records, in_arrow
-from penstock.pipeline.batch.sink_frames import empty_frame, with_dates
+from penstock.pipeline.batch.sink.frames import empty_frame, with_dates
+from penstock.pipeline.batch.source.frame_input import frame_to_records, in_arrow
 from penstock.pipeline.columns.records import to_arrow
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
 """Writes the names that librdkafka has for settings, from the list that the installed library gives of itself.
 
-Main functions: ``properties``, which reads that list, and ``module``, the text of ``kafka/librdkafka_properties.py``.
-Run ``python -m penstock.testing.reference.librdkafka src/penstock/kafka/librdkafka_properties.py`` to write it again.
+Main functions: ``properties``, which reads that list, and ``module``, the text of
+``kafka/settings/librdkafka_properties.py``. Run ``python -m penstock.testing.reference.librdkafka
+src/penstock/kafka/settings/librdkafka_properties.py`` to write it again.
 
 The list is read from the library, and no client is made. Names that librdkafka has for its own tests are not in it.
 

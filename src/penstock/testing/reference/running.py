@@ -16,8 +16,8 @@ from penstock.api import SinkRecord, SourceRecord
 from penstock.data import ConnectHeaders, Header
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SinkBatch, SourceRecords
-from penstock.pipeline.batch.sink import build_sink_pipeline
-from penstock.pipeline.batch.source import build_source_pipeline
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, StandaloneSettings
@@ -35,7 +35,7 @@ from penstock.testing.reference.notation import read_typed, write_typed
 from penstock.testing.schema_registry import RegistryStandIn
 from penstock.testing.vectors.ends import Empty, EmptyHeader, LookUp, LookUpHeader, as_consumed, consumed
 from penstock.testing.vectors.model import simple_name
-from penstock.worker.task_parts import TaskParts, make_parts
+from penstock.worker.factory.instances import TaskParts, make_parts
 
 _WORKER: Final = {
     "bootstrap.servers": "localhost:9092",

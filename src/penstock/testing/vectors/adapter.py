@@ -267,7 +267,7 @@ class PipelineAdapter:
         return made
 
     def _run_source(self, spec: PipelineSpec, records: Sequence[SourceRecord]) -> ProduceBatch | Failure:
-        from penstock.pipeline.batch.source import build_source_pipeline
+        from penstock.pipeline.batch.source.path import build_source_pipeline
 
         def run() -> ProduceBatch:
             return build_source_pipeline(self._runtime, spec).run(SourceRecords(records))
@@ -275,7 +275,7 @@ class PipelineAdapter:
         return _guarded(run)
 
     def _run_sink(self, spec: PipelineSpec, batch: ConsumedBatch) -> SinkBatch | Failure:
-        from penstock.pipeline.batch.sink import build_sink_pipeline
+        from penstock.pipeline.batch.sink.path import build_sink_pipeline
 
         def run() -> SinkBatch:
             return build_sink_pipeline(self._runtime, spec).run(batch)

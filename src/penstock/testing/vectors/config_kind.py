@@ -36,8 +36,15 @@ from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 from penstock.settings.connector import connector_values, validate_connector
 from penstock.settings.connector_definitions import CONNECTOR, SINK, SOURCE
 from penstock.settings.plugin_classes import InstalledPlugins, class_resolver
-from penstock.settings.sink_topics import check_topics, parse_topics_list, require_valid_topics
-from penstock.settings.topics import DEFAULT_GROUP, TopicCreation, parse_topic_creation, uses_topic_creation
+from penstock.settings.topics import (
+    DEFAULT_GROUP,
+    TopicCreation,
+    check_topics,
+    parse_topic_creation,
+    parse_topics_list,
+    require_valid_topics,
+    uses_topic_creation,
+)
 from penstock.testing.vectors.compare import judge
 from penstock.testing.vectors.model import Failure, Outcome, Success, Vector
 

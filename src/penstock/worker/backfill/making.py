@@ -11,9 +11,9 @@ from penstock.api import SinkConnector, TopicPartition
 from penstock.api.bulk import BulkSinkTask
 from penstock.clients.reader import RecordReader
 from penstock.errors import BadRequestException
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.client_settings import admin_client_id, admin_settings, consumer_settings, sink_consumer_id
-from penstock.kafka.subscription import Subscription
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.settings.client import admin_client_id, admin_settings, consumer_settings, sink_consumer_id
 from penstock.model import ConnectorType
 from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest
 from penstock.plugins import Plugins
@@ -21,8 +21,8 @@ from penstock.settings import InstalledPlugins, SinkSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.backfill.planning import sink_ranges
 from penstock.worker.backfill.range_consumer import RangeConsumer
-from penstock.worker.sink_task import SinkTaskRunner
-from penstock.worker.task_configs import TASK_CLASS, load_class
+from penstock.worker.sink.task import SinkTaskRunner
+from penstock.worker.task.configs import TASK_CLASS, load_class
 
 
 class BackfillPlanner:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from penstock.api import TopicPartition
 from penstock.errors import BadRequestException, NotFoundException
-from penstock.kafka.subscription import Subscription
+from penstock.kafka.consumer.subscription import Subscription
 from penstock.model.backfill import BackfillRange, BackfillRequest
 
 

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.clients.reader import Fetched
 from penstock.errors import ConnectException
-from penstock.kafka.consumer import FetchedChunk, RebalanceListener
-from penstock.kafka.subscription import Subscription
+from penstock.kafka.consumer.consumer import FetchedChunk, RebalanceListener
+from penstock.kafka.consumer.subscription import Subscription
 from penstock.worker.bulk.range_work import Reader, placed
 
 #: What a task is told that has set other offsets than the backfill's.

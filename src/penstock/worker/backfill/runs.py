@@ -21,8 +21,8 @@ from penstock.errors import AlreadyExistsException, NotFoundException, stack_tra
 from penstock.model import ConnectorTaskId, State
 from penstock.model.backfill import BackfillState, BackfillView
 from penstock.telemetry import log_context
-from penstock.worker.task_slot import StateReport, TaskRunner
-from penstock.worker.threads import in_thread
+from penstock.threads import in_thread
+from penstock.worker.task.slot import StateReport, TaskRunner
 
 log = logging.getLogger(__name__)
 

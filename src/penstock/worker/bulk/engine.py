@@ -23,15 +23,16 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.errors import PySparkException
 
 from penstock.errors import ConnectException, KafkaException
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.fencing import fence_producers
-from penstock.kafka.internal_topics import MadeLog
+from penstock.kafka.admin.fencing import fence_producers
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.topic_log.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.pipeline.spark.python_work import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.stores.offsets import value_bytes
 from penstock.telemetry import waiting_for
+from penstock.threads import in_own_thread
 from penstock.worker.bulk.executor import Delivery, PartitionWork
 from penstock.worker.bulk.jobs import Executors, brief, judged
 from penstock.worker.bulk.planning import Chain, planned, run_session
@@ -47,10 +48,9 @@ from penstock.worker.bulk.runs import (
     told,
 )
 from penstock.worker.bulk.shipping import own_path, packed, shipped
-from penstock.worker.task_spec import no_probe
-from penstock.worker.threads import in_own_thread
-from penstock.worker.tolerance import ErrorHandler
-from penstock.worker.topic_creation import TopicCreator
+from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.source.topic_creation import TopicCreator
+from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

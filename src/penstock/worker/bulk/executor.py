@@ -32,18 +32,18 @@ from penstock.errors import (
     RetriableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.admin import TopicAdmin
-from penstock.kafka.column_producer import ColumnProducer
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery
-from penstock.kafka.internal_topics import InternalTopic, MadeLog
-from penstock.kafka.log_settings import LogSettings
-from penstock.kafka.transactional_producer import TransactionalProducer
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.producer.transactional import TransactionalProducer
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
+from penstock.kafka.topic_log.settings import LogSettings
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, Submit
-from penstock.pipeline.batch.frame import FrameColumns, columns_of_table
 from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.segments import Failures
-from penstock.pipeline.batch.source import SourcePipeline, frame_batch
+from penstock.pipeline.batch.source.frame_input import FrameColumns, columns_of_table
+from penstock.pipeline.batch.source.path import SourcePipeline, frame_batch
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.outcomes import outcome_of_bytes
 from penstock.pipeline.plan.step import Shape
@@ -58,12 +58,12 @@ from penstock.worker.bulk.runs import (
     Skipping,
     part_ends,
 )
-from penstock.worker.error_report import ErrorCounts, FailedRecord, failure_text
-from penstock.worker.source_convert import BatchPipeline, SourceConverter
-from penstock.worker.source_stages import Taken
-from penstock.worker.submitted import FramePart
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.topic_creation import NewTopic, TopicCreator
+from penstock.worker.errors.reporters import ErrorCounts, FailedRecord, failure_text
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.source.batcher import Taken
+from penstock.worker.source.conversion import BatchPipeline, SourceConverter
+from penstock.worker.source.submitted import FramePart
+from penstock.worker.source.topic_creation import NewTopic, TopicCreator
 
 if TYPE_CHECKING:
     from penstock.pipeline.plan.jobs import SparkJobs

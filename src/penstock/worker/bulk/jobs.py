@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConnectException, SparkSessionLostException, SparkUnavailableException
-from penstock.pipeline.batch.frame_spark import misfit_of
+from penstock.pipeline.batch.source.frame_spark import misfit_of
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.runs import Tries

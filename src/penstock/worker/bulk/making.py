@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.api.bulk import BulkSinkTask
-from penstock.kafka.client_settings import (
+from penstock.kafka.settings.client import (
     ClientSettings,
     admin_client_id,
     admin_settings,
@@ -24,12 +24,12 @@ from penstock.kafka.client_settings import (
     producer_settings,
     source_producer_id,
 )
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.internal_topics import InternalTopic, Kind
-from penstock.kafka.log_settings import connector_offset_log, on_producers_cluster
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
+from penstock.kafka.topic_log.settings import connector_offset_log, on_producers_cluster
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batch.sink import SinkPipeline
-from penstock.pipeline.batch.source import SourcePipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
@@ -41,10 +41,10 @@ from penstock.worker.bulk.planning import Chain
 from penstock.worker.bulk.range_work import Letters, Reading
 from penstock.worker.bulk.shipping import probe_for_executors
 from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
-from penstock.worker.dead_letter import DeadLetterSettings
-from penstock.worker.task_parts import make_recipes
-from penstock.worker.tolerance import ErrorHandler
-from penstock.worker.topic_creation import TopicCreator, plan_of
+from penstock.worker.errors.dead_letter import DeadLetterSettings
+from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.factory.instances import make_recipes
+from penstock.worker.source.topic_creation import TopicCreator, plan_of
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,9 @@ from pyspark.sql import functions as F
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.frame import columns_of_dataframe
 from penstock.pipeline.batch.roads import why_rows
-from penstock.pipeline.batch.source import SourcePipeline, rows_of_dataframe
+from penstock.pipeline.batch.source.frame_input import columns_of_dataframe
+from penstock.pipeline.batch.source.path import SourcePipeline, rows_of_dataframe
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.worker.bulk.executor import HASH, PlannedRoad, Road, RowRoad
 from penstock.worker.bulk.shipping import Parts

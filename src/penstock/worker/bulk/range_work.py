@@ -25,22 +25,22 @@ from penstock.api import SinkFrame, TopicPartition, ValueForm
 from penstock.api.bulk import BulkSinkTask, TopicRange
 from penstock.clients.reader import Fetched, RecordReader
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.letters import LetterProducer
+from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, when_asked
-from penstock.pipeline.batch.sink import SinkPipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import EXAMPLES
 from penstock.worker.bulk.shipping import Parts
-from penstock.worker.dead_letter import DeadLetterQueue, DeadLetterSettings
-from penstock.worker.errant_records import DeliveredMessages, ErrantRecords, message_as_text
-from penstock.worker.error_report import ErrorCounts, ErrorReporter, FailedRecord, failure_text
-from penstock.worker.sink_context import WorkerSinkTaskContext
-from penstock.worker.sink_convert import MessageConverter
-from penstock.worker.sink_delivery import Delivery, message_at
-from penstock.worker.sink_stages import FetchedBatch
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings
+from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter, FailedRecord, failure_text
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink.context import WorkerSinkTaskContext
+from penstock.worker.sink.conversion import MessageConverter
+from penstock.worker.sink.deliveries import Delivery, message_at
+from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.sink.queues import FetchedBatch
 
 #: Messages that become frames together, and their bytes.
 ROWS_AT_ONCE: Final = 10_000

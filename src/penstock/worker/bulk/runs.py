@@ -25,7 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ConnectException
-from penstock.kafka.log_reader import LogRecord
+from penstock.kafka.topic_log.reader import LogRecord
 from penstock.model.progress import Progress
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import penstock
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import TransformStage
-from penstock.worker.task_spec import no_probe
+from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,22 +24,22 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.api import OffsetAndMetadata, SinkRecord, SinkTask, SinkTaskContext, TopicPartition
 from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.admin.topics import TopicAdmin
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.pipeline.spark.python_work import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import waiting_for
+from penstock.threads import OwnedThread, in_own_thread
 from penstock.worker.bulk.jobs import Executors, judged
 from penstock.worker.bulk.planning import run_session
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, Reading
 from penstock.worker.bulk.ranges import checked_plan, ends_of_ranges, open_ranges, told_ranges
 from penstock.worker.bulk.runs import Totals, Tries
 from penstock.worker.bulk.shipping import own_path, packed, probe_for_executors, shipped
-from penstock.worker.sink_stages import SinkCounts
-from penstock.worker.task_spec import no_probe
-from penstock.worker.threads import OwnedThread, in_own_thread
-from penstock.worker.tolerance import ErrorHandler
+from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.sink.queues import SinkCounts
+from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

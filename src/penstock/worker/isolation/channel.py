@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, described, rebuilt
-from penstock.worker.threads import OwnedThread, start_within
+from penstock.threads import OwnedThread, start_within
 
 
 class Handed:

@@ -104,7 +104,7 @@ class TaskHost:
         """Makes the task, as the worker makes one."""
         sys.path[:] = places
         _log_to(self.channel, levels)
-        from penstock.worker.task_configs import load_class
+        from penstock.worker.task.configs import load_class
 
         cls = load_class(path)
         if memory_max is not None:
@@ -186,7 +186,7 @@ class TaskHost:
     def _frame(self, polled: SourceFrame, keep: bool) -> Any:
         import pyarrow as pa
 
-        from penstock.pipeline.batch.frame import in_arrow
+        from penstock.pipeline.batch.source.frame_input import in_arrow
 
         frame = in_arrow(polled)
         if not isinstance(frame.data, pa.Table):

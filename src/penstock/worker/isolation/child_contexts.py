@@ -33,13 +33,13 @@ from penstock.api import (
     TransactionContext,
 )
 from penstock.errors import IllegalWorkerStateException
+from penstock.threads import StopEvent
 from penstock.worker.isolation.channel import Channel
-from penstock.worker.threads import StopEvent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.worker.boundaries import TransactionRequests
+    from penstock.worker.source.transaction_boundaries import TransactionRequests
 
 #: What the worker asks for by name when it has metrics measured. One process has one task.
 _measurables: Final[dict[MetricName, Callable[[], float]]] = {}
@@ -101,7 +101,7 @@ class ChildSourceTaskContext(SourceTaskContext):
     def transaction_context(self) -> TransactionContext | None:
         """See ``SourceTaskContext``. None if the worker's context has none."""
         if self.requests is None and self._channel.call("has_transactions"):
-            from penstock.worker.boundaries import TransactionRequests
+            from penstock.worker.source.transaction_boundaries import TransactionRequests
 
             self.requests = TransactionRequests("with task.isolation=process", frames=self._frames)
         return self.requests

@@ -26,8 +26,8 @@ from typing import Any, Final
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Stack, log_context, waiting_for
+from penstock.threads import start_within
 from penstock.worker.isolation.channel import Channel, ChannelClosed
-from penstock.worker.threads import start_within
 
 log = logging.getLogger(__name__)
 _output = logging.getLogger(f"{__package__}.output")

@@ -39,9 +39,9 @@ from penstock.api import (
 from penstock.api.bulk import BulkSinkTask
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, crossing_frame, frame_of, rebuilt, table_of
+from penstock.threads import StopEvent
 from penstock.worker.isolation.channel import Handed
 from penstock.worker.isolation.process import TaskProcess
-from penstock.worker.threads import StopEvent
 
 log = logging.getLogger(__name__)
 

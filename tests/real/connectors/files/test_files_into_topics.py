@@ -16,7 +16,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.testing.control_plane import await_true
 from penstock.testing.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
 from penstock.testing.worker_process import WorkerProcess
-from penstock.worker.transaction_commit import COMMIT_ANSWERED, OFFSETS_SENT, RECORDS_SENT, TRANSACTION_BEGUN
+from penstock.worker.source.exactly_once import COMMIT_ANSWERED, OFFSETS_SENT, RECORDS_SENT, TRANSACTION_BEGUN
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -19,11 +19,11 @@ from penstock.connectors.jdbc import JdbcSink
 from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import ConnectException
+from penstock.pipeline.columns.layout import VARIANT_FIELDS
 from penstock.pipeline.columns.schemaless import Column, column_of
-from penstock.pipeline.columns.types import VARIANT_FIELDS
-from penstock.pipeline.columns.variant import encode
+from penstock.pipeline.columns.variant.writing import encode
 from penstock.testing.mariadb import MariaDb
-from penstock.worker.sink_context import WorkerSinkTaskContext
+from penstock.worker.sink.context import WorkerSinkTaskContext
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 HERE = TopicPartition("t", 0)

@@ -23,7 +23,7 @@ from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import load_catalog
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.topic_sampler import read_values
+from penstock.kafka.consumer.sampler import read_values
 from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]

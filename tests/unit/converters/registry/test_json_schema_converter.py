@@ -15,7 +15,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.unit.converters.registry.connect_values import every_type, every_value
 
-from penstock.converters.registry.json_schema import JsonSchemaConverter
+from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
 from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,

@@ -18,8 +18,8 @@ from google.protobuf import message_factory, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
 from tests.unit.converters.registry.connect_values import every_type, every_value
 
-from penstock.converters.registry.protobuf import ProtobufConverter
-from penstock.converters.registry.protobuf_files import FileProto, read_file
+from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.registry.protobuf.files import FileProto, read_file
 from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,

@@ -6,8 +6,14 @@ import pytest
 from tests.unit.herder.cluster.test_simulated_cluster import cluster, moved_since, tasks
 
 from penstock.model import TargetState
-from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
-from penstock.model.config_records import connector_entries, session_key_entries, task_entries
+from penstock.model.cluster_config import (
+    ClusterConfig,
+    ConfigRecord,
+    connector_entries,
+    fold,
+    session_key_entries,
+    task_entries,
+)
 from penstock.testing.cluster import SimulatedCluster
 
 

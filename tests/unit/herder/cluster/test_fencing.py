@@ -13,9 +13,15 @@ from penstock.errors import (
     KafkaRetriableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.herder.cluster.fencing import FencingRound, FencingRounds, offsets_id, plan_fencing, task_id
-from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
-from penstock.model.config_records import connector_entries, fencing_entries, task_entries
+from penstock.herder.cluster.leader import FencingRound, FencingRounds, offsets_id, plan_fencing, task_id
+from penstock.model.cluster_config import (
+    ClusterConfig,
+    ConfigRecord,
+    connector_entries,
+    fencing_entries,
+    fold,
+    task_entries,
+)
 
 SETTINGS = {"name": "c", "connector.class": "S"}
 CREATED = connector_entries("c", SETTINGS)

@@ -3,15 +3,15 @@
 import pytest
 
 from penstock.api import SampleWindow
+from penstock.assignors.assignment import Units
 from penstock.assignors.connect_protocol import Subprotocol
-from penstock.assignors.units import Units
-from penstock.herder.cluster.group import Place
 from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
+from penstock.herder.cluster.member import Place
 from penstock.kafka.group.events import Joined
 from penstock.kafka.group.metrics import GroupMetrics, Timed
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
-from penstock.telemetry.exposition import metrics_text
+from penstock.telemetry.metrics import metrics_text
 
 IN = Place(
     "me",

@@ -7,6 +7,7 @@ from types import MappingProxyType
 import pytest
 from differential.cluster import units_of
 
+from penstock.assignors.assignment import NOTHING, Memory, Units
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -15,8 +16,6 @@ from penstock.assignors.connect_protocol import (
     decode_metadata,
     encode_metadata,
 )
-from penstock.assignors.incremental import Memory
-from penstock.assignors.units import NOTHING, Units
 from penstock.herder.cluster.rounds import LedRound, plan_round
 from penstock.herder.membership import all_units
 from penstock.model import ConnectorTaskId

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from penstock.errors import ForbiddenException, KafkaRetriableException
 from penstock.herder.membership import NotHereException
 from penstock.model import ConnectorTaskId, TargetState
-from penstock.model.cluster_config import SessionKey
-from penstock.model.config_records import connector_entries, session_key_entries
+from penstock.model.cluster_config import SessionKey, connector_entries, session_key_entries
 from penstock.testing.cluster import SimulatedCluster
 from penstock.testing.cluster import cluster as cluster_parts
 from penstock.testing.cluster.disturbances import ACTIONS, Disturbed

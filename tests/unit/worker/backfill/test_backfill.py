@@ -13,7 +13,7 @@ import pytest
 from penstock.api import SinkTask, TopicPartition
 from penstock.clients.reader import Fetched
 from penstock.errors import AlreadyExistsException, BadRequestException, NotFoundException
-from penstock.kafka.subscription import Subscription
+from penstock.kafka.consumer.subscription import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.model.backfill import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
@@ -23,11 +23,11 @@ from penstock.worker.backfill.making import SinkBackfill
 from penstock.worker.backfill.planning import sink_ranges
 from penstock.worker.backfill.range_consumer import RangeConsumer
 from penstock.worker.backfill.runs import Backfills, backfill_task
-from penstock.worker.error_report import ErrorCounts
-from penstock.worker.sink_task import SinkServices, SinkTaskRunner
-from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink.task import SinkServices, SinkTaskRunner
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskServices, TaskSpec
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WAIT_S = 20.0

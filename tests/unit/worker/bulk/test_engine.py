@@ -11,7 +11,7 @@ from tests.unit.worker.bulk.test_executor import Memory, rows, values, work
 
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, RetriableException
-from penstock.kafka.log_reader import LogRecord
+from penstock.kafka.topic_log.reader import LogRecord
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.worker.bulk import engine as module
@@ -20,8 +20,8 @@ from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import PartitionWork
 from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.planning import Planned
-from penstock.worker.error_report import ErrorCounts
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 
 PARTITION, END = {"shop": "a"}, {"next": 100}
 NOTHING: Any = None

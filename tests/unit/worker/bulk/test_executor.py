@@ -12,12 +12,12 @@ import pytest
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, KafkaException, ProducerFencedException, ToleranceExceededException
-from penstock.kafka.client_settings import producer_settings
-from penstock.kafka.column_settings import ColumnSettings
-from penstock.kafka.deliveries import FailedDelivery
-from penstock.kafka.internal_topics import InternalTopic, Kind
-from penstock.kafka.log_reader import LogRecord
-from penstock.kafka.log_settings import connector_offset_log
+from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
+from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.worker.bulk.executor import (
@@ -30,7 +30,7 @@ from penstock.worker.bulk.executor import (
 from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.runs import Marker, Markers, NotRepeatableException, RunKey, digest
 from penstock.worker.bulk.shipping import Parts, Recipe
-from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.errors.tolerance import ErrorPolicy
 
 WORKER = {"bootstrap.servers": "localhost:9092", "offset.storage.topic": "offsets"}
 RUN = RunKey("group", "orders", "first")

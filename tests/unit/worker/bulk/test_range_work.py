@@ -14,20 +14,20 @@ import pytest
 from penstock.api import SinkFrame, TopicPartition, Transformation, isolate
 from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.clients.reader import Fetched
-from penstock.converters.as_bytes import ByteArrayConverter
-from penstock.converters.as_json import JsonConverter
-from penstock.converters.as_string import StringConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
+from penstock.converters.primitives import ByteArrayConverter
+from penstock.converters.string import StringConverter
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
-from penstock.transforms.hoist_field import HoistFieldValue
+from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.worker.bulk import range_work as module
 from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, Reading
 from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe
-from penstock.worker.error_report import FailedRecord
-from penstock.worker.tolerance import ErrorPolicy
+from penstock.worker.errors.reporters import FailedRecord
+from penstock.worker.errors.tolerance import ErrorPolicy
 
 PLACE = TopicPartition("t", 3)
 NO_SCHEMA = {"schemas.enable": "false"}

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from penstock.converters.as_json import JsonConverter
 from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
 from penstock.testing.bulk_tasks import Marked
 from penstock.testing.end_at import EndAt
 from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe, packed, probe_for_executors, shipped
-from penstock.worker.task_spec import no_probe
+from penstock.worker.task.spec import no_probe
 
 
 def test_a_probe_goes_only_where_it_is_made_for_that() -> None:

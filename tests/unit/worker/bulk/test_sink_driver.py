@@ -21,9 +21,9 @@ from penstock.worker.bulk import sink_driver as module
 from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.range_work import RangeWork
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver, BulkSinkServices
-from penstock.worker.error_report import ErrorCounts
-from penstock.worker.sink_stages import SinkCounts
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.sink.queues import SinkCounts
 
 PLACE = TopicPartition("t", 3)
 OTHER = TopicPartition("t", 4)

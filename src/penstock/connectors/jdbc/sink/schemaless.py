@@ -21,7 +21,7 @@ from sqlalchemy.dialects import mysql, postgresql
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import connect_schema, is_variant, one_array
-from penstock.api.variant_fields import OBJECT, Variants
+from penstock.api.frames.variant_fields import OBJECT, Variants
 from penstock.connectors.jdbc.sink.changes import RowsRefused
 from penstock.connectors.jdbc.tables import Table
 from penstock.data import Schema

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.api.offsets_in_target import RunStatement
+from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.faults import Fault, fault_of
 from penstock.connectors.jdbc.sink.changes import Changes, Target

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.api import ConnectRecord, SinkRecord, SourceRecord
 from penstock.api.arrow import for_spark
-from penstock.pipeline.batch.framing import FrameRunner
+from penstock.pipeline.batch.frames import FrameRunner
 from penstock.pipeline.batch.segments import Failures, Framed
 from penstock.testing.kit.suites.transforms import TransformSuite, parts_of
 

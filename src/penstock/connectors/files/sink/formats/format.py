@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
-from penstock.api.variant_fields import Variants
+from penstock.api.frames.variant_fields import Variants
 from penstock.connectors.files.columns import VALUE, columns_of, metadata_of, values_of
 from penstock.connectors.files.file_schemas import metadata_of_schemas
 from penstock.errors import DataException

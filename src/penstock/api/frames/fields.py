@@ -1,0 +1,276 @@
+r"""Typed columns of the fields of a frame's values or keys: ``SinkFrame.fields``.
+
+Main functions: ``fields_of``, and ``split_path`` for the names that authors write. Columns with a schema are walked by
+their types; schemaless ones are read from their bytes (``variant_fields``). Both modules need PyArrow, and are imported
+when a frame is asked for its fields.
+
+Thread: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.api.arrow import is_variant, one_array
+from penstock.api.frames.variant_fields import Variants
+from penstock.errors import DataException
+
+#: The Arrow type of each field; None: that of its schema, or of the values found.
+FieldTypes: TypeAlias = "Mapping[str, pa.DataType | None]"
+
+_MAX_DIGITS: Final = 38
+_MOST_DIGITS: Final = 76
+
+
+def fields_of(
+    column: pa.ChunkedArray,
+    names: Sequence[str | Sequence[str] | FieldTypes],
+    place: Callable[[int], str],
+    *,
+    may_lack: bool = False,
+) -> pa.Table:
+    """Columns of fields; see ``SinkFrame.fields``.
+
+    Args:
+        column: The values.
+        names: Which, and with which types.
+        place: Says which message a row is of.
+        may_lack: Whether a field that no value has is null, as it is without a schema; otherwise it is an error.
+    """
+
+    wanted: dict[str, pa.DataType | None] = {}
+    for one in names:
+        wanted.update(one if isinstance(one, Mapping) else dict.fromkeys([one] if isinstance(one, str) else one))
+    reader = _Reader(place, may_lack=may_lack)
+    found = {name: reader.field(column, name, kind) for name, kind in wanted.items()}
+    return pa.table(found)
+
+
+def split_path(path: str) -> list[str]:
+    """The steps of a path; a step in backticks may hold dots.
+
+    >>> split_path("a.`b.c`.d")
+    ['a', 'b.c', 'd']
+
+    Raises:
+        ValueError: A backtick has no partner.
+    """
+    steps: list[str] = []
+    rest = path
+    while True:
+        if rest.startswith("`"):
+            end = rest.find("`", 1)
+            if end < 0 or rest[end + 1 : end + 2] not in ("", "."):
+                raise ValueError(
+                    f"The backtick at the beginning of {rest!r} has no partner at the end of a step: {path!r}"
+                )
+            step, more, rest = rest[1:end], end + 1 < len(rest), rest[end + 2 :]
+        else:
+            step, dot, rest = rest.partition(".")
+            more = bool(dot)
+        steps.append(step)
+        if not more:
+            return steps
+
+
+class _Reader:
+    """Reads fields of one frame.
+
+    Args:
+        place: Says which message a row is of.
+        may_lack: See ``fields_of``.
+    """
+
+    def __init__(self, place: Callable[[int], str], *, may_lack: bool) -> None:
+        self._place = place
+        self._may_lack = may_lack
+
+    def field(self, column: pa.ChunkedArray, name: str, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+        """One field of all values."""
+
+        steps = split_path(name)
+        while steps:
+            kind = column.type
+            if pa.types.is_null(kind):
+                return pa.nulls(len(column), wanted or pa.null())
+            if is_variant(kind):
+                break
+            step = steps.pop(0)
+            if pa.types.is_struct(kind) and not _is_unscaled(kind):
+                if self._may_lack and kind.get_field_index(step) < 0:
+                    return pa.nulls(len(column), wanted or pa.null())
+                column = pc.struct_field(column, [_index_of(kind, step, name)])
+            elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+                column = pc.map_lookup(column, step, "first")
+            elif self._may_lack:
+                return pa.nulls(len(column), wanted or pa.null())
+            else:
+                raise DataException(f'There is no field "{name}": what "{step}" should be in is of the type {kind}')
+        if is_variant(column.type):
+            values = Variants.of(column)
+            for step in steps:
+                values = values.step(step)
+            return values.read(wanted, lambda array, kind, rows: self._cast(array, kind, rows, name), name)
+        array = _with_decimals(one_array(column))
+        return array if wanted is None else self._cast(array, wanted, np.arange(len(array)), name)
+
+    def _cast(self, array: pa.Array, wanted: pa.DataType, rows: np.ndarray, name: str) -> pa.Array:
+        """The array in a type.
+
+        Raises:
+            DataException: A value does not fit.
+        """
+
+        if array.type == wanted:
+            return array
+        try:
+            return self._fit(array, wanted)
+        except (pa.ArrowException, ValueError) as error:
+            first = self._first_misfit(array, wanted)
+            raise DataException(
+                f'The field "{name}" is of the type {array.type} and does not fit {wanted} in the message of '
+                f"{self._place(int(rows[first]))}: {error}"
+            ) from error
+
+    def _first_misfit(self, array: pa.Array, wanted: pa.DataType) -> int:
+        """The first item of an array that does not fit: found by halves."""
+        first, count = 0, len(array)
+        while count > 1:
+            half = count // 2
+            try:
+                self._fit(array.slice(first, half), wanted)
+            except (pa.ArrowException, ValueError):
+                count = half
+            else:
+                first, count = first + half, count - half
+        return first
+
+    def _fit(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
+        """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if not all."""
+        given = array.type
+        if given.equals(wanted):
+            return array
+        if pa.types.is_null(given):
+            return pa.nulls(len(array), wanted)
+        if is_variant(given) and not is_variant(wanted):
+            return Variants.of(pa.chunked_array([array])).read(wanted, lambda part, kind, _: self._fit(part, kind), "")
+        if pa.types.is_struct(wanted) and pa.types.is_struct(given):
+            return self._struct(array, wanted)
+        if pa.types.is_list(wanted) and pa.types.is_list(given):
+            return self._list(array, wanted)
+        return _cast(array, wanted)
+
+    def _struct(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
+        """The fields of a struct by their names."""
+        members = []
+        for one in wanted:
+            index = array.type.get_field_index(one.name)
+            if index >= 0:
+                members.append(self._fit(_with_decimals(pc.struct_field(array, [index])), one.type))
+            elif self._may_lack:
+                members.append(pa.nulls(len(array), one.type))
+            else:
+                raise ValueError(f'it has no field "{one.name}"')
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(members, fields=list(wanted), mask=mask)
+
+    def _list(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
+        counts = array.value_lengths().fill_null(0).to_numpy()
+        offsets = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(offsets, self._fit(array.flatten(), wanted.value_type), type=wanted, mask=mask)
+
+
+def _index_of(kind: pa.DataType, step: str, name: str) -> int:
+    index = int(kind.get_field_index(step))
+    if index < 0:
+        there = ", ".join(f'"{one.name}"' for one in kind) or "none"
+        raise DataException(f'There is no field "{step}" for "{name}"; the fields are {there}')
+    return index
+
+
+def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if it holds not all."""
+
+    given = array.type
+    if is_variant(given) or _kind(given) != _kind(wanted):
+        if pa.types.is_timestamp(wanted) and pa.types.is_integer(given):
+            return array.cast(pa.timestamp("ms", wanted.tz)).cast(wanted)
+        raise ValueError("values of the one are none of the other")
+    if pa.types.is_floating(given) and pa.types.is_decimal(wanted):
+        found = array.cast(wanted)
+        if not pc.all(pc.equal(found.cast(given), array), min_count=0).as_py():
+            raise ValueError("digits would be lost")
+        return found
+    if pa.types.is_integer(given) and pa.types.is_decimal(wanted):
+        # Arrow wants room for all integers of a type, whatever the numbers are.
+        array = array.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
+    return array.cast(wanted)
+
+
+def _kind(kind: pa.DataType) -> object:
+    """A name for the kind of a type: values of one kind may be cast to each other's types."""
+
+    types: Any = pa.types
+    kinds: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+        (types.is_integer, types.is_floating, types.is_decimal),
+        (types.is_string, types.is_large_string, types.is_string_view),
+        (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary),
+        (types.is_timestamp, types.is_date),
+        (types.is_time,),
+        (types.is_list, types.is_large_list, types.is_fixed_size_list),
+    )
+    return next((number for number, ones in enumerate(kinds) if any(is_one(kind) for is_one in ones)), str(kind.id))
+
+
+def _is_unscaled(kind: pa.DataType) -> bool:
+    """True if these are decimals of any number of digits."""
+    is_pair = pa.types.is_struct(kind) and kind.names == ["unscaled", "scale"]
+    return bool(is_pair and pa.types.is_binary(kind.field(0).type))
+
+
+def _with_decimals(array: pa.Array) -> pa.Array:
+    """Decimals that came as digits and scale as a column of decimals; any other array is itself.
+
+    Raises:
+        DataException: One has more digits than a column of decimals.
+    """
+
+    if not _is_unscaled(array.type):
+        return array
+    digits, scales = pc.struct_field(array, [0]), pc.struct_field(array, [1])
+    there = np.flatnonzero(digits.is_valid().to_numpy(zero_copy_only=False))
+    offsets = np.frombuffer(digits.buffers()[1], np.int32)[digits.offset : digits.offset + len(digits) + 1]
+    sizes, ends = np.diff(offsets)[there], offsets[1:][there].astype(np.int64)
+    longest = int(max(sizes, default=0))
+    if longest > 31:
+        raise DataException(f"A decimal has more than {_MOST_DIGITS} digits, which no column of decimals holds")
+    wide = longest > 15
+    width = 32 if wide else 16
+    found = scales.to_numpy(zero_copy_only=False)[there].astype(np.int64)
+    largest = int(max(found, default=0))
+    wanted = pa.decimal256(_MOST_DIGITS, largest) if wide else pa.decimal128(_MAX_DIGITS, largest)
+    if not len(there):
+        return pa.nulls(len(array), wanted)
+    data = np.frombuffer(digits.buffers()[2], np.uint8)
+    sign = np.where(data[ends - sizes] & 0x80, 0xFF, 0).astype(np.uint8)
+    numbers = np.empty((len(there), width), np.uint8)
+    for index in range(width):
+        inside = index < sizes
+        numbers[:, index] = np.where(inside, data[np.where(inside, ends - 1 - index, 0)], sign)
+    parts, places = [], []
+    for scale in np.unique(found).tolist():
+        pick = np.flatnonzero(found == scale)
+        own = pa.decimal256(_MOST_DIGITS, scale) if wide else pa.decimal128(_MAX_DIGITS, scale)
+        part = pa.Array.from_buffers(own, len(pick), [None, pa.py_buffer(np.ascontiguousarray(numbers[pick]))])
+        parts.append(part if own == wanted else part.cast(wanted))
+        places.append(there[pick])
+    place = np.full(len(array), -1)
+    where = np.concatenate(places)
+    place[where] = np.arange(len(where))
+    return pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))

@@ -1,0 +1,384 @@
+"""Deals out work so that as little as possible moves, as the incremental cooperative protocols do.
+
+Main function: ``assign``, one round of the leader: what it remembers of the rounds before and what the members run now
+go in, what each member gets and gives up comes out, with what to remember. Types: ``Memory``, ``Round``, ``Plan``.
+
+The rules of a round:
+
+- What is not configured any more, and what runs on two members, is given up. What ran twice is dealt in a later round.
+- What is new goes to the members with the least work, connectors first, then tasks.
+- What was lost with a member waits for that member to come back, up to ``max_delay_ms``. Members that come without work
+  meanwhile get it when the time is over; where there are none, it counts as new.
+- While nothing waits, members that run more than their share give up the rest, which is dealt in the next round. Where
+  that happens round after round, the next time is put off, each time longer.
+
+Pure; any thread. The leader keeps the ``Memory`` between rounds; another leader starts with an empty one.
+Source: KIP-415; org.apache.kafka.connect.runtime.distributed.IncrementalCooperativeAssignor.
+
+The units of work of a cluster: connector instances and tasks.
+
+Deals out all work anew in each round, as the eager protocol does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import cycle
+from typing import Final, TypeVar
+
+from penstock.model import ConnectorTaskId
+
+
+@dataclass(frozen=True)
+class Units:
+    """Connectors and tasks, each once, in the order in which they were named.
+
+    Which units a worker gives up first depends on that order. Two are equal when they hold the same in the same order.
+
+    >>> Units.of(["a", "b", "a"]) - Units.of(["b"])
+    Units(connectors=('a',), tasks=())
+    """
+
+    connectors: tuple[str, ...] = ()
+    tasks: tuple[ConnectorTaskId, ...] = ()
+
+    @classmethod
+    def of(cls, connectors: Iterable[str] = (), tasks: Iterable[ConnectorTaskId] = ()) -> Units:
+        """Makes one; what is named twice counts once, at its first place."""
+        return cls(tuple(dict.fromkeys(connectors)), tuple(dict.fromkeys(tasks)))
+
+    @classmethod
+    def union(cls, several: Iterable[Units]) -> Units:
+        """All units of several."""
+        listed = list(several)
+        return cls.of(
+            (one for units in listed for one in units.connectors), (one for units in listed for one in units.tasks)
+        )
+
+    def __add__(self, other: Units) -> Units:
+        return Units.union((self, other))
+
+    def __sub__(self, other: Units) -> Units:
+        gone_connectors, gone_tasks = set(other.connectors), set(other.tasks)
+        return self._only(lambda one: one not in gone_connectors, lambda one: one not in gone_tasks)
+
+    def __and__(self, other: Units) -> Units:
+        connectors, tasks = set(other.connectors), set(other.tasks)
+        return self._only(connectors.__contains__, tasks.__contains__)
+
+    def __bool__(self) -> bool:
+        return bool(self.connectors or self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.connectors) + len(self.tasks)
+
+    def __iter__(self) -> Iterator[str | ConnectorTaskId]:
+        yield from self.connectors
+        yield from self.tasks
+
+    def of_connectors(self, names: Container[str]) -> Units:
+        """Those of some connectors."""
+        return self._only(lambda one: one in names, lambda one: one.connector in names)
+
+    def ordered(self) -> Units:
+        """The same, connectors by name and tasks by connector and number."""
+        return Units(tuple(sorted(self.connectors)), tuple(sorted(self.tasks)))
+
+    def _only(self, connector: Callable[[str], bool], task: Callable[[ConnectorTaskId], bool]) -> Units:
+        return Units(tuple(filter(connector, self.connectors)), tuple(filter(task, self.tasks)))
+
+
+NOTHING = Units()
+
+
+T = TypeVar("T", bound=Hashable)
+
+#: How much longer the next pause is, where rounds that take work away follow each other.
+_BACK_OFF_FACTOR: Final = 40
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The leader's memory between two rounds.
+
+    Attributes:
+        assigned: All that runs after the last round if it went well, with what was lost and not dealt.
+        revoked: What was taken from members in the last round.
+        generation: The generation of the last round; -1 before the first.
+        members: Who was there.
+        took_for_balance: The last round took work away for the balance alone.
+        rounds_taking: How many such rounds followed each other.
+        candidates: Members that came without work while lost work waits, the first one first.
+        wait_until_ms: Until when lost work waits, or balancing is put off; 0 for neither.
+        delay_ms: What members were told of that.
+    """
+
+    assigned: Units = NOTHING
+    revoked: Units = NOTHING
+    generation: int = -1
+    members: frozenset[str] = frozenset()
+    took_for_balance: bool = False
+    rounds_taking: int = 0
+    candidates: tuple[str, ...] = ()
+    wait_until_ms: int = 0
+    delay_ms: int = 0
+
+    def without_delay(self) -> Memory:
+        """The same with nothing put off."""
+        return replace(self, candidates=(), wait_until_ms=0, delay_ms=0)
+
+
+@dataclass(frozen=True)
+class Round:
+    """The input of a round.
+
+    Attributes:
+        configured: All connectors and tasks of the config topic.
+        running: What each member says that it runs; every member is there.
+        generation: The generation of the group that this round makes.
+        last_completed: The last generation that this worker has got an assignment in.
+        now_ms: The time.
+    """
+
+    configured: Units
+    running: Mapping[str, Units]
+    generation: int
+    last_completed: int
+    now_ms: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The result of a round.
+
+    Attributes:
+        assigned: What each member gets in addition.
+        revoked: What each member gives up.
+        owners: All that each member runs once both have happened.
+        delay_ms: After which time the members join again; 0 for never.
+    """
+
+    assigned: Mapping[str, Units]
+    revoked: Mapping[str, Units]
+    owners: Mapping[str, Units]
+    delay_ms: int
+
+
+@dataclass
+class _Loads:
+    """The units that each member will run; changes while a round is decided."""
+
+    connectors: dict[str, list[str]] = field(default_factory=dict)
+    tasks: dict[str, list[ConnectorTaskId]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, running: Mapping[str, Units]) -> _Loads:
+        members = sorted(running)
+        return cls(
+            {one: list(running[one].connectors) for one in members}, {one: list(running[one].tasks) for one in members}
+        )
+
+    def units(self) -> dict[str, Units]:
+        return {one: Units.of(self.connectors[one], self.tasks[one]) for one in self.connectors}
+
+    def remove(self, gone: Mapping[str, Units]) -> None:
+        for member, units in gone.items():
+            left = Units.of(self.connectors[member], self.tasks[member]) - units
+            self.connectors[member], self.tasks[member] = list(left.connectors), list(left.tasks)
+
+    def idle(self) -> list[str]:
+        return [one for one in self.connectors if not self.connectors[one] and not self.tasks[one]]
+
+    def deal(self, units: Units) -> None:
+        """Gives units to the members with the least work of their kind."""
+        _deal(self.connectors, units.connectors)
+        _deal(self.tasks, units.tasks)
+
+    def deal_round(self, units: Units, members: Sequence[str]) -> None:
+        """Gives units to these members in turns, whatever they run."""
+        for number, connector in enumerate(units.connectors):
+            self.connectors[members[number % len(members)]].append(connector)
+        for number, task in enumerate(units.tasks):
+            self.tasks[members[number % len(members)]].append(task)
+
+
+def assign(memory: Memory, now: Round, max_delay_ms: int) -> tuple[Memory, Plan]:
+    """Decides one round.
+
+    Args:
+        memory: What the leader remembers.
+        now: What it knows.
+        max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``: how long lost work waits for its member.
+
+    Returns:
+        What to remember, and what to tell the members.
+    """
+    active = Units.union(now.running[member] for member in sorted(now.running))
+    previous = _previous(memory, now, active)
+    deleted = previous - now.configured
+    lost = (previous - active - deleted).ordered()
+    created = (now.configured - previous - active).ordered()
+
+    leaving = deleted + _twice(now.running)
+    revoked = {member: units & leaving for member, units in now.running.items()}
+    loads = _Loads.of(now.running)
+    loads.remove(revoked)
+
+    memory, dealt_again = _lost_work(memory, now, lost, loads, max_delay_ms)
+    memory, surplus = _balance(memory, now, loads, max_delay_ms)
+    loads.remove(surplus)
+    for member, units in surplus.items():
+        revoked[member] += units
+    loads.deal(created + dealt_again)
+
+    owners = loads.units()
+    taken = {member: units for member, units in revoked.items() if units}
+    memory = replace(
+        memory,
+        assigned=Units.union(owners.values()) - Units.union(taken.values()) + lost,
+        revoked=Units.union(taken.values()),
+        generation=now.generation,
+        members=frozenset(now.running),
+    )
+    added = {member: units - now.running[member] for member, units in owners.items()}
+    return memory, Plan(added, taken, owners, memory.delay_ms)
+
+
+def _previous(memory: Memory, now: Round, active: Units) -> Units:
+    """Returns the units that ran after the last round, as far as the leader can still rely on it."""
+    # A round whose answers did not reach this worker may not have reached the others either.
+    previous = memory.assigned if memory.generation == now.last_completed else NOTHING
+    # Somebody still runs what was taken: the last round did not come into force.
+    return active if memory.revoked & active else previous
+
+
+def _twice(running: Mapping[str, Units]) -> Units:
+    connectors = Counter(one for units in running.values() for one in units.connectors)
+    tasks = Counter(one for units in running.values() for one in units.tasks)
+    return Units.of(
+        (one for one, count in connectors.items() if count > 1), (one for one, count in tasks.items() if count > 1)
+    )
+
+
+def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay_ms: int) -> tuple[Memory, Units]:
+    """Decides what to do about work whose member is gone.
+
+    Returns:
+        What to remember, and what of the lost work is dealt as if it were new. Work for members that came meanwhile is
+        in ``loads`` already.
+    """
+    if not lost and not memory.took_for_balance:
+        return memory.without_delay(), NOTHING
+    # Nobody left, so the members did not get the last answer; or no waiting is wished for.
+    if (memory.wait_until_ms <= 0 and memory.members <= now.running.keys()) or max_delay_ms == 0:
+        return memory, lost
+    if 0 < memory.wait_until_ms <= now.now_ms:
+        candidates = [one for one in memory.candidates if one in now.running]
+        if candidates:
+            loads.deal_round(lost, candidates)
+        return replace(memory.without_delay(), took_for_balance=False), NOTHING if candidates else lost
+    waits = memory.wait_until_ms > now.now_ms
+    delay_ms = min(memory.wait_until_ms - now.now_ms, max_delay_ms) if waits else max_delay_ms
+    candidates = [*memory.candidates, *(one for one in loads.idle() if one not in memory.candidates)]
+    memory = replace(memory, candidates=tuple(candidates), delay_ms=delay_ms, wait_until_ms=now.now_ms + delay_ms)
+    return memory, NOTHING
+
+
+def _balance(memory: Memory, now: Round, loads: _Loads, max_delay_ms: int) -> tuple[Memory, dict[str, Units]]:
+    """Returns the units that members give up because they run more than their share."""
+    if memory.delay_ms:
+        return replace(memory, took_for_balance=False), {}
+    surplus = _surplus(now.configured, loads)
+    if not surplus:
+        if memory.took_for_balance:
+            memory = replace(memory, took_for_balance=False, rounds_taking=0)
+        return memory, {}
+    if not memory.took_for_balance:
+        return replace(memory, took_for_balance=True), surplus
+    rounds = memory.rounds_taking + 1
+    memory = replace(memory, rounds_taking=rounds)
+    delay_ms = back_off_ms(rounds, max_delay_ms)
+    if delay_ms == 0:
+        return memory, surplus
+    return replace(memory, delay_ms=delay_ms, wait_until_ms=now.now_ms + delay_ms), {}
+
+
+def back_off_ms(rounds: int, max_delay_ms: int) -> int:
+    """Returns how long balancing is put off when it took work away in so many rounds, one after the other.
+
+    >>> [back_off_ms(rounds, 300_000) for rounds in (1, 2, 3, 4)]
+    [40, 1600, 64000, 300000]
+    """
+    if max_delay_ms <= 1:
+        return max_delay_ms
+    exponent = min(rounds, math.log(max_delay_ms) / math.log(_BACK_OFF_FACTOR))
+    return min(int(math.pow(_BACK_OFF_FACTOR, exponent)), max_delay_ms)
+
+
+def _surplus(configured: Units, loads: _Loads) -> dict[str, Units]:
+    if not configured or len(loads.idle()) == len(loads.connectors):
+        return {}
+    connectors = _above_share(len(configured.connectors), loads.connectors)
+    tasks = _above_share(len(configured.tasks), loads.tasks)
+    members = [one for one in loads.connectors if one in connectors or one in tasks]
+    return {one: Units.of(connectors.get(one, ()), tasks.get(one, ())) for one in members}
+
+
+def _above_share(total: int, loads: Mapping[str, Sequence[T]]) -> dict[str, Sequence[T]]:
+    """Returns the units of each member above its share of one kind: its first units, which it has had the longest."""
+    share, extras = divmod(total, len(loads))
+    sizes = Counter(len(units) for units in loads.values())
+    if sizes[share + 1] == extras and sizes[share] + sizes[share + 1] == len(loads):
+        return {}
+    above: dict[str, Sequence[T]] = {}
+    for member, units in loads.items():
+        if len(units) <= share:
+            continue
+        # Some members may hold one more than the others, when the number does not come out even.
+        allowed = share + 1 if extras > 0 else share
+        extras -= 1
+        if len(units) > allowed:
+            above[member] = units[: len(units) - allowed]
+    return above
+
+
+def _deal(loads: dict[str, list[T]], units: Iterable[T]) -> None:
+    """Each unit goes to a member with the least, in the order of load, then of ids, that held before."""
+    order = sorted(loads, key=lambda member: (len(loads[member]), member))
+    left = list(reversed(list(units)))
+    while left:
+        least = len(loads[order[0]])
+        level = next((place for place, one in enumerate(order) if len(loads[one]) > least), len(order))
+        for member in order[:level]:
+            if left:
+                loads[member].append(left.pop())
+
+
+def assign_eagerly(members: Iterable[str], configured: Units) -> Mapping[str, Units]:
+    """Gives each member its share: first connectors, then tasks, one after the other to the members by their ids.
+
+    Connectors and tasks are not dealt together: with one task each, one member of two would get all connectors.
+
+    Args:
+        members: The ids of all members; at least one.
+        configured: Everything that is to run.
+
+    Returns:
+        What each member runs.
+
+    >>> assign_eagerly(["m2", "m1"], Units.of(["a", "b", "c"]))["m1"].connectors
+    ('a', 'c')
+    """
+    ids = sorted(members)
+    connectors: dict[str, list[str]] = {member: [] for member in ids}
+    tasks: dict[str, list[ConnectorTaskId]] = {member: [] for member in ids}
+    turns = cycle(ids)
+    work = configured.ordered()
+    for connector in work.connectors:
+        connectors[next(turns)].append(connector)
+    for task in work.tasks:
+        tasks[next(turns)].append(task)
+    return {member: Units.of(connectors[member], tasks[member]) for member in ids}

@@ -1,0 +1,281 @@
+"""``penstock connectors``: a worker's connectors from the command line.
+
+Main objects: the click groups ``connectors`` and ``offsets``. Here are the commands that look at connectors and their
+offsets, change these, and start, stop and delete connectors; those that read a configuration are in
+``connector_configurations``. Exit codes: as of ``penstock.cli.session``.
+
+Thread: the main thread of the command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.text import Text
+
+from penstock.cli.connectors.backfills import backfill
+from penstock.cli.connectors.configurations import create, preview, update, validate
+from penstock.cli.connectors.files import read_json
+from penstock.cli.output import say, state_text, table
+from penstock.cli.session import Session, asking, file_argument, name_argument
+
+
+@click.group()
+def offsets() -> None:
+    """Look at and change the offsets of a connector."""
+
+
+@offsets.command("get")
+@name_argument
+@asking
+def get_offsets(session: Session, name: str) -> None:
+    """Show the committed offsets."""
+    found = session.api.call("GET", ["connectors", name, "offsets"])
+
+    def draw() -> None:
+        rows = [[json.dumps(one["partition"]), json.dumps(one["offset"])] for one in found["offsets"]]
+        table(["PARTITION", "OFFSET"], rows, f"{name} has no offsets.")
+
+    session.show(found, draw)
+
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be read again.")
+_timestamp = click.option("--timestamp", help="For sinks: milliseconds or a date and time; all partitions go there.")
+
+
+@offsets.command("set")
+@name_argument
+@file_argument(required=False)
+@click.option("--at", "places", multiple=True, metavar="TOPIC:PARTITION=OFFSET", help="For sinks; OFFSET may be null.")
+@_timestamp
+@_dry_run
+@asking
+def set_offsets(
+    session: Session, name: str, file: str | None, places: Sequence[str], timestamp: str | None, dry_run: bool
+) -> None:
+    """Change offsets of a stopped connector: from a JSON file, by place, or to a time."""
+    if sum((file is not None, bool(places), timestamp is not None)) != 1:
+        raise click.UsageError("Give one of FILE, --at and --timestamp.")
+    if timestamp is not None:
+        body: Any = {"timestamp": timestamp}
+    elif file is not None:
+        body = read_json(file)
+    else:
+        body = {"offsets": [_place(text) for text in places]}
+    found = session.api.call("PATCH", ["connectors", name, "offsets"], body=body, query=_dry(dry_run))
+    session.show(found, lambda: _draw_change(found))
+
+
+@offsets.command("reset")
+@name_argument
+@_timestamp
+@_dry_run
+@asking
+def reset_offsets(session: Session, name: str, timestamp: str | None, dry_run: bool) -> None:
+    """Remove the offsets of a stopped connector, or set a sink to a time."""
+    query = _dry(dry_run) | ({} if timestamp is None else {"timestamp": timestamp})
+    found = session.api.call("DELETE", ["connectors", name, "offsets"], query=query)
+    session.show(found, lambda: _draw_change(found))
+
+
+def _dry(dry_run: bool) -> dict[str, str]:
+    return {"dry_run": "true"} if dry_run else {}
+
+
+def _place(text: str) -> dict[str, object]:
+    where, equals, offset = text.rpartition("=")
+    topic, colon, partition = where.rpartition(":")
+    if not equals or not colon or not partition.isdecimal() or not (offset.isdecimal() or offset == "null"):
+        raise click.UsageError(f"--at {text} is not of the form TOPIC:PARTITION=OFFSET.")
+    value = None if offset == "null" else {"kafka_offset": int(offset)}
+    return {"partition": {"kafka_topic": topic, "kafka_partition": int(partition)}, "offset": value}
+
+
+def _draw_change(found: Mapping[str, Any]) -> None:
+    say(found["message"], "yellow" if found.get("dry_run") else "green")
+    if found.get("dry_run"):
+        rows = [
+            [
+                json.dumps(one["partition"]),
+                json.dumps(one["current"]),
+                json.dumps(one["new"]),
+                str(one.get("records_read_again", "-")),
+            ]
+            for one in found["offsets"]
+        ]
+        table(["PARTITION", "NOW", "THEN", "READ AGAIN"], rows, "There is nothing to change.")
+
+
+@click.group()
+@click.option("--url", help="Of the worker, as with each command.")
+@click.option("--ca-file", help="As with each command.")
+@click.option("--certificate", help="As with each command.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), help="As with each command.")
+@click.pass_context
+def connectors(context: click.Context, /, **common: str | None) -> None:
+    """Look at and change the connectors of a running worker."""
+    context.obj = common
+
+
+@connectors.command("list")
+@asking
+def list_connectors(session: Session) -> None:
+    """List all connectors with their states."""
+    found = session.api.call("GET", ["connectors"], query={"expand": ["info", "status"]})
+
+    def draw() -> None:
+        rows = []
+        for name, parts in sorted(found.items()):
+            status = parts.get("status") or {"connector": {"state": "UNASSIGNED"}, "tasks": [], "type": None}
+            rows.append(
+                [
+                    name,
+                    parts["info"]["type"],
+                    state_text(status["connector"]["state"]),
+                    _task_summary(status["tasks"]),
+                    parts["info"]["config"].get("connector.class"),
+                ]
+            )
+        table(["NAME", "TYPE", "STATE", "TASKS", "CLASS"], rows, "There are no connectors.")
+
+    session.show(found, draw)
+
+
+def _say_progress(what: str, one: Mapping[str, Any]) -> None:
+    """A line with how far something is, if it says that."""
+    if told := one.get("progress"):
+        done, total = told["done"], told["total"]
+        of = "" if total is None else f" of {total:,}"
+        part = f" ({100 * done / total:.0f}%)" if total else ""
+        more = f", {told['text']}" if told.get("text") else ""
+        say(f"{what}: {done:,}{of} {told['unit']}{part}{more}")
+
+
+def _task_summary(tasks: Sequence[Mapping[str, Any]]) -> Text:
+    running = sum(task["state"] == "RUNNING" for task in tasks)
+    failed = sum(task["state"] == "FAILED" for task in tasks)
+    text = Text(f"{running}/{len(tasks)}")
+    return text.append(f" ({failed} failed)", style="bold red") if failed else text
+
+
+@connectors.command("get")
+@name_argument
+@asking
+def get_connector(session: Session, name: str) -> None:
+    """Show the configuration of a connector."""
+    found = session.api.call("GET", ["connectors", name])
+    session.show(found, lambda: table(["SETTING", "VALUE"], sorted(found["config"].items()), "No settings."))
+
+
+@connectors.command("status")
+@name_argument
+@click.option("--trace/--no-trace", default=True, help="Show why something failed.")
+@asking
+def status(session: Session, name: str, trace: bool) -> None:
+    """Show what a connector and its tasks are doing."""
+    found = session.api.call("GET", ["connectors", name, "status"])
+
+    def draw() -> None:
+        parts = [("connector", found["connector"]), *((f"task {task['id']}", task) for task in found["tasks"])]
+        table(["", "STATE", "WORKER"], [[what, state_text(one["state"]), one["worker_id"]] for what, one in parts], "")
+        for what, one in parts:
+            if trace and one.get("trace"):
+                say(f"\n{what} failed:", "bold red")
+                say(one["trace"].rstrip())
+            if waits := one.get("waiting_for"):
+                say(f"\n{what} stands still ({waits['reason']}):", "bold yellow")
+                say(waits["text"])
+            _say_progress(what, one)
+
+    session.show(found, draw)
+
+
+@connectors.command("explain")
+@name_argument
+@click.option("--settings/--no-settings", default=False, help="All settings with their origin.")
+@asking
+def explain(session: Session, name: str, settings: bool) -> None:
+    """Tell what a connector and its tasks wait for, and how far they are."""
+    found = session.api.call("GET", ["connectors", name, "explain"])
+
+    def draw() -> None:
+        parts = [("connector", found["state"] or "-", found["waiting_for"])]
+        parts += [(f"task {task['id']}", task["state"], task["waiting_for"]) for task in found["tasks"]]
+        rows = [[what, state_text(state), why["reason"], why["text"]] for what, state, why in parts]
+        table(["", "STATE", "WAITS FOR", ""], rows, "")
+        for task in found["tasks"]:
+            _say_progress(f"task {task['id']}", task)
+        if told := found.get("backfill"):
+            of = "" if told["total"] is None else f" of {told['total']:,}"
+            say(f"backfill: {told['state']}, {told['records']:,}{of} records")
+        for what, _, why in parts:
+            if why.get("stack"):
+                since = f" (since {why['since']})" if "since" in why else ""
+                say(f"\n{what} stands in{since}:", "bold")
+                say("\n".join(why["stack"]))
+        if found.get("roads"):
+            say("")
+            roads = [[f"{one['records']:,}", one["road"], one["why"] or ""] for one in found["roads"]]
+            table(["RECORDS", "WENT AS", "BECAUSE OF"], roads, "")
+        say("")
+        places = [
+            [json.dumps(one["partition"]), json.dumps(one["offset"]), str(one.get("lag", "-"))]
+            for one in found["offsets"]
+        ]
+        table(["PARTITION", "OFFSET", "LAG"], places, found.get("offsets_error", "No offsets are committed."))
+        if settings:
+            say("")
+            origins = [[one["name"], one["value"], one["origin"]] for one in found["settings"]]
+            table(["SETTING", "VALUE", "ORIGIN"], origins, "")
+
+    session.show(found, draw)
+
+
+def _state_command(verb: str, path: str, done: str, help_text: str) -> None:
+    @connectors.command(verb, help=help_text)
+    @name_argument
+    @asking
+    def command(session: Session, name: str) -> None:
+        session.api.call("PUT", ["connectors", name, path])
+        session.show({"name": name, "request": verb}, lambda: say(f"{name} {done}.", "green"))
+
+
+_state_command("pause", "pause", "is going to rest", "Let a connector and its tasks rest.")
+_state_command("resume", "resume", "is going on", "Let a connector go on.")
+_state_command("stop", "stop", "is stopped", "End the tasks of a connector and keep it.")
+
+
+@connectors.command("restart")
+@name_argument
+@click.option("--include-tasks", is_flag=True, help="The tasks too.")
+@click.option("--only-failed", is_flag=True, help="Only what has failed.")
+@click.option("--task", type=int, help="Only this task.")
+@asking
+def restart(session: Session, name: str, include_tasks: bool, only_failed: bool, task: int | None) -> None:
+    """Restart a connector, its tasks, or one task."""
+    if task is not None:
+        found = session.api.call("POST", ["connectors", name, "tasks", str(task), "restart"])
+    else:
+        query = {"includeTasks": str(include_tasks).lower(), "onlyFailed": str(only_failed).lower()}
+        found = session.api.call("POST", ["connectors", name, "restart"], query=query)
+    session.show(found or {"name": name, "request": "restart"}, lambda: say(f"{name} is restarting.", "green"))
+
+
+@connectors.command("delete")
+@name_argument
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@asking
+def delete(session: Session, name: str, yes: bool) -> None:
+    """Delete a connector; its offsets stay."""
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Delete connector {name}?", abort=True)
+    session.api.call("DELETE", ["connectors", name])
+    session.show({"name": name, "request": "delete"}, lambda: say(f"Deleted {name}.", "green"))
+
+
+for _command in (create, update, validate, preview, offsets, backfill):
+    connectors.add_command(_command)

@@ -1,0 +1,214 @@
+"""`connect-distributed worker.properties`: one of the workers that share the work of a group.
+
+Main objects: the click command `main`, and `DistributedWorker`, which keeps everything in topics.
+
+Thread: see `penstock.cli.worker.worker`. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage.
+Source: org.apache.kafka.connect.cli.ConnectDistributed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import ssl
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock import __version__
+from penstock.cli.worker.signals import Events
+from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Stores, end_process, load_worker
+from penstock.cli.worker.worker import run as run_worker
+from penstock.config import ConfigTransformer
+from penstock.errors import ConfigException, ConnectException, KafkaException
+from penstock.herder import Herder
+from penstock.herder.control_plane import Cluster, ControlPlane
+from penstock.herder.membership import Membership
+from penstock.plugins import Plugins
+from penstock.rest.server import client_context
+from penstock.rest.worker_client import SignedRequests, WorkerClient
+from penstock.settings import DistributedSettings, ExactlyOnceSupport
+from penstock.telemetry import configure_logging
+
+if TYPE_CHECKING:
+    from penstock.herder.cluster.group_metrics import RoundCounts
+    from penstock.herder.cluster.member import Member, WorkerGroup
+    from penstock.kafka.group.events import GroupEvents
+
+log = logging.getLogger(__name__)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("worker_file", metavar="WORKER.PROPERTIES")
+@click.argument("connector_files", nargs=-1, metavar="")
+@click.option("--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARN", "ERROR"]))
+@click.version_option(__version__, prog_name="connect-distributed")
+def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> None:
+    """Run a worker of a group until it is told to stop (SIGINT, SIGTERM). Connectors are created over its REST API."""
+    configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
+    if connector_files:
+        raise click.UsageError(
+            f"A distributed worker takes no connector files ({connector_files[0]}): its group keeps connectors in a "
+            f"topic. Start it, then create them over REST: penstock connectors create {connector_files[0]}"
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    end_process(run(worker_file))
+
+
+def run(worker_file: str, *, probe: Callable[[str], None] = lambda point: None) -> int:
+    """Runs a worker from its start to its end.
+
+    Args:
+        worker_file: The worker's properties.
+        probe: Told the named points of the data path, for tests that end the process there.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        settings, plugins, transformer = load_worker(worker_file, DistributedSettings.parse)
+    except (ConfigException, ConnectException, KafkaException) as error:
+        log.error("The worker cannot start: %s", error)
+        return EXIT_START_FAILED
+    for name, value in settings.defaulted:
+        log.warning("The worker's file does not set %s; it is %s", name, value)
+    return run_worker(lambda events: DistributedWorker(settings, plugins, transformer, events, probe=probe))
+
+
+class DistributedWorker(ConnectWorker[DistributedSettings]):
+    """The parts of one distributed worker.
+
+    Args:
+        settings: Of the worker.
+        plugins: Where classes come from.
+        transformer: Resolves placeholders in connector configurations.
+        events: Told when the worker cannot go on.
+        probe: Told the named points of the data path.
+    """
+
+    def __init__(
+        self,
+        settings: DistributedSettings,
+        plugins: Plugins,
+        transformer: ConfigTransformer,
+        events: Events,
+        *,
+        probe: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        super().__init__(settings, plugins, transformer, events, probe=probe)
+        self._others = self.workers = WorkerClient(self._tls)
+
+    @property
+    def exactly_once(self) -> ExactlyOnceSupport | None:
+        """See ``ConnectWorker``."""
+        return self.settings.exactly_once
+
+    @property
+    def group_id(self) -> str | None:
+        """See ``ConnectWorker``."""
+        return self.settings.group_id
+
+    def open_stores(self, opened: ExitStack) -> Stores | None:
+        """See ``ConnectWorker``."""
+        from penstock.kafka.admin.topics import TopicAdmin
+        from penstock.kafka.topic_log import settings as log_settings
+        from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
+        from penstock.kafka.topic_log.log import TopicLog
+        from penstock.stores.config import ConfigTopicStore
+        from penstock.stores.offset_topic import OffsetTopicStore
+        from penstock.stores.status import StatusTopicStore
+        from penstock.worker.source.offset_stores import SourceOffsets
+
+        settings, raw = self.settings, self.settings.raw
+        topics = [InternalTopic.of(kind, raw) for kind in (Kind.CONFIG, Kind.OFFSET, Kind.STATUS)]
+        if self.await_broker() is None:
+            return None
+        admin = TopicAdmin(log_settings.shared_admin(raw).librdkafka, name="the worker's topics")
+        opened.callback(admin.close)
+        if not all(self.until_answered(partial(ensure, admin, topic)) for topic in topics):
+            return None
+        fenced, exactly_once = (
+            settings.exactly_once.leader_is_fenced,
+            settings.exactly_once is ExactlyOnceSupport.ENABLED,
+        )
+        configs, offsets, statuses = (topic.name for topic in topics)
+        config = ConfigTopicStore(
+            TopicLog(configs, log_settings.config_log(raw, transactional=fenced), admin), transactional=fenced
+        )
+        offset = OffsetTopicStore(
+            TopicLog(offsets, log_settings.offset_log(raw, transactional=exactly_once), admin), offsets
+        )
+        status = StatusTopicStore(TopicLog(statuses, log_settings.status_log(raw), admin))
+        opened.callback(config.stop)
+        for store in (offset, status):
+            opened.callback(store.stop)
+            if not self.until_answered(store.start):
+                return None
+        # A task that moves to another worker keeps its id: the member that it was there is fenced.
+        static_id = settings.group_id if settings.static_members else None
+        return Stores(config, status, SourceOffsets(offset, raw, exactly_once=exactly_once), static_id)
+
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
+        """See ``ConnectWorker``."""
+        from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
+        from penstock.herder.cluster.session_keys import Signer, Verifier
+        from penstock.herder.cluster.worker_cluster import WorkerCluster
+        from penstock.kafka.admin.fencing import fence_zombies
+
+        settings, plane = self.settings, herder.plane
+        group, rounds = self._group(plane)
+        duties = LeaderDuties(plane, group, settings, clock_ms=_now_ms)
+
+        def in_force(leads: bool) -> None:
+            rounds.in_force(group.place.generation)
+            duties.on_round(leads)
+
+        group.on_round = in_force
+        signer = Signer(settings.keys.signature, _now_ms, lambda: uuid.uuid4().hex)
+        others = SignedRequests(self._others, signer, lambda: plane.snapshot.session_key)
+        verifier = Verifier(settings.keys.verified, _now_ms)
+        fencing = None
+        if settings.exactly_once is ExactlyOnceSupport.ENABLED:
+            fencing = FencingRounds(
+                plane, group.require_leader, settings.group_id, partial(fence_zombies, settings.raw)
+            )
+        return group, WorkerCluster(plane, group, duties, verifier, others, self.loggers.set_level, fencing)
+
+    def _group(self, plane: ControlPlane) -> tuple[WorkerGroup, RoundCounts]:
+        """The worker's place in its group, and the rounds of that; both are measured from now on."""
+        from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
+        from penstock.herder.cluster.member import WorkerGroup
+        from penstock.kafka.group.member import GroupMember
+        from penstock.kafka.group.settings import group_settings
+
+        settings, made = self.settings, []
+
+        def new_member(events: GroupEvents) -> Member:
+            rounds = RoundCounts(events, time.monotonic, settings.sample_window)
+            member = GroupMember(group_settings(settings.raw, client_id=f"connect-{plane.worker_id}"), rounds)
+            made.append((rounds, member))
+            return member
+
+        group = WorkerGroup(plane, settings, self.advertised_url, new_member, clock_ms=_now_ms)
+        [(rounds, member)] = made
+        publish_rounds(self.metrics, lambda: group.place, rounds)
+        publish_member(self.metrics, lambda: group.place, lambda: member.metrics, time.monotonic)
+        return group, rounds
+
+    def _tls(self) -> ssl.SSLContext:
+        return client_context(self.settings.rest_tls_settings())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""A small process beside a worker: it ends the worker when signals ask for that and Python cannot.
+
+Python runs the handler of a signal in the main thread, between two instructions. C code that keeps the interpreter,
+such as a regular expression that searches for hours, keeps the handler from running. But the C part of the signal
+writes its number into a pipe at once (``signal.set_wakeup_fd``), whatever the interpreter does. This process reads it.
+
+Main type: ``Verdict``, which decides. The worker's side is ``penstock.cli.worker.signals``, which runs this file by its
+path: importing the package would take a hundred times the memory and the time. It ends when the pipe does, which is
+when the worker ends.
+
+Thread: this process's main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+#: What the worker writes beside the numbers of signals: its clean stop has begun.
+BEGUN = 0
+#: A clean stop must have begun so long after the first signal. When it has, it has deadlines of its own.
+BEGIN_WITHIN_S = 10.0
+#: Signals so close to the first are the same wish: ``timeout`` signals its child and then the group that it is in.
+SAME_WISH_S = 0.2
+#: What Python's own handler of the second signal gets, before the process is killed.
+AGAIN_WITHIN_S = 0.5
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Verdict:
+    """The decision when a worker is to be killed. No I/O; moments are given.
+
+    >>> verdict = Verdict()
+    >>> verdict.told(signal.SIGTERM, 5.0)
+    >>> verdict.kill_at
+    15.0
+    >>> verdict.told(BEGUN, 6.0)
+    >>> verdict.kill_at
+    >>> verdict.told(signal.SIGINT, 7.0)
+    >>> verdict.kill_at
+    7.5
+
+    Attributes:
+        kill_at: The moment; None: not yet.
+    """
+
+    def __init__(self) -> None:
+        self.kill_at: float | None = None
+        self._first: float | None = None
+        self._begun = False
+        self._again = False
+
+    def told(self, number: int, now: float) -> None:
+        """A signal has come, or the clean stop has begun."""
+        if number == BEGUN:
+            self._begun = True
+            if not self._again:
+                self.kill_at = None
+        elif number not in _ENDING or self._again:
+            return
+        elif self._first is None:
+            self._first = now
+            self.kill_at = None if self._begun else now + BEGIN_WITHIN_S
+        elif now - self._first > SAME_WISH_S:
+            self._again = True
+            self.kill_at = now + AGAIN_WITHIN_S
+
+
+def main() -> None:
+    """Reads the pipe on standard input until it ends; kills its parent when the verdict says so."""
+    # Whoever signals all processes of a service means the worker, which closes the pipe when it is done.
+    for ignored in (signal.SIGHUP, *_ENDING):
+        signal.signal(ignored, signal.SIG_IGN)
+    worker = os.getppid()
+    verdict = Verdict()
+    pipe = select.poll()
+    pipe.register(sys.stdin.fileno(), select.POLLIN)
+    while True:
+        left_s = None if verdict.kill_at is None else verdict.kill_at - time.monotonic()
+        if left_s is not None and left_s <= 0:
+            _kill(worker)
+            return
+        if pipe.poll(None if left_s is None else left_s * 1000 + 1):
+            numbers = os.read(sys.stdin.fileno(), 512)
+            if not numbers:
+                return
+            for number in numbers:
+                verdict.told(number, time.monotonic())
+
+
+def _kill(worker: int) -> None:
+    # Another parent means that the worker has ended, and its number may be somebody else's.
+    if os.getppid() == worker:
+        os.write(sys.stderr.fileno(), b"The worker does not react to signals: it is killed\n")
+        os.kill(worker, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,493 @@
+"""One worker in one process, in either mode: its parts are put together here, started and stopped.
+
+Main types: ``ConnectWorker``, whose subclasses say where configurations, statuses and offsets are kept; ``Stores``.
+Main functions: ``load_worker``, which reads the worker's file, and ``run``, from the start to the exit code.
+``raise_file_limit`` lets the process open as many files as it may; ``until_answered`` makes calls to Kafka again as
+long as brokers do not answer, and ``is_passing`` says which errors may go by themselves.
+
+The REST server answers first; Spark and the Kafka client are imported and started after it. Threads: the main thread
+starts, waits for a signal and stops; ``startup`` (owned here) does what takes long.
+Source: org.apache.kafka.connect.cli.AbstractConnectCli.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from penstock import __version__
+from penstock.cli.connectors.files import read_text
+from penstock.cli.worker.signals import Ending, Events
+from penstock.config import ConfigProvider, ConfigTransformer
+from penstock.config.properties import parse_properties
+from penstock.errors import (
+    ConfigException,
+    ConnectException,
+    KafkaException,
+    KafkaRetriableException,
+    SparkUnavailableException,
+)
+from penstock.herder import Health, Herder, HerderParts
+from penstock.herder.control_plane import Cluster
+from penstock.herder.membership import Membership
+from penstock.kafka.consumer.gc_tuning import collect_rarely
+from penstock.kafka.settings.override_policy import parse_policy
+from penstock.plugins import PluginKind, Plugins
+from penstock.rest.errors import own_paths
+from penstock.rest.server import RestSettings, WorkerRest
+from penstock.rest.services import Services
+from penstock.rest.worker_client import WorkerClient
+from penstock.settings.distributed import ExactlyOnceSupport
+from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_placeholders
+from penstock.stores.interface import ConfigStore, StatusStore
+from penstock.telemetry import Metrics
+from penstock.telemetry.logs import Loggers
+from penstock.threads import OwnedThread
+from penstock.validation.plugin_checks import PluginCatalog
+from penstock.validation.settings import worker_warnings
+from penstock.validation.validator import ConnectorValidator
+
+if TYPE_CHECKING:
+    from penstock.kafka.admin.topics import TopicAdmin
+    from penstock.pipeline.spark.session import SparkRuntime
+    from penstock.worker.source.offset_stores import SourceOffsets
+    from penstock.worker.worker import Worker
+
+log = logging.getLogger(__name__)
+
+
+def raise_file_limit() -> int:
+    """Lets this process open as many files as its user may, as a JVM does for itself.
+
+    Shells set 1024 by habit: a thousand clients of the REST API would leave no file to connectors.
+
+    Returns:
+        The limit from now on; -1 for none.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("At most %d files and connections can be open; more was refused: %s", soft, error)
+        return soft
+    return hard
+
+
+_PAUSE_S: Final = 1.0
+
+
+def is_passing(error: Exception) -> bool:
+    """True if Kafka may answer another time: brokers are away, or are coming back."""
+    return isinstance(error, KafkaRetriableException) or isinstance(error.__cause__, KafkaRetriableException)
+
+
+def until_answered(
+    call: Callable[[], object],
+    stopping: threading.Event,
+    tell: Callable[[Exception], None],
+    passes: Callable[[Exception], bool] = is_passing,
+    pause_s: float = _PAUSE_S,
+) -> bool:
+    """Makes a call to Kafka, again and again as long as brokers do not answer.
+
+    Args:
+        call: What may be called again after it has failed.
+        stopping: Set when nobody waits for it any more.
+        tell: Is told of each error that may go by itself.
+        passes: Whether an error may.
+        pause_s: How long after it the call is made again, in seconds.
+
+    Returns:
+        False when the worker is to stop first.
+    """
+    while not stopping.is_set():
+        try:
+            call()
+            return True
+        except (ConnectException, KafkaException) as error:
+            if not passes(error):
+                raise
+            tell(error)
+            stopping.wait(pause_s)
+    return False
+
+
+W = TypeVar("W", bound=WorkerSettings)
+
+#: The version of Kafka Connect whose REST API this is; clients decide by it what they may ask.
+CONNECT_VERSION: Final = "4.3.0"
+EXIT_START_FAILED: Final = 1
+
+_BROKER_TIMEOUT_S: Final = 5.0
+#: What stopping may take beyond the deadlines of connectors and tasks.
+_STOP_SLACK_S: Final = 15.0
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores of a worker for what outlives it.
+
+    Attributes:
+        config: What is configured; the herder starts it.
+        statuses: What everything is doing, started.
+        offsets: The offsets of source connectors; the store that all of them share is started.
+        static_id: The worker's part of the ids of its static group members; None for dynamic ones.
+    """
+
+    config: ConfigStore
+    statuses: StatusStore
+    offsets: SourceOffsets
+    static_id: str | None
+
+
+def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plugins, ConfigTransformer]:
+    """Reads the worker's file: its settings, the plugins it names, and its config providers.
+
+    Args:
+        path: The file.
+        parse: Makes settings of its content, placeholders resolved.
+
+    Raises:
+        ConfigException: the file cannot be read, or settings are wrong (all faults are listed).
+    """
+    try:
+        raw = parse_properties(read_text(path))
+    except ConfigException as error:
+        raise ConfigException(f"worker file {path}: {error}") from error
+    plugins = Plugins.discover([entry for entry in raw.get("plugin.path", "").split(",") if entry.strip()])
+
+    def new_provider(settings: ProviderSettings) -> ConfigProvider:
+        provider = plugins.new(PluginKind.CONFIG_PROVIDER, settings.class_text)
+        assert isinstance(provider, ConfigProvider)
+        provider.configure(settings.params)
+        return provider
+
+    settings = parse(resolve_placeholders(raw, new_provider))
+    # Refused before anything starts; used by what checks connectors.
+    parse_policy(settings.override_policy, settings.override_allowlist)
+    transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
+    RestSettings.of(settings)
+    return settings, plugins, transformer
+
+
+def run(make: Callable[[Events], ConnectWorker[W]]) -> int:
+    """Runs a worker from its start to its end.
+
+    Args:
+        make: Puts it together.
+
+    Returns:
+        The exit code.
+    """
+    events = Events()
+    events.install()
+    try:
+        raise_file_limit()
+        collect_rarely()
+        worker = make(events)
+        try:
+            worker.start()
+        except (ConfigException, ConnectException) as error:
+            log.error("The worker cannot start: %s", error)
+            worker.stop()
+            return EXIT_START_FAILED
+        ending = events.wait()
+        worker.stop(ending)
+        return ending.exit_code
+    finally:
+        events.restore()
+
+
+class ConnectWorker(ABC, Generic[W]):
+    """The parts of one worker.
+
+    Args:
+        settings: Of the worker.
+        plugins: Where classes come from.
+        transformer: Resolves placeholders in connector configurations.
+        events: Told when the worker cannot go on.
+        probe: Told the named points of the data path.
+
+    Thread: ``start`` and ``stop`` by the main thread; methods that subclasses have to bring, ``startup``.
+    """
+
+    def __init__(
+        self,
+        settings: W,
+        plugins: Plugins,
+        transformer: ConfigTransformer,
+        events: Events,
+        *,
+        probe: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self.settings = settings
+        self.plugins = plugins
+        self.stopping = threading.Event()
+        self.probe = probe
+        self.metrics = Metrics()
+        self.loggers = Loggers()
+        self.workers: WorkerClient | None = None
+        self.advertised_url = ""
+        self._transformer = transformer
+        self._events = events
+        # What ends before the herder does, and what only after it.
+        self._in_front = ExitStack()
+        self._behind = ExitStack()
+        self._startup = OwnedThread("startup", self._start_rest_of_it)
+        self._herder: Herder | None = None
+        self._runtime: SparkRuntime | None = None
+        self._worker: Worker | None = None
+        self._cluster_id: str | None = None
+
+    # ------------------------------------------------------------------ for subclasses
+    @property
+    def exactly_once(self) -> ExactlyOnceSupport | None:
+        """The exactly-once support of sources, or None for a worker without it, which checks no settings of it."""
+        return None
+
+    @property
+    def group_id(self) -> str | None:
+        """The group of the workers; None for a worker that has none."""
+        return None
+
+    @abstractmethod
+    def open_stores(self, opened: ExitStack) -> Stores | None:
+        """Opens what the worker keeps; None when the worker is to stop first.
+
+        Args:
+            opened: Gets what closes it again, behind everything that uses it.
+
+        Raises:
+            ConnectException, ConfigException, KafkaException: the worker cannot start.
+        """
+
+    @abstractmethod
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
+        """The worker's place among others, and what it does as one of them; None where there are none."""
+
+    def began(self, herder: Herder) -> None:
+        """The worker serves."""
+
+    # ------------------------------------------------------------------ life
+    def start(self) -> None:
+        """Listens, then starts the rest in the background.
+
+        Raises:
+            ConnectException: the REST server cannot listen.
+        """
+        rest = WorkerRest(RestSettings.of(self.settings))
+        self.advertised_url = rest.advertised_url
+        self._in_front.callback(rest.stop)
+        self._herder = herder = Herder(rest.advertised)
+        herder.start()
+        rest.start(
+            Services(
+                herder,
+                CONNECT_VERSION,
+                f"penstock-{__version__}",
+                PluginCatalog(self.plugins),
+                self.loggers,
+                metrics=self.metrics,
+                workers=self.workers,
+                scheme=urlsplit(self.advertised_url).scheme,
+                topic_tracking=self.settings.topic_tracking_enable,
+                topic_reset=self.settings.topic_tracking_allow_reset,
+                own_paths=own_paths(self.settings.raw),
+            )
+        )
+        self._startup.start()
+
+    def stop(self, ending: Ending | None = None) -> None:
+        """Stops REST, tasks, connectors, Spark and the stores, in this order; Spark first while it boots."""
+        if ending is not None:
+            log.info("Stopping: %s", ending.reason)
+        self.stopping.set()
+        self._in_front.close()
+        if self._runtime is not None and not self._runtime.generation:
+            # What was read waits for the first session; it is read again, and nobody has to wait for the session.
+            self._runtime.stop()
+        if self._herder is not None:
+            budget = self.settings.task_shutdown_graceful_timeout_ms / 1000 + _STOP_SLACK_S
+            if not self._herder.stop(budget):
+                log.error("Not everything had ended in time; its last offsets were not committed")
+        self._startup.join(_BROKER_TIMEOUT_S)
+        if self._runtime is not None:
+            self._runtime.stop()
+        self._behind.close()
+        self._transformer.close()
+        if ending is not None:
+            log.info("Stopped")
+
+    def await_broker(self) -> str | None:
+        """The id of the Kafka cluster, asked for until it answers; None when the worker is to stop first."""
+        from penstock.kafka.admin.topics import TopicAdmin
+        from penstock.kafka.settings.client import admin_settings
+
+        if self._cluster_id is not None:
+            return self._cluster_id
+        client = admin_settings(self.settings.raw, client_id="penstock-worker").checked()
+        admin = TopicAdmin(client.librdkafka, name="the worker", timeout_s=_BROKER_TIMEOUT_S)
+        try:
+            self.until_answered(partial(self._learn_cluster, admin), lambda error: isinstance(error, KafkaException))
+            return self._cluster_id
+        finally:
+            admin.close()
+
+    def _learn_cluster(self, admin: TopicAdmin) -> None:
+        self._cluster_id = admin.cluster_id()
+
+    def until_answered(self, call: Callable[[], object], passes: Callable[[Exception], bool] = is_passing) -> bool:
+        """See the function of that name; health and log say what is waited for."""
+        herder = self._herder
+        assert herder is not None
+        text = f"Kafka at {','.join(self.settings.bootstrap_servers)} does not answer; the worker keeps trying"
+
+        def tell(error: Exception) -> None:
+            herder.say(Health.STARTING, f"Worker is starting up. {text} (Ctrl-C ends it)")
+            log.warning("%s (Ctrl-C ends it): %s", text, error)
+
+        return until_answered(call, self.stopping, tell, passes)
+
+    def give_up(self, reason: str, exit_code: int) -> None:
+        """The worker cannot go on: it ends with this code."""
+        if not self.stopping.is_set():
+            log.error("%s", reason)
+            self._events.end(reason.splitlines()[0], exit_code)
+
+    # ------------------------------------------------------------------ thread "startup"
+    def _start_rest_of_it(self) -> None:
+        try:
+            serves = self._serve()
+        except (ConnectException, ConfigException, KafkaException) as error:
+            self.give_up(f"The worker cannot start: {error}", EXIT_START_FAILED)
+            return
+        except Exception as error:
+            log.exception("The worker cannot start")
+            self.give_up(f"The worker cannot start: {type(error).__name__}: {error}", EXIT_START_FAILED)
+            return
+        if serves:
+            assert self._herder is not None
+            self.began(self._herder)
+
+    def _serve(self) -> bool:
+        """Starts Spark, waits for the broker, opens the stores, and lets the herder serve; False when stopped first."""
+        # Imported here: these bring Spark, Arrow and the Kafka client, which take seconds; REST answers meanwhile.
+        from penstock.pipeline.spark.driver.memory_pool import choose_memory_pool
+        from penstock.pipeline.spark.session import SparkRuntime
+        from penstock.worker.backfill.making import BackfillPlanner
+        from penstock.worker.factory.builder import TaskBuilder
+        from penstock.worker.factory.instances import check_worker_converters
+        from penstock.worker.worker import Worker, WorkerParts
+
+        settings, herder = self.settings, self._herder
+        assert herder is not None
+        if self.stopping.is_set():
+            return False
+        choose_memory_pool()
+        self._runtime = runtime = SparkRuntime(
+            settings.spark_settings(),
+            executors_timeout_s=settings.spark_executors_timeout_ms / 1000,
+            on_failure=self._spark_failed,
+        )
+        runtime.start()
+        check_worker_converters(settings, self.plugins)
+        self._warn_of_settings()
+        policy = parse_policy(settings.override_policy, settings.override_allowlist)
+        stores = self.open_stores(self._behind)
+        cluster_id = self.await_broker()
+        if stores is None or cluster_id is None:
+            return False
+        builder = TaskBuilder(
+            settings,
+            self.plugins,
+            runtime,
+            stores.offsets,
+            self.metrics,
+            probe=self.probe,
+            note_topics=stores.statuses.note_topics if settings.topic_tracking_enable else None,
+            static_id=stores.static_id,
+        )
+        previewer = builder.previewer()
+        self._in_front.callback(previewer.close)
+        parts = WorkerParts(
+            worker_id=herder.worker_id,
+            plugins=self.plugins,
+            transformer=self._transformer,
+            offset_reader=builder.offset_reader,
+            make_task=builder,
+            plan_backfill=BackfillPlanner(settings, self.plugins),
+            make_backfill=builder.backfill,
+            offsets=builder.connector_offsets(),
+            preview=previewer.preview,
+            settings=settings.raw,
+            spark_up=lambda: runtime.up,
+            spark_trouble=lambda: runtime.trouble,
+            task_stop_timeout_s=settings.task_shutdown_graceful_timeout_ms / 1000,
+            task_gone=builder.forget,
+            metrics=self.metrics,
+            connector_metrics=builder.connector_metrics,
+            exactly_once=stores.offsets.exactly_once,
+        )
+        self._worker = Worker(parts, herder, herder)
+        membership, cluster = self.place(herder, stores)
+        herder_parts = HerderParts(
+            self._worker,
+            ConnectorValidator(
+                self.plugins, policy, settings.raw, exactly_once=self.exactly_once, group_id=self.group_id
+            ),
+            stores.config,
+            stores.statuses,
+            membership,
+            cluster_id,
+            on_deleted=lambda connector: self.metrics.remove(connector=connector),
+            cluster=cluster,
+        )
+        if not self.until_answered(partial(herder.serve, herder_parts)):
+            return False
+        log.info("The worker serves; Kafka cluster id %s", cluster_id)
+        return True
+
+    def _spark_failed(self, error: SparkUnavailableException) -> None:
+        """Tasks that wait for data would not find out before there is some. Thread: the session's."""
+        if self._worker is not None:
+            self._worker.fail_tasks(error)
+
+    def _warn_of_settings(self) -> None:
+        """Names settings that nobody reads, and those that tasks with such a client would fail with."""
+        for warning in worker_warnings(self.settings.raw, self.plugins):
+            log.warning("The worker's setting %s", warning)
+        from penstock.kafka.settings.client import refused_for_all
+        from penstock.kafka.settings.table import ClientKind
+
+        for kind in ClientKind:
+            for fault in refused_for_all(kind, self.settings.raw):
+                log.error(
+                    "The worker's setting %s.%s = %s cannot be used, and tasks with such a client fail: %s",
+                    kind.value,
+                    fault.name,
+                    fault.value,
+                    fault.reason,
+                )
+
+
+def end_process(code: int) -> None:
+    """Ends the process, also when a plugin's own thread would keep it alive."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    main_thread = threading.main_thread()
+    if any(not thread.daemon and thread is not main_thread for thread in threading.enumerate()):
+        os._exit(code)
+    sys.exit(code)

@@ -1,0 +1,159 @@
+"""A Java pattern that a user wrote, run in linear time or with a limit.
+
+Python's ``re`` holds the interpreter while it searches, and some patterns take it years: one text would stop the
+whole worker. RE2 answers whether a text matches, in linear time. What RE2 cannot do (references to groups, looking
+around, possessive quantifiers), and where a match and its groups are, is left to ``regex``, which lets other threads
+run and gives up after ``LIMIT_S``.
+
+Main type: ``JavaPattern``, made by ``penstock.config.patterns.translation.compile_java``. Usable from any thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import re2
+import regex
+
+from penstock.errors import PatternTimeoutException
+
+if TYPE_CHECKING:
+    import re
+
+#: Seconds of processor time that one search of one text may take. Names of topics take microseconds: a pattern needs a
+#: thousand times as long only if it tries the same characters over and over.
+LIMIT_S: Final = 0.05
+#: ``regex`` counts what all threads of the process take. A search that ended for what others took begins anew, with
+#: twice the time, so often at most.
+_TRIES: Final = 4
+_SHOWN: Final = 60
+#: So many texts that took too long are remembered, if they are no longer than this.
+_MOST_REMEMBERED: Final = 1_000
+_LONGEST_REMEMBERED: Final = 1_000
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A Java pattern for the engines.
+
+    Attributes:
+        limited: It for ``regex``.
+        linear: It for RE2; None = RE2 cannot do it.
+        only_whole: ``linear`` tells only whether all of a text matches.
+        folds: Whether references to groups are compared without regard to the case of ASCII's letters.
+        uncertain: Groups that hold in Java what they took in a try that failed later, in some cases.
+    """
+
+    limited: str
+    linear: str | None
+    only_whole: bool = False
+    folds: bool = False
+    uncertain: frozenset[int] = frozenset()
+
+
+class JavaPattern:
+    """One compiled pattern.
+
+    Args:
+        java: The pattern as the user wrote it, for messages.
+        translated: The same for the engines.
+
+    Attributes:
+        pattern: It as ``regex`` runs it.
+        groups: How many groups it has.
+        groupindex: The numbers of its named groups.
+        uncertain_groups: Groups whose text may be another in Java.
+
+    Raises:
+        regex.error: The engine cannot do what the pattern asks for.
+        OverflowError: A count is too large for it.
+        RecursionError: Groups are nested too deeply.
+    """
+
+    def __init__(self, java: str, translated: Translated) -> None:
+        self.java = java
+        self._translated = translated
+        flag = regex.ASCII if translated.folds else regex.UNICODE
+        self._limited: Any = regex.compile(translated.limited, flag | regex.VERSION0)
+        self._linear = _linear(translated.linear)
+        self.pattern: str = translated.limited
+        self.groups: int = self._limited.groups
+        self.groupindex: Mapping[str, int] = self._limited.groupindex
+        self.uncertain_groups = translated.uncertain
+        self._too_long: dict[str, None] = {}
+
+    def matches(self, text: str) -> bool:
+        """True if the whole text matches, as Java's ``Matcher.matches``.
+
+        Raises:
+            PatternTimeoutException: RE2 cannot run the pattern, and the search took longer than ``LIMIT_S``.
+        """
+        if self._linear is not None and _is_encodable(text):
+            return self._linear.fullmatch(text) is not None
+        return self._within_limit(self._limited.fullmatch, text) is not None
+
+    def found_in(self, text: str) -> bool:
+        """True if a part of the text matches.
+
+        Raises:
+            PatternTimeoutException: As ``matches``.
+        """
+        if self._linear is not None and not self._translated.only_whole and _is_encodable(text):
+            return self._linear.search(text) is not None
+        return self.find(text) is not None
+
+    def find(self, text: str) -> re.Match[str] | None:
+        """The first match in the text, as Java's ``Matcher.find``.
+
+        Raises:
+            PatternTimeoutException: The search took longer than ``LIMIT_S``.
+        """
+        found: re.Match[str] | None = self._within_limit(self._limited.search, text)
+        return found
+
+    def _within_limit(self, search: Callable[..., Any], text: str) -> Any:
+        """Runs a search within the time limit. A text that took too long once is not searched again in any record."""
+        if text not in self._too_long:
+            for attempt in range(_TRIES):
+                begun = time.thread_time()
+                try:
+                    return search(text, timeout=LIMIT_S * 2**attempt, concurrent=True)
+                except TimeoutError:
+                    if time.thread_time() - begun >= LIMIT_S / 2:
+                        break
+            if len(text) <= _LONGEST_REMEMBERED:
+                if len(self._too_long) >= _MOST_REMEMBERED:
+                    self._too_long.clear()
+                self._too_long[text] = None
+        raise PatternTimeoutException(
+            f"The regular expression {_shortened(self.java)} took longer than {LIMIT_S * 1000:g} ms for the text "
+            f"'{_shortened(text)}'. Write it without repetitions inside of repetitions, or without references to "
+            "groups, look-around, possessive quantifiers and \\b: what has none of these runs in linear time"
+        )
+
+    def __reduce__(self) -> tuple[type[JavaPattern], tuple[str, Translated]]:
+        return JavaPattern, (self.java, self._translated)
+
+
+def _linear(expression: str | None) -> Any:
+    """The pattern for RE2; None where RE2 cannot run it."""
+    if expression is None:
+        return None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except (re2.error, UnicodeEncodeError):
+        return None
+
+
+def _is_encodable(text: str) -> bool:
+    """True if RE2, which reads UTF-8, can be given the text: half of a surrogate pair has no UTF-8."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"

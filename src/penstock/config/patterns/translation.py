@@ -1,0 +1,482 @@
+"""Java's regular expressions for the engines that run them here; `java_pattern` asks these.
+
+Configurations hold Java patterns (`topics.regex`, topic creation groups, allow lists). Each is read as Java reads it
+and written anew for two engines: RE2, which takes linear time, where it can do it, and `regex`, which has a limit.
+Sets of characters are written out, so that no engine's idea of letters and their cases counts. What would be another
+pattern here than in Java is refused.
+
+Main function: `compile_java`. Pure functions, usable from any thread.
+Source: java.util.regex.Pattern.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, NoReturn
+
+import regex
+
+from penstock.config.patterns.char_classes import ALL, LINE_ENDS, NONE, CharSet
+from penstock.config.patterns.java_pattern import JavaPattern, Translated
+from penstock.config.patterns.pieces import (
+    LAST_LINE_END,
+    LINE_BEGINNING,
+    LINE_BREAK,
+    LINE_END,
+    WORD_BOUNDARY,
+    CharacterReader,
+    Count,
+    JavaRegexError,
+    Piece,
+    anchor,
+    either,
+    in_order,
+    of_set,
+)
+from penstock.config.patterns.size import LARGEST, written_out
+from penstock.errors import ConfigException
+
+_NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
+#: Java keeps the counts of ``{n,m}`` in 32 bits.
+_MAX_COUNT: Final = 2**31 - 1
+_COUNT: Final = re.compile(r"\{([0-9]+)(,?)([0-9]*)")
+_FLAGS: Final = re.compile(r"([idmsuxUc]*)(?:-([idmsuxUc]*))?")
+#: ``regex`` writes out what has to be there: ten letters of a pattern could take all memory.
+_MOST_REPEATED: Final = 100_000
+#: To compile so many takes a second or two.
+_LONGEST: Final = 300_000
+
+
+def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid regex") -> JavaPattern:
+    r"""Compiles a Java pattern.
+
+    Args:
+        pattern: The pattern as Java would take it.
+        name: The setting it belongs to, for the message.
+        what: How the message begins.
+
+    Raises:
+        ConfigException: The pattern is wrong, or asks for what cannot be done here; with the position.
+
+    >>> compile_java(r"\Qa.b\E-(?<n>\p{Lower}++)[a-z&&[^x]]").pattern
+    'a\\.b\\-(?P<n>[a-z]++)[a-wy-z]'
+    """
+    try:
+        return _compile(pattern)
+    except JavaRegexError as error:
+        raise ConfigException(name, pattern, f"{what}: {error}") from error
+
+
+@lru_cache(maxsize=512)
+def _compile(pattern: str) -> JavaPattern:
+    if len(pattern) > LARGEST:
+        raise JavaRegexError(f"Not supported here: a pattern that takes more than {LARGEST} characters", pattern, -1)
+    try:
+        return _Translator(pattern).translate()
+    except (regex.error, OverflowError, RecursionError) as error:
+        raise JavaRegexError(f"Not supported here: {error}", pattern, -1) from error
+
+
+class _Translator:
+    """A recursive descent over one pattern."""
+
+    def __init__(self, pattern: str) -> None:
+        self._java = pattern
+        self._reader = CharacterReader(pattern)
+        self._groups = 0
+        self._numbers: dict[str, int] = {}
+        self._open: list[int] = []
+        self._written = 0
+        # Where it is: how many groups around, and if what is read is looked for behind.
+        self._depth = 0
+        self._behind = False
+        self._only_whole = False
+        self._folds = False
+        self._boundary = False
+        # Where groups begin, repeated ones begin and end, and references to groups are.
+        self._begun: list[int] = []
+        self._loops: list[tuple[int, int]] = []
+        self._referred: list[tuple[int, int]] = []
+        self._following: set[int] = set()
+        self._uncertain: set[int] = set()
+
+    def translate(self) -> JavaPattern:
+        piece = self._alternatives()
+        if not self._reader.ended:
+            self._reader.fail("Unmatched closing ')'", self._reader.at - 1)
+        self._check_references()
+        if self._folds and self._boundary:
+            self._refuse("a reference to a group without regard to case, and \\b")
+        if written_out(piece.limited) > LARGEST:
+            self._refuse(f"a pattern that takes more than {LARGEST} characters when its repetitions are written out")
+        return JavaPattern(
+            self._java,
+            Translated(piece.limited, piece.linear, self._only_whole, self._folds, frozenset(self._uncertain)),
+        )
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise JavaRegexError(f"Not supported here: {what}", self._java, -1)
+
+    def _check_references(self) -> None:
+        if any(number <= self._groups for number in self._following):
+            self._refuse("a reference to a group that follows it")
+        for number, place in self._referred:
+            if number in self._uncertain:
+                self._refuse(
+                    f"a reference to group {number}, which is in look-around, an independent group or a repetition: "
+                    "in Java it may hold what it took in a try that failed"
+                )
+            # `regex` does not repeat again where that has failed before, as if the group held the same.
+            if number <= self._groups and any(
+                begin < place and self._begun[number - 1] < end for begin, end in self._loops
+            ):
+                self._refuse(f"a reference to group {number}, and a repeated group that is between them or around one")
+
+    # ------------------------------------------------------------------ sequences and quantifiers
+    def _alternatives(self) -> Piece:
+        """Everything up to the closing bracket or the end; flags set inside end with it."""
+        reader, outer = self._reader, self._reader.flags
+        ways: list[list[Piece]] = [[]]
+        while True:
+            reader.skip_comments()
+            if reader.ended or reader.peek() == ")":
+                break
+            if reader.accept("|"):
+                ways.append([])
+            elif (piece := self._quantified()) is not None:
+                ways[-1].append(piece)
+        reader.flags = outer
+        return either([in_order(way) for way in ways])
+
+    def _quantified(self) -> Piece | None:
+        reader = self._reader
+        start = reader.at
+        piece = self._atom()
+        if piece is None:
+            return None
+        if not piece.is_group:
+            self._written += len(piece.limited)
+            if self._written > _LONGEST:
+                reader.unsupported(
+                    f"a pattern that takes more than {_LONGEST} characters when its classes are written out"
+                )
+        reader.skip_comments()
+        count = self._quantifier()
+        if count is None:
+            return piece
+        if (piece.is_group or not piece.is_one) and (count.high is None or count.high > 1):
+            self._loops.append((start, reader.at))
+        return self._repeated(piece, count)
+
+    def _quantifier(self) -> Count | None:
+        reader = self._reader
+        char = reader.peek()
+        if char and char in "*+?":
+            reader.at += 1
+            count = Count(char, int(char == "+"), 1 if char == "?" else None)
+        elif char == "{":
+            count = self._counted()
+        else:
+            return None
+        reader.skip_comments()
+        kind = reader.peek() if reader.peek() in ("?", "+") else ""
+        reader.at += len(kind)
+        return replace(count, kind=kind)
+
+    def _counted(self) -> Count:
+        reader = self._reader
+        found = reader.take(_COUNT)
+        if found is None:
+            reader.fail("Illegal repetition", reader.at + 1)
+        if reader.peek() != "}":
+            reader.fail("Unclosed counted closure")
+        low, most = int(found[1]), int(found[3] or found[1])
+        if max(low, most) > _MAX_COUNT or most < low:
+            reader.fail("Illegal repetition range")
+        reader.at += 1
+        # RE2 takes numbers that begin with 0 for text.
+        high = str(most) if found[3] else ""
+        return Count(f"{{{low}{found[2]}{high}}}", low, None if found[2] and not high else most)
+
+    def _repeated(self, piece: Piece, count: Count) -> Piece:
+        weight = piece.weight * max(count.low, 1)
+        if weight > _MOST_REPEATED:
+            self._reader.unsupported(f"repetitions that ask for more than {_MOST_REPEATED} of something")
+        self._check_behind(piece, count)
+        late = self._repeated_groups(piece, count) if piece.is_group else piece.late
+        limited, linear = piece.limited, piece.linear
+        if self._is_forgotten(piece, count):
+            limited, linear = f"(?>{limited})", None
+        elif not piece.is_one:
+            limited, linear = f"(?:{limited})", None if linear is None else f"(?:{linear})"
+        quantifier = f"{count.text}{count.kind}"
+        same = piece.fixed and count.low == count.high
+        return replace(
+            piece,
+            limited=f"{limited}{quantifier}",
+            linear=None if linear is None or count.kind == "+" else f"{linear}{quantifier}",
+            least=piece.least * count.low,
+            weight=weight,
+            fixed=same,
+            late=late,
+            is_group=False,
+            is_one=False,
+        )
+
+    @staticmethod
+    def _is_forgotten(piece: Piece, count: Count) -> bool:
+        """True if each repetition is matched by itself, so that Java does not come back to it and try another way."""
+        if not piece.is_group:
+            return piece.breaks
+        return count.kind == "+" or (piece.breaks and piece.fixed and not count.is_optional)
+
+    def _repeated_groups(self, group: Piece, count: Count) -> frozenset[int]:
+        """Notes what cannot be told of groups within one that is repeated; returns those that are set late."""
+        if count.kind == "+":
+            self._uncertain |= group.groups
+            return frozenset()
+        if count.is_optional:
+            return group.late
+        if not group.least:
+            self._uncertain |= group.groups
+            if not group.fixed and (count.low > 1 or count.high is not None):
+                # In Java the time that takes nothing is the last one, however many there may be.
+                self._reader.unsupported("a number of repetitions of what may take nothing, in several ways")
+        if not group.fixed:
+            self._uncertain |= group.late
+            return frozenset()
+        self._uncertain |= group.groups - {group.own}
+        return frozenset({group.own} if group.own is not None and not count.kind else ())
+
+    def _check_behind(self, piece: Piece, count: Count) -> None:
+        if not self._behind:
+            return
+        if piece.is_group and not piece.fixed and not count.is_optional and count.kind != "+":
+            self._fail_behind()
+        if count.high is None or count.kind == "+":
+            self._reader.unsupported("a repetition without an end, or a possessive one, in look-behind")
+
+    def _fail_behind(self) -> NoReturn:
+        self._reader.fail("Look-behind group does not have an obvious maximum length", self._reader.at - 1)
+
+    # ------------------------------------------------------------------ what can be repeated
+    def _atom(self) -> Piece | None:
+        """One thing that can be repeated; None for flags, which match nothing themselves."""
+        reader = self._reader
+        char = reader.peek()
+        if char in "*+?":
+            reader.fail(f"Dangling meta character '{char}'")
+        if char == "{":
+            return Piece("", "")  # Java repeats nothing
+        if char == "(":
+            return self._group()
+        if char == "[":
+            return of_set(reader.bracket())
+        reader.at += 1
+        if char == "\\":
+            return self._escape()
+        if char == ".":
+            return of_set(self._any_but_line_ends())
+        if char == "^":
+            return self._beginning()
+        if char == "$":
+            return self._line_end() if "m" in reader.flags else self._last_line_end()
+        return of_set(reader.single(ord(char)))
+
+    def _any_but_line_ends(self) -> CharSet:
+        if "s" in self._reader.flags:
+            return ALL
+        return ~CharSet.from_text("\n") if "d" in self._reader.flags else ~LINE_ENDS
+
+    def _beginning(self) -> Piece:
+        if "m" not in self._reader.flags:
+            return anchor(r"\A", r"\A")
+        return anchor(r"(?:\A|(?<=\n))(?!\Z)" if "d" in self._reader.flags else LINE_BEGINNING)
+
+    def _line_end(self) -> Piece:
+        return self._at_the_end(r"(?=\n|\Z)" if "d" in self._reader.flags else LINE_END)
+
+    def _last_line_end(self) -> Piece:
+        return self._at_the_end(r"(?=\n?\Z)" if "d" in self._reader.flags else LAST_LINE_END)
+
+    def _at_the_end(self, limited: str) -> Piece:
+        """An anchor that holds at the end of the text, where a match of all of it ends by itself."""
+        reader = self._reader
+        reader.skip_comments()
+        if self._depth or not (reader.ended or reader.peek() == "|"):
+            return anchor(limited)
+        self._only_whole = True
+        return anchor(limited, "")
+
+    def _escape(self) -> Piece:
+        reader = self._reader
+        char = reader.peek()
+        if char == "k":
+            return self._named_reference()
+        if char and char in "123456789":
+            return self._numbered_reference()
+        if char and char in "bBAZzGRX":
+            return self._boundary_escape(char)
+        found = reader.escaped()
+        return of_set(found if isinstance(found, CharSet) else reader.single(found))
+
+    def _boundary_escape(self, char: str) -> Piece:
+        reader = self._reader
+        reader.at += 1
+        if char in "GX" or (char == "b" and reader.peek(3) == "{g}"):
+            reader.unsupported(f"\\{char}")
+        if char in "bB":
+            self._boundary = True
+            return anchor(WORD_BOUNDARY if char == "b" else f"(?!{WORD_BOUNDARY})")
+        if char == "A":
+            return anchor(r"\A", r"\A")
+        if char == "z":
+            return anchor(r"\Z", r"\z")
+        return LINE_BREAK if char == "R" else self._last_line_end()
+
+    # ------------------------------------------------------------------ references
+    def _named_reference(self) -> Piece:
+        reader = self._reader
+        reader.at += 1
+        if not reader.accept("<"):
+            reader.fail("\\k is not followed by '<' for named capturing group")
+        name = self._name("named capturing group")
+        if name not in self._numbers:
+            reader.fail(f"named capturing group <{name}> does not exist", reader.at - 1)
+        if self._behind:
+            self._fail_behind()
+        return self._reference(self._numbers[name])
+
+    def _numbered_reference(self) -> Piece:
+        reader = self._reader
+        number = int(reader.peek())
+        reader.at += 1
+        while (digit := reader.peek()) and digit in "0123456789" and number * 10 + int(digit) <= self._groups:
+            number = number * 10 + int(digit)
+            reader.at += 1
+        if self._behind:
+            self._fail_behind()
+        if number <= self._groups:
+            return self._reference(number)
+        # Java takes a reference to a group that does not exist, or not yet: it never matches.
+        if self._depth:
+            self._following.add(number)
+        self._referred.append((number, reader.at))
+        return replace(of_set(NONE), least=0)
+
+    def _reference(self, number: int) -> Piece:
+        reader = self._reader
+        if number in self._open:
+            reader.unsupported("a reference to a group inside of it")
+        self._referred.append((number, reader.at))
+        if "i" not in reader.flags:
+            return anchor(f"(?:\\{number})")
+        if "u" in reader.flags:
+            reader.unsupported("a reference to a group with the flags i and u")
+        self._folds = True
+        return anchor(f"(?i:\\{number})")
+
+    # ------------------------------------------------------------------ groups
+    def _group(self) -> Piece | None:
+        reader = self._reader
+        reader.at += 1
+        if not reader.accept("?"):
+            return self._capturing("(")
+        if reader.accept("<"):
+            if reader.peek() not in ("=", "!"):
+                return self._named_group()
+            return self._around("<", behind=True)
+        if reader.peek() in ("=", "!"):
+            return self._around("", behind=False)
+        if reader.accept(">"):
+            return self._independent()
+        if reader.accept(":"):
+            return self._plain(self._closed())
+        if reader.peek() in ("$", "@"):
+            reader.fail("Unknown group type")
+        return self._inline_flags()
+
+    def _closed(self) -> Piece:
+        """The inside of a group, up to its closing bracket."""
+        self._depth += 1
+        piece = self._alternatives()
+        if not self._reader.accept(")"):
+            self._reader.fail("Unclosed group", self._reader.end)
+        self._depth -= 1
+        return piece
+
+    def _plain(self, inside: Piece) -> Piece:
+        return self._grouped("(?:", inside)
+
+    def _grouped(self, opening: str, inside: Piece) -> Piece:
+        linear = None if inside.linear is None else f"(?:{inside.linear})"
+        return replace(
+            inside, limited=f"{opening}{inside.limited})", linear=linear, is_group=True, is_one=True, own=None
+        )
+
+    def _capturing(self, opening: str) -> Piece:
+        self._groups += 1
+        self._begun.append(self._reader.at)
+        number = self._groups
+        self._open.append(number)
+        inside = self._closed()
+        self._open.pop()
+        piece = self._grouped(opening, inside)
+        return replace(piece, groups=piece.groups | {number}, own=number)
+
+    def _named_group(self) -> Piece:
+        reader = self._reader
+        name = self._name("named capturing group")
+        if name in self._numbers:
+            reader.fail(f"Named capturing group <{name}> is already defined", reader.at - 1)
+        self._numbers[name] = self._groups + 1
+        return self._capturing(f"(?P<{name}>")
+
+    def _name(self, what: str) -> str:
+        reader = self._reader
+        found = reader.take(_NAME)
+        if found is None:
+            reader.fail("capturing group name does not start with a Latin letter")
+        if not reader.accept(">"):
+            reader.fail(f"{what} is missing trailing '>'")
+        return found[0]
+
+    def _around(self, direction: str, *, behind: bool) -> Piece:
+        """Look-ahead or look-behind."""
+        reader, outer = self._reader, self._behind
+        kind = reader.peek()
+        reader.at += 1
+        self._behind = behind
+        inside = self._closed()
+        self._behind = outer
+        self._uncertain |= inside.groups
+        text = f"(?{direction}{kind}{inside.limited})"
+        return Piece(text, None, weight=inside.weight, groups=inside.groups)
+
+    def _independent(self) -> Piece:
+        if self._behind:
+            self._reader.unsupported("an independent group in look-behind")
+        inside = self._closed()
+        self._uncertain |= inside.groups
+        return replace(inside, limited=f"(?>{inside.limited})", linear=None, is_one=True, own=None)
+
+    def _inline_flags(self) -> Piece | None:
+        reader = self._reader
+        start = reader.at
+        found = reader.take(_FLAGS)
+        assert found is not None  # every part of the expression is optional
+        flags = (reader.flags | set(found[1])) - set(found[2] or "")
+        for letter, name in (("U", "UNICODE_CHARACTER_CLASS"), ("c", "CANON_EQ")):
+            if letter in flags:
+                reader.fail(f"Inline flag {letter} ({name}) is not supported here", start)
+        if reader.accept(")"):
+            reader.flags = flags
+            return None
+        if not reader.accept(":"):
+            reader.fail("Unknown inline modifier")
+        outer, reader.flags = reader.flags, flags
+        piece = self._plain(self._closed())
+        reader.flags = outer
+        return piece

@@ -1,0 +1,165 @@
+"""Columns of JSON messages in plain UTF-8: a look at the bytes of a whole column tells nearly all that they are plain.
+
+What may not be plain is put right, or refused, one message at a time (``json_bytes``).
+
+Main functions: ``plain_column`` and ``odd_rows``. Thread: any; pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.converters.json.arrow.bytes import (
+    COVERED,
+    ESCAPE,
+    LIKE_NUMBERS,
+    MARKS,
+    MAX_NAME_LENGTH,
+    MAX_NUMBER_LENGTH,
+    STEP,
+    UnreadableBytesError,
+    is_utf8,
+    plain_json,
+)
+from penstock.pipeline.columns.text_bounds import bytes_of, places_of
+
+_QUOTE, _BACKSLASH = 0x22, 0x5C
+_IN_NUMBERS: Final = np.frombuffer(LIKE_NUMBERS, np.uint8) == ord("1")
+_IS_8_TO_F: Final = np.frombuffer(bytes(byte in b"89abcdefABCDEF" for byte in range(256)), bool)
+_IS_C_TO_F: Final = np.frombuffer(bytes(byte in b"cdefCDEF" for byte in range(256)), bool)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Messages in plain UTF-8.
+
+    Attributes:
+        column: They, with null in place of those that are refused.
+        refused: By reason the rows that are refused.
+        changed: Whether some of them hold half of a surrogate pair, which columns cannot: it is ``?`` in them.
+    """
+
+    column: pa.ChunkedArray
+    refused: Mapping[str, list[int]] = field(default_factory=dict)
+    changed: bool = False
+
+
+def plain_column(column: pa.ChunkedArray) -> Plain:
+    """The messages of a column, as they are read where there are columns."""
+    odd = odd_rows(column)
+    found: dict[int, bytes | None] = {}
+    refused: dict[str, list[int]] = {}
+    changed = False
+    for row in odd:
+        message = column[row].as_py()
+        try:
+            plain = plain_json(message)
+        except UnreadableBytesError as error:
+            refused.setdefault(str(error), []).append(row)
+            found[row] = None
+            continue
+        marked = ESCAPE.sub(_whole_or_mark, plain)
+        changed = changed or marked != plain
+        if marked != message:
+            found[row] = marked
+    if not found:
+        return Plain(column)
+    order = np.arange(len(column))
+    order[list(found)] = len(column) + np.arange(len(found))
+    rewritten = pa.array(found.values(), column.type)
+    return Plain(pa.chunked_array([*column.chunks, rewritten]).take(pa.array(order)), refused, changed)
+
+
+def odd_rows(column: pa.ChunkedArray) -> list[int]:
+    """The rows of messages that may not be plain, ascending; few of others are among them."""
+    odd: list[int] = []
+    start = 0
+    for chunk in column.chunks:
+        odd += [start + row for row in _odd_rows(chunk)]
+        start += len(chunk)
+    return odd
+
+
+def _whole_or_mark(escape: re.Match[bytes]) -> bytes:
+    return escape[0] if escape[1] is None else b"?"
+
+
+def _odd_rows(chunk: pa.BinaryArray) -> list[int]:
+    """The rows that may not be plain; few of others are among them."""
+    if not len(chunk):
+        return []
+    offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
+    data = bytes_of(chunk)
+    if not len(data):
+        return []
+    bounds = offsets.astype(np.int64) - offsets[0]
+    odd = np.zeros(len(chunk), dtype=bool)
+    if data.min() == 0:
+        odd[_rows_of(places_of(data, 0), bounds)] = True
+    if data.max() >= 0x80:
+        there = bounds[:-1] < bounds[1:]
+        odd[np.flatnonzero(there)[np.isin(data[bounds[:-1][there]], MARKS)]] = True
+        odd |= _are_not_utf8(chunk)
+    odd[_rows_of(_places_of_halves(data), bounds)] = True
+    longest = int(np.diff(bounds).max())
+    if longest > MAX_NUMBER_LENGTH:
+        odd[_rows_of(_places_in_long_numbers(data), bounds)] = True
+    if longest > MAX_NAME_LENGTH:
+        odd[_rows_of(_places_in_long_strings(data), bounds)] = True
+    if chunk.null_count:
+        odd &= chunk.is_valid().to_numpy(zero_copy_only=False)
+    rows: list[int] = np.flatnonzero(odd).tolist()
+    return rows
+
+
+def _rows_of(places: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    return np.unique(np.searchsorted(bounds, places, side="right") - 1)
+
+
+def _are_not_utf8(chunk: pa.BinaryArray) -> np.ndarray:
+    try:
+        chunk.cast(pa.string())
+    except pa.ArrowInvalid:
+        return np.array([one is not None and not is_utf8(one) for one in chunk.to_pylist()])
+    return np.zeros(len(chunk), dtype=bool)
+
+
+def _places_of_halves(data: np.ndarray) -> np.ndarray:
+    """Returns where escapes may be half of a surrogate pair; a whole pair behind a backslash counts as well."""
+    places = places_of(data, _BACKSLASH)
+    if not len(places):
+        return places
+    # What is behind the end of the data is no part of an escape.
+    ahead = np.append(data, np.zeros(12, np.uint8)) if places[-1] + 12 >= len(data) else data
+    surrogates = (ahead[places + 1] == ord("u")) & ((ahead[places + 2] | 0x20) == ord("d"))
+    places = places[surrogates & _IS_8_TO_F[ahead[places + 3]]]
+    low = _IS_C_TO_F[ahead[places + 3]]
+    paired = np.zeros(len(places), dtype=bool)
+    both = ~low[:-1] & low[1:] & (np.diff(places) == 6)
+    paired[:-1] |= both
+    paired[1:] |= both
+    suspect: np.ndarray = places[~paired | ((places > 0) & (data[places - 1] == _BACKSLASH))]
+    return suspect
+
+
+def _places_in_long_numbers(data: np.ndarray) -> np.ndarray:
+    """Places of which all of a row of them, a step apart, are of characters that numbers have."""
+    looked_at = _IN_NUMBERS[data[::STEP]]
+    sums = np.cumsum(np.concatenate([[0], looked_at]))
+    firsts = np.flatnonzero(sums[COVERED:] - sums[:-COVERED] == COVERED)
+    # A number that is too long lies on all of these, and on a message of its own at the last.
+    return (firsts + COVERED - 1) * STEP
+
+
+def _places_in_long_strings(data: np.ndarray) -> np.ndarray:
+    """Ends of strings, or of what is between two, that are longer than a name may be."""
+    quotes = places_of(data, _QUOTE)
+    quotes = quotes[(quotes == 0) | (data[quotes - 1] != _BACKSLASH)]
+    ends: np.ndarray = quotes[1:][np.diff(quotes) > MAX_NAME_LENGTH]
+    return ends

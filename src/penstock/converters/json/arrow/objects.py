@@ -1,0 +1,283 @@
+"""Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.plan.map_structs``).
+
+A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
+before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may be objects
+of another kind, and what is left goes record by record.
+
+A small batch is read so if a large one was before.
+
+Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
+
+Thread: one pipeline thread.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock.converters.json.arrow.structs import (
+    BOOLEAN,
+    PLAIN_NAME,
+    REAL,
+    STRING,
+    ObjectTexts,
+    ReadTexts,
+    Tries,
+    bound_of,
+    whole,
+)
+from penstock.data import Type
+from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type
+from penstock.pipeline.columns.text_bounds import with_bound
+from penstock.pipeline.plan import map_structs as objects
+from penstock.pipeline.plan.map_structs import Member, as_struct, object_member, object_side
+from penstock.pipeline.plan.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Sorted, Step, StepPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PATTERNS: Final[Mapping[Type, str]] = {
+    Type.STRING: STRING,
+    Type.INT64: whole(18),
+    Type.FLOAT64: REAL,
+    Type.BOOLEAN: BOOLEAN,
+}
+#: What a member is of which there are only nulls: a null is the same in every column.
+_NULLS: Final = ("null", Member.of(Type.INT64))
+#: So many messages of a batch are looked at to find out what its messages are.
+_SAMPLE: Final = 8
+_GOLDEN_SECTION: Final = (5**0.5 - 1) / 2
+#: So many kinds of objects are told apart in one batch.
+_MAX_TOGETHER: Final = 4
+#: After so many kinds no other ones are looked for: each has plans of its own.
+_MAX_KINDS: Final = 16
+#: Fewer messages of a kind than one in so many are not worth a plan.
+_WORTH: Final = 8
+
+
+@dataclass(frozen=True)
+class ObjectMessages:
+    """The objects in messages of one kind.
+
+    Attributes:
+        side: The objects.
+    """
+
+    side: Side
+
+    @property
+    def as_read(self) -> Side:
+        """The side as the step gets it: a struct that does not count as objects yet."""
+        return replace(self.side, physical=as_struct(self.side.physical))
+
+
+@dataclass(frozen=True)
+class ReadObjects(Step):
+    """Reads one side of messages that are known to be such objects."""
+
+    side: SideName
+    messages: ObjectMessages
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. What Arrow has read already is handed on; else one ``from_json`` reads the messages."""
+        if shape.side(self.side).absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+        known = self.messages.side
+        if shape.side(self.side) == self.messages.as_read:
+            return StepPlan(shape.with_side(self.side, known))
+        kind = spark_type(known.carrier, known.physical).simpleString()
+        names = frozenset({self.side})
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            return Made({self.side: keep(F.from_json(bag.side(self.side).cast("string"), kind))})
+
+        return StepPlan(shape.with_side(self.side, known), make, names, names)
+
+
+class AlikeObjects:
+    """Sorts messages by the objects that they are; remembers those that a large batch held."""
+
+    def __init__(self) -> None:
+        self._layouts: dict[_Kinds, _Layout] = {}
+        self._tries = Tries(1)
+
+    def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
+        """Sorts messages: a hint for each kind of objects (``ObjectMessages``), None for all other messages.
+
+        Args:
+            column: The messages.
+            read: Whether to read the objects, too.
+        """
+        few = len(column) < objects.MIN_ROWS
+        if not (self._layouts if few else self._tries.worth(None)):
+            return Sorted(hints=(None,))
+        found = self._find(column, few=few, read=read)
+        if not few:
+            nothing = found.hints[0] is None
+            self._tries.note(None, 2 if nothing else 0, 1)
+        return found
+
+    def _find(self, column: pa.ChunkedArray, *, few: bool, read: bool) -> Sorted:
+        """Kinds of which there are enough messages; all of them, where there are few."""
+        try:
+            texts = column.cast(pa.string())
+        except pa.ArrowInvalid:
+            return Sorted(hints=(None,))  # not UTF-8
+        enough = len(column) if few else max(objects.MIN_ROWS, len(column) // _WORTH)
+        hints: list[ObjectMessages | None] = []
+        done: dict[int, tuple[Side, pa.ChunkedArray]] = {}
+        codes = np.full(len(column), -1, dtype=np.int32)
+        while (left := codes < 0).any() and len(hints) < _MAX_TOGETHER:
+            layout = self._layout_of(column, left, few=few)
+            if layout is None:
+                break
+            made = layout.read(texts, left) if read else None
+            mine = left & layout.texts.matches(texts) if made is None else made.rows
+            # A message that is null belongs to whatever is there.
+            nulls = left & texts.is_null().to_numpy()
+            if int(mine.sum() + nulls.sum()) < enough:
+                break
+            self._layouts[layout.kinds] = layout
+            bound = bound_of(texts) if made is None else made.bound
+            messages = layout.messages(bound, present=not nulls.any())
+            if made is not None:
+                done[len(hints)] = (messages.as_read, pa.chunked_array([made.structs]))
+            mine = mine | nulls
+            codes[mine] = len(hints)
+            hints.append(messages)
+        if left.any() or not hints:
+            codes[left] = len(hints)
+            hints.append(None)
+        return Sorted(tuple(hints), codes if len(hints) > 1 else None, read=done)
+
+    def _layout_of(self, column: pa.ChunkedArray, left: np.ndarray, *, few: bool) -> _Layout | None:
+        """Guesses the layout of most of the messages left; None if they are no objects, or take another plan."""
+        seen: list[tuple[_Kinds, int]] = []
+        for row in _sample(column, left, 1 if few else _SAMPLE):
+            kinds = _kinds_of(column[row].as_py())
+            for index, (others, count) in enumerate(seen):
+                if (merged := _merged(others, kinds)) is not None:
+                    seen[index] = merged, count + 1
+                    break
+            else:
+                if kinds is not None:
+                    seen.append((kinds, 1))
+        if not seen:
+            return None
+        kinds = max(seen, key=lambda one: one[1])[0]
+        for layout in self._layouts.values():
+            if _merged(layout.kinds, kinds) == layout.kinds:
+                return layout
+        if few or len(self._layouts) >= _MAX_KINDS:
+            return None
+        return _Layout(kinds, *_object_texts(kinds))
+
+
+def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
+    """Rows that are left and not null: the first one, and others all over the batch.
+
+    Equal steps could meet the same one of several kinds that come in turn, again and again.
+    """
+    there = np.flatnonzero(left & column.is_valid().to_numpy())
+    if len(there) > most:
+        there = there[[int(index * _GOLDEN_SECTION % 1 * len(there)) for index in range(most)]]
+    return [int(row) for row in there]
+
+
+# ------------------------------------------------------------------------------------------------- what one message is
+#: The members of an object in their order. None: a null, which says nothing.
+_Kinds = tuple[tuple[str, "Type | _Kinds | None"], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Objects with these members.
+
+    Attributes:
+        kinds: The members.
+        texts: The messages.
+        member: The objects.
+    """
+
+    kinds: _Kinds
+    texts: ObjectTexts
+    member: Member
+
+    def read(self, texts: pa.ChunkedArray, wanted: np.ndarray) -> ReadTexts:
+        """Reads those messages that are of this layout."""
+        kind = arrow_type(self.member.schema, self.member.physical)
+        return self.texts.read(texts, wanted, cast("pa.StructType", kind))
+
+    def messages(self, bound: TextBound, *, present: bool) -> ObjectMessages:
+        """Messages of this layout, with what is known of their strings; ``present``: none is null."""
+        pairs = zip(self.member.schema.fields, self.member.physical.children, strict=True)
+        members = {field.name: Member(field.schema, with_bound(physical, bound)) for field, physical in pairs}
+        return ObjectMessages(object_side(members, present=present))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of an object as they stand in its text."""
+
+
+def _kinds_of(message: bytes) -> _Kinds | None:
+    """Returns the kinds of a message's members; None if it is no object, or no pattern can be made of it."""
+    if not message.lstrip().startswith(b"{"):
+        return None
+    try:
+        found = json.loads(message, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return None
+    return _kinds(found) if isinstance(found, _Pairs) else None
+
+
+def _kinds(pairs: _Pairs) -> _Kinds | None:
+    names = [name for name, _ in pairs]
+    if not 0 < len(names) <= objects.MAX_MEMBERS or len(set(names)) < len(names):
+        return None
+    kinds: list[tuple[str, Type | _Kinds | None]] = []
+    for name, value in pairs:
+        kind = _kinds(value) if isinstance(value, _Pairs) else objects.KINDS.get(type(value))
+        if (kind is None and value is not None) or not PLAIN_NAME.fullmatch(name):
+            return None
+        kinds.append((name, kind))
+    return tuple(kinds)
+
+
+def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
+    """Merges two kinds, where nulls say nothing; None if they differ."""
+    if other is None or len(one) != len(other):
+        return None
+    both: list[tuple[str, Type | _Kinds | None]] = []
+    for (name, mine), (its_name, its) in zip(one, other, strict=True):
+        if isinstance(mine, tuple) and isinstance(its, tuple):
+            kind: Type | _Kinds | None = _merged(mine, its)
+            fits = kind is not None
+        else:
+            kind = its if mine is None else mine
+            # An object is never null in a pattern.
+            fits = mine == its or (not isinstance(kind, tuple) and (mine is None or its is None))
+        if name != its_name or not fits:
+            return None
+        both.append((name, kind))
+    return tuple(both)
+
+
+def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member]:
+    """The texts of such objects, and what they are."""
+    members: dict[str, Member] = {}
+    parts: list[tuple[str, str | ObjectTexts]] = []
+    for name, kind in kinds:
+        found: tuple[str | ObjectTexts, Member]
+        if isinstance(kind, tuple):
+            found = _object_texts(kind)
+        else:
+            found = _NULLS if kind is None else (f"null|{_PATTERNS[kind]}", Member.of(kind))
+        texts, members[name] = found
+        parts.append((name, texts))
+    return ObjectTexts.of(parts), object_member(members, optional=False)

@@ -1,0 +1,143 @@
+"""Payloads of a known schema that leave no doubt, read before Spark (``json_structs.py``) and not by the plan.
+
+Of the messages of one schema most hold what a writer made by that schema: its members in their order, numbers and
+strings as they are usually written. A pattern finds these; the others stay bytes, as a group of their own.
+
+Main type: ``PlainPayloads``. Thread: a task's pipeline thread.
+Source: org.apache.kafka.connect.json.JsonConverter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.converters.json.arrow.structs import (
+    BOOLEAN,
+    PLAIN_NAME,
+    REAL,
+    SCIENTIFIC,
+    STRING,
+    ObjectTexts,
+    Tries,
+    array_texts,
+    whole,
+)
+from penstock.converters.json.envelope import Envelope
+from penstock.converters.json.spark.layouts import layout_of
+from penstock.data import Schema, Type
+from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
+from penstock.pipeline.columns.layout import arrow_type
+from penstock.pipeline.columns.text_bounds import with_bound
+from penstock.pipeline.plan import map_structs as objects
+from penstock.pipeline.plan.step import Side, Sorted
+
+_NUMBER: Final = f"{whole(15)}|{REAL}|{SCIENTIFIC}"
+_SCALARS: Final[Mapping[Type, str]] = {
+    Type.INT8: whole(2),
+    Type.INT16: whole(4),
+    Type.INT32: whole(9),
+    Type.INT64: whole(18),
+    Type.FLOAT32: _NUMBER,
+    Type.FLOAT64: _NUMBER,
+    Type.BOOLEAN: BOOLEAN,
+    Type.STRING: STRING,
+}
+#: Logical types of which every number of that type is one.
+_ANY_NUMBER: Final = frozenset(((Timestamp.LOGICAL_NAME, Type.INT64), (Date.LOGICAL_NAME, Type.INT32)))
+#: More messages left than one in so many: the pattern has found too few.
+_WORTH: Final = 2
+_MAX_KNOWN: Final = 1_000
+#: A longer pattern of an array takes a matcher more memory than it has, and then many times as long.
+_MAX_PATTERN: Final = 8_000
+
+
+class PlainPayloads:
+    """Reads payloads; remembers of which schemas it found too few.
+
+    Of a few payloads all are read or none: the full plan, made just for some of them, would take seconds.
+
+    Args:
+        defaults: Whether nulls are replaced by defaults.
+    """
+
+    def __init__(self, *, defaults: bool) -> None:
+        self._defaults = defaults
+        self._tries = Tries(_WORTH)
+
+    def read(self, found: Sorted, column: pa.ChunkedArray, content: Schema | None) -> Sorted:
+        """Returns the sorted messages, with the payloads that could be read.
+
+        Args:
+            found: Messages sorted by their schemas; those of an `Envelope` are the rest behind ``"payload":``.
+            column: The messages, as they were sorted.
+            content: The schema of messages that are the payload alone, or None.
+        """
+        try:
+            texts = column.cast(pa.string())
+        except pa.ArrowInvalid:
+            return found  # not UTF-8
+        for index, hint in enumerate(found.hints):
+            schema = hint.schema if isinstance(hint, Envelope) else content
+            found = self._read_one(found, texts, index, schema, "payload" if isinstance(hint, Envelope) else None)
+        return found
+
+    def _read_one(
+        self, found: Sorted, texts: pa.ChunkedArray, index: int, schema: Schema | None, inside: str | None
+    ) -> Sorted:
+        wanted = None if schema is None else _texts_of(schema, self._defaults)
+        if schema is None or wanted is None or not self._tries.worth(schema):
+            return found
+        mine = np.ones(len(texts), dtype=bool) if found.codes is None else found.codes == index
+        size = int(mine.sum())
+        layout = layout_of(schema)
+        made = wanted.read(texts, mine, cast("pa.StructType", arrow_type(schema, layout)), inside=inside)
+        left = size - int(made.rows.sum())
+        if size < objects.MIN_ROWS:
+            if left:
+                return found
+        elif not self._tries.note(schema, left, size):
+            return found
+        side = Side.of(schema, with_bound(layout, made.bound), present=True)
+        found = replace(found, read={**found.read, index: (side, pa.chunked_array([made.structs]))})
+        return found.with_hint(found.hints[index], mine & ~made.rows, len(texts)) if left else found
+
+
+@lru_cache(maxsize=_MAX_KNOWN)
+def _texts_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
+    """The texts of objects of a schema; None = it has members that take more than a look."""
+    if schema.type is not Type.STRUCT or not 0 < len(schema.fields) <= objects.MAX_MEMBERS:
+        return None
+    members: list[tuple[str, str | ObjectTexts]] = []
+    for field in schema.fields:
+        value = _value_pattern(field.schema, defaults)
+        if value is None or not PLAIN_NAME.fullmatch(field.name):
+            return None
+        members.append((field.name, value))
+    return ObjectTexts.of(members)
+
+
+def _value_pattern(schema: Schema, defaults: bool) -> str | ObjectTexts | None:
+    may_be_null = schema.optional and (schema.default is None or not defaults)
+    if schema.type in (Type.STRUCT, Type.ARRAY):
+        inner = _texts_of(schema, defaults) if schema.type is Type.STRUCT else _array_of(schema, defaults)
+        return replace(inner, pattern=f"null|{inner.pattern}") if inner is not None and may_be_null else inner
+    if schema.name not in LOGICAL_NAMES or (schema.name, schema.type) in _ANY_NUMBER:
+        value = _SCALARS.get(schema.type)
+    else:
+        return None
+    return f"null|{value}" if value is not None and may_be_null else value
+
+
+def _array_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
+    """The texts of arrays of a schema. The pattern has that of an item twice."""
+    if schema.name in LOGICAL_NAMES or schema.value_schema is None:
+        return None
+    item = _value_pattern(schema.value_schema, defaults)
+    found = None if item is None else array_texts(item)
+    return found if found is not None and len(found.pattern) <= _MAX_PATTERN else None

@@ -1,0 +1,287 @@
+"""JSON objects of known members, read as structs.
+
+Spark's ``from_json`` makes a parser, a decoder and buffers of 12 KB for each message: two microseconds in a warm JVM,
+ten while it is still compiling; VARIANT takes more. Objects that are written like one of them are cut at their quotes
+(``json_quotes.py``), the others Arrow reads as one text, all without Python's lock. Arrow is asked for what a pattern
+has matched alone. A pattern leaves no room for what parsers read in different ways: half of a surrogate pair, large and
+leading digits, minus zero, members that are missing, double or in another order.
+
+Main type: ``ObjectTexts`` (what may be read, and reads it). ``Tries`` remembers where it was not worth it. Thread: a
+task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from typing import Final, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from penstock.converters.json.arrow.quotes import FlatMember, Layout, cut_objects, layout_of
+from penstock.pipeline.columns.layout import TextBound
+from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
+
+#: Names that need no escapes in JSON or in a pattern.
+PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPACE: Final = "[ \\t\\r\\n]*"
+_ESCAPE: Final = '\\\\(?:["\\\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))'
+STRING: Final = f'"(?:[^"\\\\\\x00-\\x1f]|{_ESCAPE})*"'
+BOOLEAN: Final = "true|false"
+REAL: Final = "-?[1-9][0-9]{0,14}\\.[0-9]{1,17}|0\\.[0-9]{1,17}|-0\\.0{0,8}[1-9][0-9]{0,8}"
+#: Numbers as Java writes doubles that are large or small.
+SCIENTIFIC: Final = "-?[1-9]\\.[0-9]{1,17}E-?[0-9]{1,2}"
+
+_FIRST_BEYOND_BMP: Final = 0xF0
+_BACKSLASH: Final = ord("\\")
+
+
+#: So many batches are not tried after one in which too little was found.
+_PAUSE: Final = 50
+_MAX_KNOWN: Final = 1_000
+#: So many messages are looked at for one that shows how the others are written.
+_SAMPLE: Final = 8
+
+
+def whole(digits: int) -> str:
+    """The pattern of whole numbers of up to so many digits."""
+    return f"0|-?[1-9][0-9]{{0,{digits - 1}}}"
+
+
+class Tries:
+    """Remembers by key (a schema, for example) where a quick way has left too much.
+
+    Args:
+        worth: More messages left than one in so many, and it was not worth it.
+
+    >>> tries = Tries(2)
+    >>> tries.worth("schema")
+    True
+    >>> tries.note("schema", left=600, rows=1000)
+    False
+    >>> [tries.worth("schema") for _ in range(51)].index(True)
+    50
+    """
+
+    def __init__(self, worth: int) -> None:
+        self._worth = worth
+        self._pause: dict[Hashable, int] = {}
+
+    def worth(self, key: Hashable) -> bool:
+        """True if the quick way is worth a try for this batch."""
+        left = self._pause.pop(key, 0)
+        if left > 1:
+            self._pause[key] = left - 1
+        return not left
+
+    def note(self, key: Hashable, left: int, rows: int) -> bool:
+        """The quick way has left so many; whether it was worth it."""
+        good = left * self._worth <= rows
+        if not good:
+            if len(self._pause) >= _MAX_KNOWN:
+                self._pause.clear()
+            self._pause[key] = _PAUSE
+        return good
+
+
+@dataclass(frozen=True)
+class ObjectTexts:
+    """Texts of objects with certain members; as a member of these, of arrays, too (``array_texts``).
+
+    Attributes:
+        pattern: What they look like, space around them aside.
+        flat: The members; None = one of them is an object or an array itself.
+    """
+
+    pattern: str
+    flat: tuple[FlatMember, ...] | None
+
+    @classmethod
+    def of(cls, members: Iterable[tuple[str, str | ObjectTexts]]) -> ObjectTexts:
+        """Objects of these members.
+
+        Args:
+            members: In order, each with what its value looks like.
+        """
+        parts: list[str] = []
+        flat: list[FlatMember] | None = []
+        for name, value in members:
+            if isinstance(value, ObjectTexts):
+                flat, pattern = None, value.pattern
+            else:
+                pattern = value
+                if flat is not None:
+                    flat.append(FlatMember(name, None if value.removeprefix("null|") == STRING else value))
+            parts.append(f'"{re.escape(name)}"{_SPACE}:{_SPACE}(?:{pattern})')
+        pattern = f"\\{{{_SPACE}{f'{_SPACE},{_SPACE}'.join(parts)}{_SPACE}\\}}"
+        return cls(pattern, None if flat is None else tuple(flat))
+
+    def matches(self, texts: pa.ChunkedArray, inside: str | None = None) -> np.ndarray:
+        """Marks the texts that are such objects; a null is none. For ``inside`` see ``read``."""
+        end = "" if inside is None else f"{_SPACE}\\}}"
+        found = pc.match_substring_regex(texts, f"\\A{_SPACE}{self.pattern}{end}{_SPACE}\\z")
+        matched: np.ndarray = found.fill_null(False).to_numpy().astype(bool)
+        return matched
+
+    def read(
+        self, texts: pa.ChunkedArray, wanted: np.ndarray, kind: pa.StructType, *, inside: str | None = None
+    ) -> ReadTexts:
+        """Reads those texts that are such objects.
+
+        Args:
+            texts: Strings.
+            wanted: Which of them to look at.
+            kind: The structs to make, in any order of these members; all of them may be null.
+            inside: The texts are the rest of an object, behind the name of this member of it, the last one, and the
+                colon.
+        """
+        rows, cut = self._cut(texts, wanted, inside)
+        left = wanted.copy()
+        left[rows] = False
+        if left.any():
+            left &= self.matches(_alone(texts, left), inside)
+        if not len(rows):
+            if not left.any():
+                return ReadTexts(left, pa.nulls(len(texts), kind), TextBound.CLEAN)
+            others = _alone(texts, left)
+            return ReadTexts(left, _read_structs(others, kind, inside), bound_of(others))
+        structs, bound = _structs(cut, kind), _bound_of(texts, TextBound.CLEAN)
+        taken = left.copy()
+        taken[rows] = True
+        if len(rows) < len(texts):
+            place = np.zeros(len(texts), dtype=np.int64)
+            place[rows] = np.arange(len(rows))
+            if left.any():
+                others = _alone(texts, left)
+                structs = pa.concat_arrays([structs, _read_structs(others, kind, inside)])
+                bound = min(bound, bound_of(others))
+                place[left] = len(rows) + np.flatnonzero(left)
+            structs = structs.take(pa.array(place, mask=~taken))
+        return ReadTexts(taken, structs, bound)
+
+    def _cut(
+        self, texts: pa.ChunkedArray, wanted: np.ndarray, inside: str | None
+    ) -> tuple[np.ndarray, dict[str, pa.StringArray]]:
+        nothing = np.empty(0, np.int64)
+        if self.flat is None:
+            return nothing, {}
+        layout = self._layout(texts.take(pa.array(np.flatnonzero(wanted)[:_SAMPLE])), inside)
+        if layout is None:
+            return nothing, {}
+        text = texts.combine_chunks()
+        text = text.chunk(0) if isinstance(text, pa.ChunkedArray) else text
+        return cut_objects(text, layout, self.flat, wanted)
+
+    def _layout(self, sample: pa.ChunkedArray, inside: str | None) -> Layout | None:
+        """Returns the layout of the first text of a sample that is such an object."""
+        assert self.flat is not None, "asked of flat objects alone"
+        for text in sample.filter(pa.array(self.matches(sample, inside))).to_pylist():
+            layout = layout_of(text, self.flat)
+            if layout is not None:
+                return layout
+        return None
+
+
+def array_texts(item: str | ObjectTexts) -> ObjectTexts:
+    """Texts of arrays, as the values of members.
+
+    Args:
+        item: What an item looks like.
+    """
+    one = item.pattern if isinstance(item, ObjectTexts) else item
+    items = f"(?:(?:{one}){_SPACE},{_SPACE})*(?:{one})"
+    return ObjectTexts(f"\\[{_SPACE}(?:{items}{_SPACE})?\\]", None)
+
+
+@dataclass(frozen=True)
+class ReadTexts:
+    """The texts that were read.
+
+    Attributes:
+        rows: True for each text that was.
+        structs: What it is; null for the others.
+        bound: What holds for all strings in them.
+    """
+
+    rows: np.ndarray
+    structs: pa.StructArray
+    bound: TextBound
+
+
+def _alone(texts: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
+    return texts if rows.all() else pc.if_else(pa.array(rows), texts, pa.scalar(None, pa.string()))
+
+
+def _structs(cut: dict[str, pa.StringArray], kind: pa.StructType) -> pa.StructArray:
+    """Structs of the texts of their members."""
+    columns = [_typed(cut[field.name], field.type) for field in kind]
+    return pa.StructArray.from_arrays(columns, fields=list(kind))
+
+
+def _typed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind):
+        return texts
+    nulls = pc.equal(texts, "null")
+    if nulls.true_count:
+        texts = pc.if_else(nulls, pa.scalar(None, pa.string()), texts)
+    # Java reads a number as a double first.
+    return texts.cast(pa.float64()).cast(kind, safe=False) if pa.types.is_float32(kind) else texts.cast(kind)
+
+
+def _bound_of(texts: pa.ChunkedArray, bound: TextBound) -> TextBound:
+    """Returns the bound of all strings, given the bound that holds if no character is beyond U+FFFF."""
+    beyond = any(bytes_of(chunk).max(initial=0) >= _FIRST_BEYOND_BMP for chunk in texts.chunks)
+    return TextBound.ANY if beyond else bound
+
+
+def bound_of(texts: pa.ChunkedArray) -> TextBound:
+    """Returns the bound of all strings in texts of objects."""
+    escapes = any(has_byte(bytes_of(chunk), _BACKSLASH) for chunk in texts.chunks)
+    return _bound_of(texts, TextBound.BMP if escapes else TextBound.CLEAN)
+
+
+def _read_structs(texts: pa.ChunkedArray, kind: pa.StructType, inside: str | None) -> pa.StructArray:
+    """The objects that these texts are.
+
+    Args:
+        texts: Strings that match the pattern; null stays null.
+        kind: Their members.
+        inside: See ``ObjectTexts.read``.
+    """
+    rows = len(texts)
+    before, nothing = ("", "{}") if inside is None else (f'{{"{inside}":', "{}}")
+    given = pc.fill_null(texts, nothing).combine_chunks()
+    whole_text = pa.ListArray.from_arrays(pa.array([0, rows], pa.int32()), given)
+    joined = memoryview(pc.binary_join(whole_text, f"\n{before}")[0].as_buffer())
+    if before:
+        joined = memoryview(b"".join((before.encode(), joined)))
+    read = cast("pa.StructType", _with_doubles(kind))
+    members = list(read) if inside is None else [pa.field(inside, read)]
+    table = pj.read_json(
+        pa.BufferReader(joined),
+        # One block, on this thread: the other core has the batch before.
+        pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
+        pj.ParseOptions(explicit_schema=pa.schema(members), newlines_in_values=True, unexpected_field_behavior="error"),
+    )
+    assert table.num_rows == rows, "one object a text"
+    columns = [column.combine_chunks() for column in table.columns]
+    if inside is not None:
+        columns = columns[0].flatten()
+    mask = pc.is_null(texts).combine_chunks() if texts.null_count else None
+    found = pa.StructArray.from_arrays(columns, fields=list(read), mask=mask)
+    return cast("pa.StructArray", found if read.equals(kind) else found.cast(kind, safe=False))
+
+
+def _with_doubles(kind: pa.DataType) -> pa.DataType:
+    """A type with doubles for floats: Java reads a number as a double first."""
+    if pa.types.is_float32(kind):
+        return pa.float64()
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_with_doubles(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_doubles(kind.value_type)))
+    return kind

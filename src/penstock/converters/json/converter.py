@@ -1,0 +1,299 @@
+"""JsonConverter: JSON, with the schema in each message or without; a sink of frames is given typed columns of both.
+
+Class ``JsonConverter``. Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds
+the settings. The methods for one value serve headers and callers outside of a pipeline.
+
+Thread: one instance a task.
+Source: org.apache.kafka.connect.json.JsonConverter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+import numpy as np
+
+from penstock.api import Converter, HeaderConverter
+from penstock.api.arrow import one_array
+from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
+from penstock.converters.json.arrow.byte_columns import odd_rows, plain_column
+from penstock.converters.json.arrow.bytes import UnreadableBytesError, plain_json
+from penstock.converters.json.arrow.objects import AlikeObjects, ObjectMessages, ReadObjects
+from penstock.converters.json.arrow.payloads import PlainPayloads
+from penstock.converters.json.arrow.schemaless_columns import read_schemaless_column
+from penstock.converters.json.arrow.texts import json_texts
+from penstock.converters.json.arrow.writing import json_column
+from penstock.converters.json.depth import TOO_DEEP, is_too_deep, without_deep
+from penstock.converters.json.envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
+from penstock.converters.json.schema import read_schema, schema_text
+from penstock.converters.json.spark.reading import ReadJson
+from penstock.converters.json.values.reading import read_value
+from penstock.converters.json.values.schemaless import read_schemaless, write_schemaless
+from penstock.converters.json.values.tree import MISSING, first_json, is_blank, parse_json
+from penstock.converters.json.values.writing import write_value
+from penstock.converters.json.writing import WriteJson
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue
+from penstock.errors import DataException, SerializationException
+from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, Side, SideName, Sorted, Step, TextsAtOnce
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SCHEMAS: Final = "Schemas"
+_SERIALIZATION: Final = "Serialization"
+
+
+class JsonConverterConfig(ConverterConfig):
+    """The settings of ``JsonConverter``."""
+
+    schemas_enable: bool | None = setting(
+        default=True,
+        importance=Importance.HIGH,
+        doc="Include schemas within each of the serialized values and keys.",
+        group=_SCHEMAS,
+        order=0,
+        width=Width.MEDIUM,
+        display_name="Enable Schemas",
+    )
+    schemas_cache_size: int | None = setting(
+        default=1000,
+        importance=Importance.HIGH,
+        doc="The maximum number of schemas that can be cached in this converter instance.",
+        group=_SCHEMAS,
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Schema Cache Size",
+    )
+    schema_content: str | None = setting(
+        default=None,
+        importance=Importance.HIGH,
+        doc="When set, this is used as the schema for all messages, and messages hold no schema of their own.",
+        group=_SCHEMAS,
+        order=2,
+        width=Width.MEDIUM,
+        display_name="Schema Content",
+    )
+    decimal_format: str | None = setting(
+        default="BASE64",
+        validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
+        importance=Importance.LOW,
+        doc="Controls which format this converter will serialize decimals in. "
+        "This value is case insensitive and can be either 'BASE64' (default) or 'NUMERIC'",
+        group=_SERIALIZATION,
+        order=0,
+        width=Width.MEDIUM,
+        display_name="Decimal Format",
+    )
+    replace_null_with_default: bool | None = setting(
+        default=True,
+        importance=Importance.LOW,
+        doc="Whether to replace fields that have a default value and that are null to the default value. "
+        "When set to true, the default value is used, otherwise null is used.",
+        group=_SERIALIZATION,
+        order=1,
+        width=Width.MEDIUM,
+        display_name="Replace null with default",
+    )
+
+
+class JsonConverter(ColumnConverter, Converter, HeaderConverter):
+    """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults.
+
+    Without schemas (``schemas.enable=false``) a value has no types of its own. A sink of frames is given typed columns
+    of what its values are, a struct of the fields that are known of each topic.
+    """
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
+
+    def __init__(self) -> None:
+        self._schemas = True
+        self._numeric = False
+        self._defaults = True
+        self._content: Schema | None = None
+        self._envelopes = Envelopes(1000, defaults=True)
+        self._alike = AlikeObjects()
+        self._payloads = PlainPayloads(defaults=True)
+
+    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
+        """See ``Converter``."""
+        config = JsonConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+        self._schemas = not_null("schemas.enable", config.schemas_enable)
+        cache_size = not_null("schemas.cache.size", config.schemas_cache_size)
+        self._numeric = not_null("decimal.format", config.decimal_format).upper() == "NUMERIC"
+        self._defaults = not_null("replace.null.with.default", config.replace_null_with_default)
+        self._envelopes = Envelopes(cache_size, defaults=self._defaults)
+        self._payloads = PlainPayloads(defaults=self._defaults)
+        content = config.schema_content
+        self._content = self._read_content(content) if content and self._schemas else None
+
+    def _read_content(self, content: str) -> Schema | None:
+        try:
+            node = parse_json(content)
+        except ValueError as error:
+            raise DataException(
+                f"Failed to parse schema in converter config due to serialization error: {error}"
+            ) from SerializationException(str(error))
+        schema = read_schema(node, defaults=self._defaults)
+        check_schema(schema)
+        return schema
+
+    def config(self) -> ConfigDef:
+        """See ``Converter``."""
+        return JsonConverterConfig.definition()
+
+    # ------------------------------------------------------------------ columns
+    @property
+    def reads_text(self) -> bool:
+        """See ``ColumnConverter``. True: the text of a message is taken as it is."""
+        return True
+
+    @property
+    def is_schemaless(self) -> bool:
+        """See ``ColumnConverter``. True without schemas."""
+        return not self._schemas
+
+    def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
+        return WriteJson(side, self._schemas, self._numeric, self._defaults)
+
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+        """See ``ColumnConverter``. Values of a schema are written here, in nearly all layouts."""
+        if side.schema is None:
+            return None
+        return json_column(
+            one_array(column),
+            side.schema,
+            side.physical,
+            schemas=self._schemas,
+            numeric=self._numeric,
+            defaults=self._defaults,
+        )
+
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. The hint is the envelope of the messages, or what is known of plain ones."""
+        if isinstance(hint, ObjectMessages):
+            return ReadObjects(side, hint)
+        if isinstance(hint, Envelope) and exceeds(hint.schema, MAX_SCHEMA_LEVELS):
+            hint = _REFUSED_SCHEMA
+        return ReadJson(side, cast("Any", hint), self._content, self._defaults)
+
+    def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
+        """See ``ColumnConverter``. Messages that look alike are read as typed columns; too deep ones are refused."""
+        return _sorted_but_refused(column, lambda good: self._sort(good, worked_on, beside_spark))
+
+    def _sort(self, column: pa.ChunkedArray, worked_on: bool, beside_spark: bool) -> Sorted:
+        if not self._schemas:
+            return self._alike.sort(column, read=beside_spark) if worked_on else Sorted(hints=(None,))
+        content = self._content
+        found = self._envelopes.sort(column) if content is None else Sorted(hints=(None,), deep=exceeds(content))
+        if found.deep or not beside_spark:
+            return found
+        return self._payloads.read(found, column if found.column is None else found.column, content)
+
+    def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
+        """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
+        return None if self._schemas else self._read_at_once(column)
+
+    def _read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
+        shallow, deep = without_deep(column)
+        refused = [*odd_rows(column), *(() if deep is None else deep.tolist())]
+        values, odd = read_schemaless_column(shallow, refused)
+        return ReadAtOnce(None, values, odd)
+
+    def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
+        """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
+        if self._schemas:
+            return None
+        return json_texts(column, self.sort(column, worked_on=True, beside_spark=True), self._read_at_once)
+
+    # ------------------------------------------------------------------ one value
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        """See ``Converter``. Writes one value in Python."""
+        if schema is None and value is None:
+            return None
+        try:
+            if schema is None:
+                data = write_schemaless(value, numeric=self._numeric, defaults=self._defaults)
+                return b'{"schema":null,"payload":%b}' % data if self._schemas else data
+            text = write_value(schema, value, numeric=self._numeric, defaults=self._defaults)
+        except RecursionError as error:
+            raise _beyond_python(schema) from error
+        if self._schemas:
+            text = f'{{"schema":{schema_text(schema, numeric=self._numeric)},"payload":{text}}}'
+        return text.encode("utf-8", "surrogatepass")
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. Reads one message in Python."""
+        if data is None:
+            return SchemaAndValue(None, None)
+        try:
+            data = plain_json(data)
+        except UnreadableBytesError as error:
+            raise DataException(_refused(str(error)).message) from error
+        if is_too_deep(data):
+            raise DataException(_REFUSED_DEPTH.message)
+        try:
+            if not self._schemas:
+                return SchemaAndValue(None, read_schemaless(data))
+            node = first_json(data)
+        except ValueError as error:
+            raise bad_syntax() from error
+        except RecursionError as error:
+            raise _beyond_python(None) from error
+        try:
+            return self._read(node, data)
+        except RecursionError as error:
+            raise _beyond_python(None) from error
+
+    def _read(self, node: Any, data: bytes) -> SchemaAndValue:
+        if self._content is not None:
+            # Without any JSON there is no null either: numbers are 0, say.
+            payload = MISSING if is_blank(data) else node
+            return SchemaAndValue(self._content, read_value(self._content, payload, defaults=self._defaults))
+        if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
+            raise lacks_envelope()
+        schema = self._envelopes.schema_of(node["schema"])
+        return SchemaAndValue(schema, read_value(schema, node["payload"], defaults=self._defaults))
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``. The same as ``from_connect_data``."""
+        return self.from_connect_data(topic, schema, value)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. The same as ``to_connect_data``."""
+        return self.to_connect_data(topic, data)
+
+
+_REFUSED_SCHEMA: Final = Refused(TOO_DEEP_SCHEMA, DataException.java_name)
+_REFUSED_DEPTH: Final = Refused(f"{BAD_SYNTAX}{TOO_DEEP}", DataException.java_name)
+
+
+def _refused(reason: str) -> Refused:
+    return Refused(f"{BAD_SYNTAX}{reason}", DataException.java_name)
+
+
+def _beyond_python(schema: Schema | None) -> DataException:
+    """The error of one value that is too deep for Python's functions, which take several calls for a level."""
+    what = "message or value" if schema is None else "value of this schema"
+    return DataException(f"The {what} is nested too deeply to be converted record by record")
+
+
+def _sorted_but_refused(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], Sorted]) -> Sorted:
+    """Sorts messages with ``sort``; those that no parser is to see are refused and not sorted."""
+    plain = plain_column(column)
+    good, deep = without_deep(plain.column)
+    found = sort(good)
+    if good is column:
+        return found
+    size = len(column)
+    for reason, rows in plain.refused.items():
+        found = found.with_hint(_refused(reason), np.array(rows), size)
+    if deep is not None:
+        found = found.with_hint(_REFUSED_DEPTH, deep, size)
+    return replace(found, column=found.column or good, changed=plain.changed)

@@ -1,0 +1,531 @@
+"""The common part of the converters of one type of value: booleans, bytes, numbers and text.
+
+Main types: ``PlainConverter``, for keys, values and headers alike; ``WriteSide`` and ``ReadSide``, its steps. Thread:
+one instance a task; steps are built on its pipeline thread.
+
+ByteArrayConverter: bytes as they are. Class ``ByteArrayConverter``, for keys, values and headers.
+
+BooleanConverter: one byte, 0 or 1. Class ``BooleanConverter``, for keys, values and headers.
+
+The converters of single numbers: Kafka's big-endian bytes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.api import Converter, HeaderConverter
+from penstock.config import ConfigDef
+from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
+from penstock.data import Schema, SchemaAndValue
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    RAW,
+    Bag,
+    ColumnConverter,
+    Fault,
+    Keep,
+    Made,
+    Shape,
+    Side,
+    SideName,
+    Step,
+    StepPlan,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock.api.arrow import one_array
+from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Type
+from penstock.errors import DataException
+from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.layout import Form
+from penstock.pipeline.plan.step import Sorted
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+from typing import TYPE_CHECKING
+
+from penstock.data import OPTIONAL_BOOLEAN_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+import struct
+from typing import TYPE_CHECKING
+
+from penstock.pipeline.columns.layout import logical_name, spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+@dataclass(frozen=True)
+class WriteSide(Step):
+    """Writes one side; one that no record has stays null."""
+
+    side: SideName
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+        self.check(known)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column, *faults = self.written(bag.side(self.side), known, keep)
+            return Made({self.side: column}, faults)
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+
+    def check(self, known: Side) -> None:
+        """Raises ``DataException`` for a side of which nothing can be written, null neither."""
+
+    @abstractmethod
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """The bytes, and what fails."""
+
+
+@dataclass(frozen=True)
+class ReadSide(Step):
+    """Reads one side."""
+
+    side: SideName
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            column, *faults = self.values(bag.side(self.side), shape.side(self.side))
+            return Made({self.side: column}, faults)
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, Side.of(self.schema)), make, names, names)
+
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The schema of the values that are read."""
+
+    @abstractmethod
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+        """The values, and what fails."""
+
+
+class PlainConverter(ColumnConverter, Converter, HeaderConverter):
+    """Headers are converted as values are; there is no setting but ``converter.type`` unless ``settings`` says so."""
+
+    settings: ClassVar[type[ConverterConfig]] = ConverterConfig
+
+    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
+        """See ``Converter``; without ``is_key`` it is for headers."""
+        self.take(self.settings.parse({**configs, TYPE_CONFIG: use_of(is_key)}))
+
+    def take(self, config: ConverterConfig) -> None:
+        """Takes its settings."""
+
+    def config(self) -> ConfigDef:
+        """See ``Converter``."""
+        return self.settings.definition()
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``. The same as ``from_connect_data``."""
+        return self.from_connect_data(topic, schema, value)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. The same as ``to_connect_data``."""
+        return self.to_connect_data(topic, data)
+
+
+_INCOMPATIBLE: Final = "ByteArrayConverter is not compatible with objects of type class "
+
+
+class WriteBytes(WriteSide):
+    """Writes one side, which must be bytes."""
+
+    def check(self, known: Side) -> None:
+        """See ``WriteSide``. A schema of another type fails the whole shape, null too."""
+        if known.schema is not None and known.schema.type is not Type.BYTES:
+            raise DataException(f"Invalid schema type for ByteArrayConverter: {known.schema.type.name}")
+
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``WriteSide``."""
+        schema = known.carrier if known.schema is None else known.schema
+        assert schema is not None, "values of one kind have a carrier"
+        if schema.type is not Type.BYTES or known.physical.form is not Form.SCALAR:
+            fault = Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(schema)}", DataException.java_name)
+            return F.lit(None).cast("binary"), fault
+        return (column,)
+
+
+@dataclass(frozen=True)
+class ReadBytes(Step):
+    """Reads one side; the bytes stay as they are."""
+
+    side: SideName
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. The side gets the schema of optional bytes."""
+        return StepPlan(shape.with_side(self.side, Side.of(OPTIONAL_BYTES_SCHEMA)), reads=frozenset({self.side}))
+
+
+class ByteArrayConverter(PlainConverter):
+    """Bytes as they are; other values are refused."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.ByteArrayConverter"
+    #: Headers of frames need no look then.
+    reads_any_bytes: ClassVar[bool] = True
+
+    def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
+        return WriteBytes(side)
+
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+        """See ``ColumnConverter``. Bytes of a schema are written as they are."""
+        is_bytes = side.schema is not None and side.schema.type is Type.BYTES and side.physical.form is Form.SCALAR
+        return one_array(column) if is_bytes and pa.types.is_binary(column.type) else None
+
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
+        return ReadBytes(side)
+
+    def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
+        """See ``ColumnConverter``. Nothing is to be read."""
+        read = {0: (Side.of(OPTIONAL_BYTES_SCHEMA), column)} if beside_spark else {}
+        return Sorted((None,), read=read)
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        """See ``Converter``. Raises ``DataException`` for a value that is not bytes."""
+        if schema is not None and schema.type is not Type.BYTES:
+            raise DataException(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
+        if value is None or isinstance(value, bytes):
+            return value
+        if isinstance(value, (bytearray, memoryview)):
+            return bytes(value)
+        raise DataException(f"{_INCOMPATIBLE}{java_class_of_value(value, schema)}")
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. The schema is OPTIONAL_BYTES_SCHEMA."""
+        return SchemaAndValue(OPTIONAL_BYTES_SCHEMA, data)
+
+
+_NOT_BOOLEAN: Final = "BooleanConverter is not compatible with objects of type class "
+_UNREADABLE: Final = "Failed to deserialize boolean: "
+
+
+class WriteBoolean(WriteSide):
+    """Writes one side, which must be boolean."""
+
+    def check(self, known: Side) -> None:
+        """See ``WriteSide``. A schema of another type fails the whole shape, null too."""
+        if known.schema is not None and known.schema.type is not Type.BOOLEAN:
+            raise DataException(f"Invalid schema type for BooleanConverter: {known.schema.type.name}")
+
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``WriteSide``."""
+        faults: tuple[Fault, ...] = ()
+        carrier = known.carrier
+        if carrier is not None and carrier.type is not Type.BOOLEAN:
+            faults = (Fault(column.isNotNull(), f"{_NOT_BOOLEAN}{java_class(carrier)}", DataException.java_name),)
+            column = F.lit(None).cast("boolean")
+        return F.when(column, F.unhex(F.lit("01"))).when(~column, F.unhex(F.lit("00"))), *faults
+
+
+class ReadBoolean(ReadSide):
+    """Reads one side: one byte, 0 or 1. Every other byte is a fault of its record."""
+
+    schema = OPTIONAL_BOOLEAN_SCHEMA
+
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``ReadSide``."""
+        true, false = data == F.unhex(F.lit("01")), data == F.unhex(F.lit("00"))
+        fault = Fault(~(true | false), _UNREADABLE, DataException.java_name)
+        return F.when(true, F.lit(True)).when(false, F.lit(False)), fault
+
+
+class BooleanConverter(PlainConverter):
+    """BOOLEAN as one byte."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.BooleanConverter"
+
+    def writing(self, side: SideName) -> Step:
+        """See ``ColumnConverter``."""
+        return WriteBoolean(side)
+
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
+        return ReadBoolean(side)
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        """See ``Converter``. Raises ``DataException`` for a value that is not a boolean."""
+        if schema is not None and schema.type is not Type.BOOLEAN:
+            raise DataException(f"Invalid schema type for BooleanConverter: {schema.type.name}")
+        if value is None:
+            return None
+        if not isinstance(value, bool):
+            raise DataException(f"{_NOT_BOOLEAN}{java_class_of_value(value)}")
+        return b"\x01" if value else b"\x00"
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        """See ``Converter``. The schema is OPTIONAL_BOOLEAN_SCHEMA."""
+        if data is not None and data not in (b"\x00", b"\x01"):
+            raise DataException(_UNREADABLE)
+        return SchemaAndValue(OPTIONAL_BOOLEAN_SCHEMA, None if data is None else data == b"\x01")
+
+
+@dataclass(frozen=True)
+class FloatLayout:
+    """The layout of an IEEE 754 floating point number.
+
+    Attributes:
+        size: Bytes.
+        fraction: Bits behind the point.
+        bias: What is added to the exponent.
+        nan: The bits of NaN, as Java writes them.
+        spark: Spark's name of the type.
+    """
+
+    size: int
+    fraction: int
+    bias: int
+    nan: int
+    spark: str
+
+    @property
+    def infinity(self) -> int:
+        """The bits of positive infinity."""
+        return (2 * self.bias + 1) << self.fraction
+
+
+FLOAT: Final = FloatLayout(4, 23, 127, 0x7FC00000, "float")
+DOUBLE: Final = FloatLayout(8, 52, 1023, 0x7FF8000000000000, "double")
+
+
+def bytes_of_integer(column: Column, size: int) -> Column:
+    """The last ``size`` bytes of an integer's two's complement."""
+    return F.unhex(F.right(F.lpad(F.hex(column.cast("bigint")), 16, "0"), F.lit(2 * size)))
+
+
+def integer_of_bytes(data: Column, size: int) -> Column:
+    """The integer of ``size`` bytes of two's complement, as a bigint; of other bytes, any number or null."""
+    digits = F.hex(F.substring(data, 1, size))
+    if size == 8:
+        return F.conv(digits, 16, -10).try_cast("bigint")
+    number = F.conv(digits, 16, 10).try_cast("bigint")
+    limit = 1 << (8 * size - 1)
+    return F.when(number >= limit, number - F.lit(2 * limit)).otherwise(number)
+
+
+def bytes_of_float(column: Column, layout: FloatLayout) -> Column:
+    """The bytes of a floating point number."""
+    number = column.cast("double")
+
+    def bits(x: Column) -> Column:
+        size = F.abs(x)
+        fraction, bias = layout.fraction, layout.bias
+        about = F.floor(F.log2(size)).cast("int")
+        # The logarithm may be off next to a power of two.
+        exact = about + F.when(size < F.pow(F.lit(2.0), about), -1).when(
+            size / F.pow(F.lit(2.0), about) >= 2.0, 1
+        ).otherwise(0)
+        exponent = F.greatest(exact, F.lit(1 - bias))
+        # In two steps: the power of two itself may be too large.
+        shift = F.lit(fraction) - exponent
+        half = F.floor(shift / F.lit(2)).cast("int")
+        digits = (size * F.pow(F.lit(2.0), half) * F.pow(F.lit(2.0), shift - half)).cast("bigint")
+        # Without its leading one, which is there unless the number is subnormal; that carries into the exponent.
+        magnitude = (exponent + F.lit(bias - 1)).cast("bigint") * F.lit(1 << fraction) + digits
+        return (
+            F.when(F.isnan(x), F.lit(layout.nan))
+            .when(size == 0.0, F.lit(0))
+            .when(size == float("inf"), F.lit(layout.infinity))
+            .otherwise(magnitude)
+        )
+
+    magnitude = F.get(F.transform(F.array(number), bits), F.lit(0))
+    whole = bytes_of_integer(magnitude, layout.size)
+    # Only the text tells -0.0 from 0.0.
+    negative = column.cast("string").startswith("-")
+    first = bytes_of_integer(F.conv(F.hex(F.substring(whole, 1, 1)), 16, 10).cast("bigint") + F.lit(0x80), 1)
+    return F.when(negative, F.concat(first, F.substring(whole, 2, layout.size - 1))).otherwise(whole)
+
+
+def float_of_bytes(data: Column, layout: FloatLayout) -> Column:
+    """The floating point number of bytes; of a wrong number of bytes, any number or null."""
+    fraction, bias = layout.fraction, layout.bias
+
+    def value(digits: Column) -> Column:
+        first = F.conv(F.substring(digits, 1, 4), 16, 10).try_cast("bigint")
+        exponent = F.shiftright(first.bitwiseAND(F.lit(0x7FFF)), 15 - layout.size * 8 + fraction + 1)
+        rest = F.conv(digits, 16, 10).try_cast("decimal(20,0)") % F.lit(1 << fraction)
+        mantissa = rest.cast("bigint")
+        normal = (mantissa + F.lit(1 << fraction)).cast("double") * F.pow(F.lit(2.0), exponent - F.lit(bias + fraction))
+        subnormal = mantissa.cast("double") * F.pow(F.lit(2.0), F.lit(1 - bias - fraction))
+        size = (
+            F.when(exponent == 0, subnormal)
+            .when(exponent < 2 * bias + 1, normal)
+            .when(mantissa == 0, F.lit(float("inf")))
+            .otherwise(F.lit(float("nan")))
+        )
+        return F.when(first >= 0x8000, -size).otherwise(size)
+
+    digits = F.hex(F.substring(data, 1, layout.size))
+    return F.get(F.transform(F.array(digits), value), F.lit(0)).cast(layout.spark)
+
+
+@dataclass(frozen=True)
+class NumberKind:
+    """One type of number.
+
+    Attributes:
+        name: What messages call it.
+        type: Its Connect type.
+        size: Its bytes.
+        code: Its letter in ``struct``.
+        layout: Its bits, for floating point.
+    """
+
+    name: str
+    type: Type
+    size: int
+    code: str
+    layout: FloatLayout | None = None
+
+    def schema(self) -> Schema:
+        """Returns the schema of the values that are read."""
+        return Schema(self.type, optional=True)
+
+    def fits(self, schema: Schema | None) -> bool:
+        """True if all values of a schema are of this type."""
+        return schema is not None and schema.type is self.type and logical_name(schema) is None
+
+    def refusal(self, found: str) -> str:
+        """Returns the beginning of the message for a value of a wrong type."""
+        return f"Failed to serialize to {self.name} (was class {found}): "
+
+
+_SHORT: Final = NumberKind("short", Type.INT16, 2, ">h")
+_INTEGER: Final = NumberKind("integer", Type.INT32, 4, ">i")
+_LONG: Final = NumberKind("long", Type.INT64, 8, ">q")
+_FLOAT: Final = NumberKind("float", Type.FLOAT32, 4, ">f", FLOAT)
+_DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", DOUBLE)
+
+
+@dataclass(frozen=True)
+class WriteNumber(WriteSide):
+    """Writes one side, which must hold numbers of one type."""
+
+    kind: NumberKind
+
+    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``WriteSide``."""
+        schema = known.schema if known.schema is not None else known.carrier
+        if self.kind.fits(schema) and known.physical.form is Form.SCALAR:
+            if self.kind.layout is not None:
+                return (bytes_of_float(column, self.kind.layout),)
+            return (bytes_of_integer(column, self.kind.size),)
+        assert schema is not None, "values of one kind have a carrier"
+        refusal = self.kind.refusal(java_class(schema))
+        return F.lit(None).cast("binary"), Fault(column.isNotNull(), refusal, DataException.java_name)
+
+
+@dataclass(frozen=True)
+class ReadNumber(ReadSide):
+    """Reads one side. A message of another size than the type's is a fault of its record."""
+
+    kind: NumberKind
+
+    @property
+    def schema(self) -> Schema:
+        """See ``ReadSide``."""
+        return self.kind.schema()
+
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+        """See ``ReadSide``."""
+        kind = self.kind
+        if kind.layout is not None:
+            number = float_of_bytes(data, kind.layout)
+        else:
+            number = integer_of_bytes(data, kind.size).try_cast(spark_type(kind.schema()))
+        whole = F.octet_length(data) == kind.size
+        return F.when(whole, number), Fault(~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name)
+
+
+class _NumberConverter(PlainConverter):
+    kind: ClassVar[NumberKind]
+
+    def writing(self, side: SideName) -> Step:
+        return WriteNumber(side, self.kind)
+
+    def reading(self, side: SideName, hint: Hashable) -> Step:
+        return ReadNumber(side, self.kind)
+
+    def from_connect_data(
+        self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
+    ) -> bytes | None:
+        if value is None:
+            return None
+        found = java_class_of_value(value, schema)
+        if found != java_class(self.kind.schema()):
+            raise DataException(self.kind.refusal(found))
+        try:
+            return struct.pack(self.kind.code, value)
+        except (struct.error, OverflowError) as error:
+            raise DataException(f"Failed to serialize to {self.kind.name}: {error}") from error
+
+    def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
+        if data is None:
+            return SchemaAndValue(self.kind.schema(), None)
+        try:
+            return SchemaAndValue(self.kind.schema(), struct.unpack(self.kind.code, data)[0])
+        except struct.error as error:
+            raise DataException(f"Failed to deserialize {self.kind.name}: ") from error
+
+
+class ShortConverter(_NumberConverter):
+    """INT16 as two bytes."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.ShortConverter"
+    kind = _SHORT
+
+
+class IntegerConverter(_NumberConverter):
+    """INT32 as four bytes."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.IntegerConverter"
+    kind = _INTEGER
+
+
+class LongConverter(_NumberConverter):
+    """INT64 as eight bytes."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.LongConverter"
+    kind = _LONG
+
+
+class FloatConverter(_NumberConverter):
+    """FLOAT32 as four bytes."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.FloatConverter"
+    kind = _FLOAT
+
+
+class DoubleConverter(_NumberConverter):
+    """FLOAT64 as eight bytes."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.converters.DoubleConverter"
+    kind = _DOUBLE

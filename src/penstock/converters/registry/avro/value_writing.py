@@ -1,0 +1,380 @@
+"""Connect's values, as fastavro writes them: one function for each schema, made once.
+
+Main function: ``writer``. fastavro is given carried values, such as the number of days of a date, and the branch of a
+union; it writes some values that are not of their schema as something else, so they are checked here.
+
+Thread: pure functions.
+Source: io.confluent.connect.avro.AvroData.fromConnectData.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.converters.registry.avro.forms import (
+    ANYTHING,
+    KEY_FIELD,
+    VALUE_FIELD,
+    AvroOptions,
+    entry_types,
+    has_text_keys,
+    is_map_entry,
+    is_union,
+    logical_name,
+    to_carried,
+    union_field,
+)
+from penstock.converters.registry.avro.reading import Convert
+from penstock.converters.registry.avro.types import MISSING, AvroType
+from penstock.data import Schema, Struct, Type
+from penstock.errors import DataException
+
+_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+#: The Avro types that values of a Connect type can be written as, the best one first.
+_KINDS: Final = {
+    Type.INT8: ("int", "long", "float", "double"),
+    Type.INT16: ("int", "long", "float", "double"),
+    Type.INT32: ("int", "long", "float", "double"),
+    Type.INT64: ("long", "int", "float", "double"),
+    Type.FLOAT32: ("float", "double"),
+    Type.FLOAT64: ("double", "float"),
+    Type.BOOLEAN: ("boolean",),
+    Type.STRING: ("string", "enum"),
+    Type.BYTES: ("bytes", "fixed"),
+    Type.ARRAY: ("array",),
+    Type.MAP: ("map", "array"),
+    Type.STRUCT: ("record",),
+}
+#: From here on a number has no closest float of 32 bits.
+_BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
+
+
+def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str = "the value") -> Convert:
+    """Returns the function from Connect's values to fastavro's.
+
+    Args:
+        schema: Of the values; None = schemaless.
+        found: The type they are written with.
+        options: The converter's settings.
+        place: Where in a record they are, for messages.
+
+    Raises:
+        DataException: Values of the schema cannot be written so. The function raises it for a value that is none of
+            its schema.
+    """
+    if found.kind == "union":
+        if schema is not None and is_union(schema):
+            return _union_writer(schema, found, options, place)
+        return _branch_writer(schema, found, options, place)
+    convert = _writer(schema, found, options, place)
+    if schema is None:
+        return convert
+
+    def write(value: Any) -> Any:
+        if value is None:
+            raise DataException(f"Found null value for non-optional schema: {place}")
+        return convert(value)
+
+    return write
+
+
+def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
+    """Values that may be null, or of a type that is one of several."""
+    nullable = any(one.kind == "null" for one in found.branches)
+    branch = branch_for(schema, found.branches, options)
+    if branch is None:
+        raise _cannot(schema, found, place)
+    name, convert = branch.branch_name, _writer(schema, branch, options, place)
+
+    def write(value: Any) -> Any:
+        if value is None and nullable:
+            return None
+        if value is None and schema is not None:
+            raise DataException(f"Found null value for non-optional schema: {place}")
+        return name, convert(value)
+
+    return write
+
+
+def branch_for(schema: Schema | None, branches: Sequence[AvroType], options: AvroOptions) -> AvroType | None:
+    """The type of a union that values of a schema are written as: the one of its name, or the closest one."""
+    fitting = [one for one in branches if fits(schema, one, options)]
+    if schema is None or not fitting:
+        return fitting[0] if fitting else None
+    called = (schema.parameters or {}).get(options.enum_parameter, schema.name)
+    full = None if called is None else options.full_name(called)
+    kinds = _KINDS[schema.type]
+    return min(fitting, key=lambda one: (full is None or full not in (one.name, *one.aliases), kinds.index(one.kind)))
+
+
+def fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
+    """True if values of a schema that are not null can be written as a type, which is no union."""
+    if schema is None:
+        return found.name == ANYTHING
+    if schema.type is Type.MAP and found.kind == "array":
+        return found.items is not None and is_map_entry(found.items)
+    if schema.type is Type.MAP and found.kind == "map":
+        return has_text_keys(schema, options)
+    return found.kind in _KINDS[schema.type]
+
+
+def _cannot(schema: Schema | None, found: AvroType, place: str) -> DataException:
+    kinds = " or ".join(one.shown for one in found.branches) or found.shown
+    what = "schemaless values" if schema is None else f"values of {schema}"
+    return DataException(f"{place}: {what} cannot be written as Avro type {kinds}")
+
+
+def _writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
+    """For values that are not null, and a type that is no union."""
+    if not fits(schema, found, options):
+        raise _cannot(schema, found, place)
+    if schema is None:
+        return lambda value: _write_anything(value, place)
+    if schema.type is Type.STRUCT:
+        return _record_writer(schema, found, options, place)
+    if schema.type is Type.ARRAY:
+        return _array_writer(schema, found, options, place)
+    if schema.type is Type.MAP:
+        return _map_writer(schema, found, options, place)
+    check = _check(schema, found, place)
+    logical = to_carried(schema)
+    if logical is None:
+        return check
+
+    def write(value: Any) -> Any:
+        try:
+            return check(logical(schema, value))
+        except (AttributeError, TypeError) as error:
+            raise _wrong(schema, value, place) from error
+
+    return write
+
+
+def _wrong(schema: Schema, value: Any, place: str) -> DataException:
+    return DataException(f"Invalid type for {schema.type.name}: a Python {type(value).__name__} ({place})")
+
+
+def _check(schema: Schema, found: AvroType, place: str) -> Convert:
+    """Lets a value pass that is one of its schema: fastavro writes others, too, as something else."""
+    if schema.type in _BITS:
+        if found.kind in ("float", "double"):
+            return _float_check(lambda value: float(_whole_number(schema, value, place)))
+        half = 1 << (min(_BITS[schema.type], 32 if found.kind == "int" else 64) - 1)
+
+        def whole(value: Any) -> Any:
+            _whole_number(schema, value, place)
+            if not -half <= value < half:
+                raise DataException(f"{value} is out of range for {schema.type.name} ({place})")
+            return value
+
+        return whole
+    if schema.type is Type.BYTES:
+        return _bytes_check(schema, found, place)
+    expected = {Type.BOOLEAN: bool, Type.STRING: str}.get(schema.type, float)
+    if found.kind == "enum":
+        return _enum_check(schema, found, place)
+
+    def checked(value: Any) -> Any:
+        if type(value) is not expected and not isinstance(value, expected):
+            raise _wrong(schema, value, place)
+        return value
+
+    return _float_check(checked) if found.kind == "float" else checked
+
+
+def _whole_number(schema: Schema, value: Any, place: str) -> Any:
+    """The value, which is one."""
+    if type(value) is not int:
+        raise _wrong(schema, value, place)
+    return value
+
+
+def _float_check(checked: Convert) -> Convert:
+    def write(value: Any) -> Any:
+        number = checked(value)
+        # As in Java, where a number beyond the largest float is infinite.
+        return number if abs(number) < _BEYOND_FLOAT or not math.isfinite(number) else math.copysign(math.inf, number)
+
+    return write
+
+
+def _bytes_check(schema: Schema, found: AvroType, place: str) -> Convert:
+    size = found.size if found.kind == "fixed" else None
+    decimal = logical_name(schema) is not None
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise _wrong(schema, value, place)
+        data = bytes(value)
+        if size is not None and len(data) < size and decimal:
+            # The same number in more bytes.
+            return data.rjust(size, b"\xff" if data[0] >= 0x80 else b"\0")
+        if size is not None and len(data) != size:
+            raise DataException(f"The fixed type {found.name} has {size} bytes, and {place} has {len(data)}")
+        return data
+
+    return write
+
+
+def _enum_check(schema: Schema, found: AvroType, place: str) -> Convert:
+    symbols = dict(zip(found.symbols, found.wire_symbols, strict=True))
+
+    def write(value: Any) -> Any:
+        symbol = symbols.get(value) if isinstance(value, str) else None
+        if symbol is None:
+            raise DataException(f"{value!r} is none of the symbols of the enum {found.name} ({place})")
+        return symbol
+
+    return write
+
+
+def _record_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
+    parts: list[tuple[str, int, Any, Convert]] = []
+    constants: dict[str, Any] = {}
+    by_name = {options.name(field.name): field for field in schema.fields}
+    for one in found.fields:
+        # An alias counts for a schema that somebody registered who renamed the field.
+        field = next((by_name[name] for name in (one.name, *one.aliases) if name in by_name), None)
+        if field is None:
+            if one.default is MISSING:
+                raise DataException(
+                    f"{place} has no field {one.name}, which the Avro record {found.name} requires: it has no default"
+                )
+            constants[one.name] = _plain_default(one.type, one.default)
+            continue
+        part = writer(field.schema, one.type, options, f"field {one.name} of {place}")
+        # As in Java a null is written as the default of its field, also where it is allowed to be null.
+        default = None if options.null_stays and field.schema.optional else field.schema.default
+        parts.append((one.name, field.index, default, part))
+
+    def write(value: Any) -> Any:
+        if type(value) is not Struct:
+            raise _wrong(schema, value, place)
+        if value.schema is not schema and value.schema != schema:
+            raise DataException(f"Mismatching struct schema: {place}")
+        values = value.values
+        written = dict(constants)
+        for name, index, default, part in parts:
+            one = values[index]
+            written[name] = part(default if one is None else one)
+        return written
+
+    return write
+
+
+def _array_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
+    assert found.items is not None, "arrays have items"
+    part = writer(schema.value_schema, found.items, options, f"an element of {place}")
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _wrong(schema, value, place)
+        return [part(one) for one in value]
+
+    return write
+
+
+def _map_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
+    assert found.items is not None, "maps have items"
+    if found.kind == "array":
+        keys, values = entry_types(found.items)
+        key_of = writer(schema.key_schema, keys, options, f"a key of {place}")
+        value_of = writer(schema.value_schema, values, options, f"a value of {place}")
+
+        def entries(value: Any) -> Any:
+            if not isinstance(value, dict):
+                raise _wrong(schema, value, place)
+            return [{KEY_FIELD: key_of(key), VALUE_FIELD: value_of(one)} for key, one in value.items()]
+
+        return entries
+    part = writer(schema.value_schema, found.items, options, f"a value of {place}")
+
+    def write(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _wrong(schema, value, place)
+        for key in value:
+            if not isinstance(key, str):
+                raise DataException(f"Invalid type for a map's key: a Python {type(key).__name__} ({place})")
+        return {key: part(one) for key, one in value.items()}
+
+    return write
+
+
+def _union_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
+    """The struct of a union: its first field that is not null."""
+    named = {union_field(one, options, at): one for at, one in enumerate(found.branches) if one.kind != "null"}
+    parts: list[tuple[str, Convert]] = []
+    for field in schema.fields:
+        # As in Java the type of the field counts where the name is another, as that of a struct without its namespace.
+        branch = named.get(field.name)
+        if branch is None or not fits(field.schema, branch, options):
+            branch = branch_for(field.schema, found.branches, options)
+        if branch is None:
+            raise DataException(f"{place} has a field {field.name} that is no type of the union: {', '.join(named)}")
+        parts.append((branch.branch_name, _writer(field.schema, branch, options, f"field {field.name} of {place}")))
+    nullable = any(one.kind == "null" for one in found.branches)
+
+    def write(value: Any) -> Any:
+        if value is not None:
+            if type(value) is not Struct:
+                raise _wrong(schema, value, place)
+            for (name, part), one in zip(parts, value.values, strict=True):
+                if one is not None:
+                    return name, part(one)
+        if not nullable:
+            raise DataException(f"No field of the union is set: {place}")
+        return None
+
+    return write
+
+
+def _write_anything(value: Any, place: str) -> dict[str, Any]:
+    """A schemaless value: a record of which one field is set."""
+    if value is None:
+        return {}
+    if isinstance(value, bool):
+        return {"boolean": ("boolean", value)}
+    if isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise DataException(f"{value} is out of range for INT64 ({place})")
+        return {"long": ("long", value)}
+    if isinstance(value, float):
+        return {"double": ("double", value)}
+    if isinstance(value, str):
+        return {"string": ("string", value)}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return {"bytes": ("bytes", bytes(value))}
+    if isinstance(value, list):
+        return {"array": ("array", [_write_anything(one, place) for one in value])}
+    if isinstance(value, dict):
+        entries = [
+            {KEY_FIELD: _write_anything(key, place), VALUE_FIELD: _write_anything(one, place)}
+            for key, one in value.items()
+        ]
+        return {"map": ("array", entries)}
+    raise DataException(f"Unknown type for schemaless data: a Python {type(value).__name__} ({place})")
+
+
+def _plain_default(found: AvroType, value: Any) -> Any:
+    """A default of an Avro schema's JSON as fastavro writes it."""
+    if found.kind == "union":
+        first: AvroType = _first_that_takes(found.branches, value)
+        return None if first.kind == "null" else (first.branch_name, _plain_default(first, value))
+    if found.kind in ("bytes", "fixed"):
+        return value.encode("latin-1")
+    if found.kind in ("float", "double"):
+        return float(value)
+    if found.kind == "record":
+        return {one.name: _plain_default(one.type, value.get(one.name, one.default)) for one in found.fields}
+    if found.items is not None and found.kind == "array":
+        return [_plain_default(found.items, one) for one in value]
+    if found.items is not None:
+        return {key: _plain_default(found.items, one) for key, one in value.items()}
+    return value
+
+
+def _first_that_takes(branches: Sequence[AvroType], value: Any) -> AvroType:
+    """Null is of the branch null, and all else of the first other one."""
+    return next(one for one in branches if (one.kind == "null") == (value is None))

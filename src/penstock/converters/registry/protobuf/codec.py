@@ -1,0 +1,187 @@
+"""One Protobuf schema of the registry with the functions that were compiled of it: what a record needs.
+
+Main type: ``ProtobufCodec``. Needs the extra ``penstock[registry]``.
+
+Thread: a task's pipeline thread.
+Source: io.confluent.connect.protobuf.ProtobufConverter; AbstractKafkaProtobufSerializer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import DecodeError, EncodeError
+
+from penstock.converters.registry.java_text import without_halves
+from penstock.converters.registry.protobuf.blocks import ProtobufBlocks, protobuf_blocks
+from penstock.converters.registry.protobuf.files import message_at, place_of, read_file
+from penstock.converters.registry.protobuf.names import ProtobufOptions
+from penstock.converters.registry.protobuf.packages import real_name
+from penstock.converters.registry.protobuf.reading import Read, connect_schema, value_reader
+from penstock.converters.registry.protobuf.schemas import root_name
+from penstock.converters.registry.protobuf.writing import Write, message_writer
+from penstock.converters.registry.wire import read_indexes, write_indexes
+from penstock.data import Schema, SchemaAndValue
+from penstock.errors import DataException
+
+#: So many Connect schemas written with one file are remembered; more than one only with use.latest.version.
+_MAX_WRITERS: Final = 100
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """The reader of messages of one type."""
+
+    parse: Callable[[bytes], Any]
+    schema: Schema
+    read: Read
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """The writer of values of one Connect schema; ``head`` says which message type they are."""
+
+    make: Callable[[], Any]
+    write: Write
+    head: bytes
+
+    def written(self, value: object) -> bytes:
+        """The message of a value."""
+        message = self.make()
+        self.write(message, value)
+        return self.head + bytes(message.SerializeToString())
+
+
+class ProtobufCodec:
+    """A Protobuf file, compiled.
+
+    Args:
+        text: A serialized descriptor in base64, or .proto text.
+        references: Files it imports, at any depth, by the names it imports them by.
+        options: What the converter's settings say.
+        version: Its version in the registry.
+
+    Raises:
+        DataException: It is neither, or does not compile.
+    """
+
+    def __init__(self, text: str, references: Mapping[str, str], options: ProtobufOptions, version: int | None) -> None:
+        self.file = read_file(text, references)
+        self._options = options
+        self._version = version
+        self._readers: dict[tuple[int, ...], _Reader | DataException] = {}
+        self._writers: dict[Schema, _Writer] = {}
+        self._own: ProtobufCodec | None = None
+        self._columns: tuple[ProtobufBlocks | None] | None = None
+
+    @property
+    def record_name(self) -> str | None:
+        """The full name of the file's first message type; None for plain values, whose file has a type for each."""
+        if self.file.package == "google.protobuf":
+            return None
+        return next((real_name(one.full_name) for one in self.file.message_types_by_name.values()), None)
+
+    def name_of(self, payload: bytes, where: str) -> str:
+        """The full name of the message type that a payload says it is of.
+
+        Raises:
+            DataException: It says of none, or of one that is not there.
+        """
+        return real_name(message_at(self.file, read_indexes(payload, where)[0], where).full_name)
+
+    # ------------------------------------------------------------------ writing
+    def encode(self, schema: Schema, value: object) -> bytes:
+        """The message of a value of a Connect schema, behind the place of its type.
+
+        Raises:
+            DataException: It does not fit.
+        """
+        writer = self._writers.get(schema)
+        if writer is None:
+            if len(self._writers) >= _MAX_WRITERS:
+                self._writers.clear()
+            writer = self._writers[schema] = self._writer(schema)
+        try:
+            try:
+                return writer.written(value)
+            except UnicodeEncodeError:
+                return writer.written(without_halves(value))
+        except (TypeError, ValueError, EncodeError) as error:
+            raise DataException(f"The value has no Protobuf form: {error}") from error
+
+    def with_bytes_of(self, own: ProtobufCodec) -> ProtobufCodec:
+        """The same with messages that another file makes."""
+        self._own = own
+        return self
+
+    def _writer(self, schema: Schema) -> _Writer:
+        chosen = self._chosen(schema)
+        head = write_indexes(place_of(chosen))
+        if self._own is not None:
+            own = self._own._writer(schema)
+            return _Writer(own.make, own.write, head)
+        return _Writer(message_factory.GetMessageClass(chosen), message_writer(schema, chosen, self._options), head)
+
+    def _chosen(self, schema: Schema) -> Descriptor:
+        wanted = root_name(schema, self._options)
+        types = list(self.file.message_types_by_name.values())
+        if not types:
+            raise DataException("The Protobuf schema to write with has no message types")
+        # Of a schema that others registered: the type of the same name, else the first.
+        last = wanted.rpartition(".")[2]
+        return next((one for one in types if real_name(one.full_name) == wanted), None) or next(
+            (one for one in types if one.name == last), types[0]
+        )
+
+    # ------------------------------------------------------------------ reading
+    def columns(self) -> ProtobufBlocks | None:
+        """Returns the reader of many payloads of the file's first message type, or None if they have no columns."""
+        if self._columns is None:
+            where = "a message"
+            reader = self._reader_of((0,), where)
+            found = None
+            if isinstance(reader, _Reader):
+                found = protobuf_blocks(message_at(self.file, (0,), where), reader.schema, self._options)
+            self._columns = (found,)
+        return self._columns[0]
+
+    def column_writer(self, schema: Schema) -> None:
+        """None: values are written one by one."""
+
+    def decode(self, payload: bytes, where: str) -> SchemaAndValue:
+        """The Connect schema and value of a message.
+
+        Raises:
+            DataException: It is none.
+        """
+        indexes, data = read_indexes(payload, where)
+        reader = self._reader_of(tuple(indexes), where)
+        if isinstance(reader, DataException):
+            raise DataException(f"Cannot read {where}: {reader}")
+        try:
+            return SchemaAndValue(reader.schema, reader.read(reader.parse(data)))
+        except DecodeError as error:
+            raise DataException(
+                f"Cannot read {where}: it is no message of type {reader.schema.name}: {error}"
+            ) from error
+        except DataException as error:
+            raise DataException(f"Cannot read {where}: {error}") from error
+
+    def _reader_of(self, place: tuple[int, ...], where: str) -> _Reader | DataException:
+        reader = self._readers.get(place)
+        if reader is None:
+            reader = self._readers[place] = self._reader(message_at(self.file, place, where))
+        return reader
+
+    def _reader(self, message: Descriptor) -> _Reader | DataException:
+        # A type that Connect has no form of is refused for each of its messages, and compiled once.
+        try:
+            schema = connect_schema(message, self._options, self._version)
+            read = value_reader(schema, message, self._options)
+        except DataException as error:
+            return error
+        return _Reader(message_factory.GetMessageClass(message).FromString, schema, read)

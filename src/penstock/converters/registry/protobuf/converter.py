@@ -1,0 +1,84 @@
+"""ProtobufConverter: Protobuf with its schema in the schema registry. Class ``ProtobufConverter``.
+
+Beside Spark, in Python: Spark's ``from_protobuf`` and ``to_protobuf`` need jars that it does not come with, and which
+schema and message type a message has stands in its first bytes. Message types are compiled once for each id. Messages
+of a flat type are read many at once (``protobuf_blocks``); any other one, and each that is written, costs the protobuf
+library's parser in C and one function call for each of its values.
+
+Thread: a task's pipeline thread.
+Source: io.confluent.connect.protobuf.ProtobufConverter, ProtobufDataConfig.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from penstock.converters.registry.client import SchemaText, TextForm
+from penstock.converters.registry.converter import RegistryConverter
+from penstock.converters.registry.protobuf.names import ProtobufOptions
+from penstock.converters.registry.settings import RegistryConfig
+from penstock.data import Schema, Type
+
+if TYPE_CHECKING:
+    from penstock.converters.registry.protobuf.codec import ProtobufCodec
+
+#: No .proto text is written like this: those have spaces.
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+
+
+class ProtobufConverterConfig(ProtobufOptions, RegistryConfig):
+    """The settings of ``ProtobufConverter``."""
+
+
+class ProtobufConverter(RegistryConverter["ProtobufCodec", ProtobufConverterConfig]):
+    """Protobuf with its schema in the registry."""
+
+    java_name: ClassVar[str] = "io.confluent.connect.protobuf.ProtobufConverter"
+    format: ClassVar[str] = "PROTOBUF"
+    text_form: ClassVar[TextForm | None] = TextForm(
+        "PROTOBUF", "serialized", lambda text: bool(_BASE64.fullmatch(text))
+    )
+
+    needs: ClassVar[str] = "penstock.converters.registry.protobuf.codec"
+    null_is_tombstone: ClassVar[bool] = True
+    has_columns: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__(ProtobufConverterConfig)
+
+    def describe(self, schema: Schema) -> SchemaText:
+        """See ``RegistryConverter``."""
+        from penstock.converters.registry.protobuf.files import file_text
+        from penstock.converters.registry.protobuf.schemas import as_java_writes, describe_file
+
+        return SchemaText(self.format, file_text(as_java_writes(describe_file(schema, self.settings))))
+
+    def parse(self, text: SchemaText, version: int | None) -> ProtobufCodec:
+        """See ``RegistryConverter``."""
+        from penstock.converters.registry.protobuf.codec import ProtobufCodec
+
+        return ProtobufCodec(text.text, text.texts(), self.settings, version)
+
+    def cannot_read(self, reader: ProtobufCodec, writer: ProtobufCodec) -> str | None:
+        """See ``RegistryConverter``."""
+        from penstock.converters.registry.protobuf.compatibility import cannot_read
+
+        return cannot_read(reader.file, writer.file)
+
+    def written_with(self, latest: ProtobufCodec, own: ProtobufCodec) -> ProtobufCodec:
+        """See ``RegistryConverter``. The bytes of the own schema where they mean the same, as in Java: what the latest
+        one has no field for is kept."""
+        from penstock.converters.registry.protobuf.compatibility import numbered_alike
+
+        return latest.with_bytes_of(own) if numbered_alike(latest.file, own.file) else latest
+
+    def name_written(self, codec: ProtobufCodec, schema: Schema) -> str | None:
+        """See ``RegistryConverter``. That of the wrapper message for plain values."""
+        from penstock.converters.registry.protobuf.schemas import root_name
+
+        return codec.record_name if schema.type is Type.STRUCT else root_name(schema, self.settings)
+
+    def name_read(self, codec: ProtobufCodec, payload: bytes, where: str) -> str | None:
+        """See ``RegistryConverter``. That of the message type that the payload says it is of."""
+        return codec.name_of(payload, where)

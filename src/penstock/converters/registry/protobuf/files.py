@@ -1,0 +1,429 @@
+"""Protobuf files as descriptors: registered ones, those that each may import, what they say of types and fields.
+
+A schema is wanted as a serialized descriptor, which is what confluent-kafka's serializers register, and what
+Confluent's registry makes of any other when it is asked to. Where a registry has .proto text alone, protoc compiles it
+(grpcio-tools, in a process of its own: it prints what is wrong, and a text of others cannot harm the worker). Each
+schema has a pool of its own: two schemas may define the same name differently.
+
+Main functions: ``read_file``, ``file_text``, ``message_at``, ``place_of``; ``known_files``, ``field_meta``,
+``field_options``; ``real_oneofs``, ``is_map``, ``says_optional``, ``union_field``.
+Thread: pure functions; a pool is filled before anyone else sees it.
+Source: io.confluent.kafka.schemaregistry.protobuf.ProtobufSchema, MetaProto, MessageIndexes;
+io.confluent.connect.protobuf.ProtobufData.isMapDescriptor, isOptional.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from google.protobuf import (
+    any_pb2,
+    api_pb2,
+    descriptor_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    message_factory,
+    source_context_pb2,
+    struct_pb2,
+    timestamp_pb2,
+    type_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor, OneofDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.type import (
+    calendar_period_pb2,
+    color_pb2,
+    date_pb2,
+    datetime_pb2,
+    dayofweek_pb2,
+    expr_pb2,
+    fraction_pb2,
+    latlng_pb2,
+    money_pb2,
+    month_pb2,
+    postal_address_pb2,
+    quaternion_pb2,
+    timeofday_pb2,
+)
+
+from penstock.converters.registry.protobuf.names import KEY, VALUE, ProtobufOptions, is_entry_name
+from penstock.converters.registry.protobuf.packages import spelt_package, spelt_symbols, spelt_text, told_apart
+from penstock.errors import DataException
+
+if TYPE_CHECKING:
+    # The library's messages have no types that mypy sees.
+    FileProto: TypeAlias = Any
+else:
+    FileProto = descriptor_pb2.FileDescriptorProto
+#: What a schema itself is called among its imports.
+SCHEMA_FILE: Final = "penstock/schema.proto"
+META_FILE: Final = "confluent/meta.proto"
+DECIMAL_FILE: Final = "confluent/type/decimal.proto"
+_MODULES: Final = (
+    any_pb2, api_pb2, descriptor_pb2, duration_pb2, empty_pb2, field_mask_pb2, source_context_pb2, struct_pb2,
+    timestamp_pb2, type_pb2, wrappers_pb2, calendar_period_pb2, color_pb2, date_pb2, datetime_pb2, dayofweek_pb2,
+    expr_pb2, fraction_pb2, latlng_pb2, money_pb2, month_pb2, postal_address_pb2, quaternion_pb2, timeofday_pb2,
+)  # fmt: skip
+_TYPE: Final = descriptor_pb2.FieldDescriptorProto
+
+
+# ------------------------------------------------------------------------------------------------ known files
+@lru_cache(maxsize=1)
+def known_files() -> Mapping[str, FileProto]:
+    """The files that every schema may import, by name, such as ``google/protobuf/timestamp.proto``."""
+    found = {}
+    for module in _MODULES:
+        proto = FileProto.FromString(module.DESCRIPTOR.serialized_pb)
+        found[proto.name] = proto
+    return {**found, META_FILE: _meta_file(), DECIMAL_FILE: _decimal_file()}
+
+
+def _decimal_file() -> FileProto:
+    """Confluent's type for exact numbers."""
+    proto = FileProto(name=DECIMAL_FILE, package="confluent.type", syntax="proto3")
+    message = proto.message_type.add(name="Decimal")
+    _scalars(message, value=_TYPE.TYPE_BYTES, precision=_TYPE.TYPE_UINT32, scale=_TYPE.TYPE_INT32)
+    return proto
+
+
+def _meta_file() -> FileProto:
+    """Confluent's options: what is said of files, messages and fields beside their type."""
+    proto = FileProto(name=META_FILE, package="confluent", syntax="proto3")
+    proto.dependency.append("google/protobuf/descriptor.proto")
+    meta = proto.message_type.add(name="Meta")
+    _scalars(meta, doc=_TYPE.TYPE_STRING)
+    entry = meta.nested_type.add(name="ParamsEntry")
+    entry.options.map_entry = True
+    _scalars(entry, key=_TYPE.TYPE_STRING, value=_TYPE.TYPE_STRING)
+    repeated = _TYPE.LABEL_REPEATED
+    kind = _TYPE.TYPE_MESSAGE
+    meta.field.add(name="params", number=2, label=repeated, type=kind, type_name=".confluent.Meta.ParamsEntry")
+    meta.field.add(name="tags", number=3, label=repeated, type=_TYPE.TYPE_STRING)
+    meta.field.add(name="rules", number=4, label=repeated, type=kind, type_name=".confluent.Rule")
+    rule = proto.message_type.add(name="Rule")
+    _scalars(rule, name=_TYPE.TYPE_STRING, doc=_TYPE.TYPE_STRING, expr=_TYPE.TYPE_STRING, sql=_TYPE.TYPE_STRING)
+    for name, extended in (
+        ("file_meta", "FileOptions"),
+        ("message_meta", "MessageOptions"),
+        ("field_meta", "FieldOptions"),
+        ("enum_meta", "EnumOptions"),
+        ("enum_value_meta", "EnumValueOptions"),
+    ):
+        proto.extension.add(
+            name=name,
+            extendee=f".google.protobuf.{extended}",
+            number=1088,
+            label=_TYPE.LABEL_OPTIONAL,
+            type=kind,
+            type_name=".confluent.Meta",
+        )
+    return proto
+
+
+def _scalars(message: Any, **types: Any) -> None:
+    for number, (name, kind) in enumerate(types.items(), start=1):
+        message.field.add(name=name, number=number, label=_TYPE.LABEL_OPTIONAL, type=kind)
+
+
+# ------------------------------------------------------------------------------------------------ options of fields
+@lru_cache(maxsize=1)
+def _field_options() -> tuple[Any, Any]:
+    """The class of a field's options where Confluent's are known, and the extension."""
+    pool = fill_pool({}, [META_FILE])
+    options = message_factory.GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FieldOptions"))
+    return options, pool.FindExtensionByName("confluent.field_meta")
+
+
+def field_options(parameters: Mapping[str, str]) -> bytes:
+    """Options of a field that say these parameters of it."""
+    made, extension = _field_options()
+    options = made()
+    options.Extensions[extension].params.update(parameters)
+    return bytes(options.SerializeToString(deterministic=True))
+
+
+def field_meta(field: Any) -> Mapping[str, str]:
+    """The parameters that the options of a field say."""
+    made, extension = _field_options()
+    try:
+        options = made.FromString(field.GetOptions().SerializeToString())
+    except DecodeError as error:
+        raise DataException(f"The options of the field {field.full_name} cannot be read: {error}") from error
+    return dict(options.Extensions[extension].params) if options.HasExtension(extension) else {}
+
+
+# ------------------------------------------------------------------------------------------------ pools
+def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> DescriptorPool:
+    """A new pool with some files and all they import.
+
+    Args:
+        files: Files by name; beside them there are the known ones.
+        wanted: Names of those to begin with.
+
+    Raises:
+        DataException: A file is refused, or an import is missing.
+    """
+    pool = DescriptorPool()
+    done: set[str] = set()
+    packages = {proto.package for proto in files.values()}
+    for proto in _in_order(files, wanted, done, ()):
+        try:
+            _soften(proto)
+            spelt_package(proto, packages)
+            spelt_symbols(proto)
+            pool.AddSerializedFile(proto.SerializeToString())
+        except (TypeError, ValueError) as error:  # names that are no UTF-8 are bytes
+            hint = (
+                "; scrub.invalid.names=true replaces what Protobuf takes in no name"
+                if "invalid name" in str(error)
+                else ""
+            )
+            raise DataException(f"The Protobuf schema is refused: {error}{hint}") from error
+    return pool
+
+
+def _in_order(
+    files: Mapping[str, FileProto], wanted: Sequence[str], done: set[str], path: tuple[str, ...]
+) -> Iterator[FileProto]:
+    """Files, each behind what it imports."""
+    for name in wanted:
+        if name in done:
+            continue
+        if name in path:
+            raise DataException(f"The Protobuf schema imports itself: {' -> '.join((*path, name))}")
+        proto = files.get(name) or known_files().get(name)
+        if proto is None:
+            raise DataException(
+                f"The Protobuf schema imports {name}, which is not among the references that it was registered with "
+                f"({', '.join(sorted(set(files) - {SCHEMA_FILE})) or 'there are none'})"
+            )
+        yield from _in_order(files, proto.dependency, done, (*path, name))
+        done.add(name)
+        yield FileProto.FromString(proto.SerializeToString())
+
+
+def _soften(proto: FileProto) -> None:
+    """Makes a file one that the library takes, where Java's and so Confluent's converter ask for less."""
+    if proto.syntax != "proto3":
+        return
+    messages = list(proto.message_type)
+    while messages:
+        message = messages.pop()
+        messages.extend(message.nested_type)
+        name_for_json(message)
+        for field in message.field:
+            # proto3 has none; Confluent's converter writes them all the same.
+            field.ClearField("default_value")
+
+
+def name_for_json(message: Any) -> None:
+    """Gives fields that would be called the same in JSON, such as ``f`` and ``f_``, different names there."""
+    fields: dict[str, list[Any]] = {}
+    for field in message.field:
+        words = field.name.split("_")
+        name = field.json_name or words[0] + "".join(word[:1].upper() + word[1:] for word in words[1:])
+        fields.setdefault(name, []).append(field)
+    for same in fields.values():
+        if len(same) > 1:
+            for field in same:
+                field.json_name = field.name
+
+
+def proto_of(message: Descriptor) -> Any:
+    """A message type as it stands in its file."""
+    found = descriptor_pb2.DescriptorProto()
+    message.CopyToProto(found)
+    return found
+
+
+def real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
+    """The oneofs that somebody wrote: each optional field of proto3 is one of its own beside them."""
+    made = {field.name for field in proto_of(message).field if field.proto3_optional}
+    return [one for one in message.oneofs if not any(field.name in made for field in one.fields)]
+
+
+def is_map(field: FieldDescriptor) -> bool:
+    """True if a field is a map: repeated entries of key and value, be it written as ``map<>`` or not."""
+    entry = field.message_type
+    if entry is None or not field.is_repeated or not is_entry_name(entry.name):
+        return False
+    names = [one.name for one in entry.fields]
+    return names == [KEY, VALUE] and not any(one.is_repeated for one in entry.fields)
+
+
+def is_built_in_map(field: FieldDescriptor) -> bool:
+    """True if a field is written as ``map<>``, and so a mapping in Python."""
+    return field.message_type is not None and bool(field.message_type.GetOptions().map_entry)
+
+
+def says_optional(field: FieldDescriptor, *, proto2: bool) -> bool:
+    """True if a field has the word ``optional``.
+
+    Args:
+        field: The field.
+        proto2: Whether it counts in proto2 files too.
+    """
+    of_message = proto_of(field.containing_type).field[field.index]
+    if of_message.proto3_optional:
+        return True
+    optional = of_message.label == descriptor_pb2.FieldDescriptorProto.LABEL_OPTIONAL
+    return proto2 and file_syntax(field.file) == "proto2" and optional and field.containing_oneof is None
+
+
+def file_syntax(file: FileDescriptor) -> str:
+    """``proto2``, ``proto3`` or ``editions``."""
+    found = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(found)
+    return str(found.syntax or "proto2")
+
+
+def union_field(oneof: OneofDescriptor, options: ProtobufOptions) -> str:
+    """The name of the field that a oneof is in a struct."""
+    return f"{oneof.name}_{oneof.index}" if options.index_for_unions else str(oneof.name)
+
+
+#: Files with these names come with the registry, whatever a schema's references say.
+_KNOWN_FOLDERS: Final = ("google/protobuf/", "google/type/", "confluent/")
+_COMPILE_TIMEOUT_S: Final = 60
+
+
+def file_text(proto: FileProto) -> str:
+    """A file as it is registered."""
+    return base64.b64encode(proto.SerializeToString(deterministic=True)).decode()
+
+
+def read_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
+    """The file of a registered schema, in a pool of its own.
+
+    Args:
+        text: A serialized descriptor in base64, or .proto text.
+        references: Schemas it may import, at any depth, by the names it imports them by; in either form.
+
+    Raises:
+        DataException: It is neither, or does not compile, or an import is missing.
+    """
+    texts = {**{name: one for name, one in references.items() if not _is_known(name)}, SCHEMA_FILE: text}
+    protos = {name: _deserialized(name, one) for name, one in texts.items()}
+    sources = {name: texts[name] for name, proto in protos.items() if proto is None}
+    files = {name: proto for name, proto in protos.items() if proto is not None}
+    if sources:
+        files.update(_compiled(sources, files))
+    try:
+        return fill_pool(files, [SCHEMA_FILE]).FindFileByName(SCHEMA_FILE)
+    except (TypeError, KeyError) as error:
+        raise DataException(f"The Protobuf schema is no file that can be used: {error}") from error
+
+
+def _is_known(name: str) -> bool:
+    return name.startswith(_KNOWN_FOLDERS) and name in known_files()
+
+
+def _deserialized(name: str, text: str) -> FileProto | None:
+    """The file that base64 holds; None where the text is no base64."""
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    try:
+        proto = FileProto.FromString(data)
+    except DecodeError as error:
+        raise DataException(f"The Protobuf schema {name} is base64, and no file descriptor: {error}") from error
+    proto.name = name
+    return proto
+
+
+def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dict[str, FileProto]:
+    """Compiles .proto texts, which may import each other and the other files, with protoc.
+
+    Raises:
+        DataException: They do not compile; or protoc is not there.
+    """
+    try:
+        return _by_protoc(sources, files)
+    except DataException as error:
+        # In Java symbols are names within their enum, for protoc within what the enum is in.
+        if "is already defined in" not in str(error):
+            raise
+        return _by_protoc({name: told_apart(text) for name, text in sources.items()}, files)
+
+
+def _by_protoc(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dict[str, FileProto]:
+    given_files = [FileProto.FromString(proto.SerializeToString()) for proto in files.values()]
+    for proto in given_files:
+        spelt_package(proto, [one.package for one in files.values()])
+        spelt_symbols(proto)
+    known = descriptor_pb2.FileDescriptorSet(file=[*known_files().values(), *given_files])
+    with tempfile.TemporaryDirectory(prefix="penstock-protoc-") as folder:
+        root = Path(folder, "src")
+        for name, text in spelt_text(sources).items():
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\0" in name:
+                raise DataException(f"The name of a referenced Protobuf schema is no name of a file: {name!r}")
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(_with_meta_import(text), encoding="utf-8", errors="replace")
+        given, made = Path(folder, "known"), Path(folder, "made")
+        given.write_bytes(known.SerializeToString())
+        arguments = [f"-I{root}", f"--descriptor_set_in={given}", f"--descriptor_set_out={made}"]
+        # -P: a file of that name in the worker's folder is not what is meant.
+        command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, *(str(root / name) for name in sources)]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise DataException(f"protoc cannot compile the Protobuf schema: {error}") from error
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").replace(f"{root}/", "").strip()[-1000:]
+            raise DataException(f"protoc refuses the Protobuf schema: {said}")
+        result = descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes())
+    return {proto.name: proto for proto in result.file}
+
+
+def _with_meta_import(text: str) -> str:
+    """The text with the import that Confluent's converter leaves out: its registry knows the options without."""
+    if "(confluent." not in text or META_FILE in text:
+        return text
+    # Behind everything else: a file may import anywhere, and the lines of errors stay right.
+    return f'{text}\nimport "{META_FILE}";\n'
+
+
+# ------------------------------------------------------------------------------------------------ messages
+def message_at(file: FileDescriptor, indexes: Sequence[int], where: str) -> Descriptor:
+    """The message type at a place in a file: places in each level of nesting, outermost first.
+
+    Raises:
+        DataException: There is none.
+    """
+    found: Descriptor | None = None
+    level = list(file.message_types_by_name.values())
+    for index in indexes:
+        if not 0 <= index < len(level):
+            raise DataException(
+                f"{where} says that it is of message type {list(indexes)} of its schema, which has {len(level)} at "
+                "that level: it was not written with this schema"
+            )
+        found = level[index]
+        level = list(found.nested_types)
+    if found is None:
+        raise DataException(f"{where} does not say of which message type it is")
+    return found
+
+
+def place_of(message: Descriptor) -> list[int]:
+    """Returns the place of a message type in its file, as ``message_at`` takes it."""
+    found: list[int] = []
+    current = message
+    while current.containing_type is not None:
+        names = [one.name for one in current.containing_type.nested_types]
+        found.insert(0, names.index(current.name))
+        current = current.containing_type
+    return [list(current.file.message_types_by_name).index(current.name), *found]

@@ -1,0 +1,365 @@
+"""Connect schema to a Protobuf file, as Confluent's converter makes it: one message, with the messages of nested
+structs, maps and enums inside of the message that uses them.
+
+Maps are repeated messages of key and value, not ``map<>`` fields: those take few types of keys. What Protobuf has no
+type for stands in the options of the field: ``connect.type`` for int8 and int16, ``precision`` and ``scale`` of
+decimals. Defaults are not written, proto3 has none: a null is written as its default.
+
+A field keeps the number that it had in Protobuf (the parameter ``Tag``); others take numbers that are free, in order.
+So a transform may add a field to a message that was read from Protobuf.
+
+Main functions: ``describe_file``, ``as_java_writes``; ``enum_symbols``, which values need too. Thread: pure functions.
+Source: io.confluent.connect.protobuf.ProtobufData.fromConnectSchema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from google.protobuf import descriptor_pb2
+
+from penstock.converters.registry.protobuf.files import (
+    DECIMAL_FILE,
+    META_FILE,
+    FileProto,
+    field_options,
+    known_files,
+    name_for_json,
+)
+from penstock.converters.registry.protobuf.names import (
+    CONNECT_PRECISION,
+    CONNECT_TYPE,
+    DATE,
+    DECIMAL,
+    DEFAULT_NAME,
+    ENUM,
+    KEY,
+    TAG,
+    TIME,
+    TIMESTAMP,
+    TYPE,
+    UNION,
+    VALUE,
+    WRAPPED,
+    WRAPPER,
+    WRAPPERS,
+    ProtobufOptions,
+    is_enum,
+    is_union,
+    map_entry_name,
+)
+from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
+from penstock.converters.registry.shapes import shape
+from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Time, Timestamp, Type
+from penstock.errors import DataException
+
+#: What parameters begin with that make another type.
+_SHAPING: Final = (TYPE, WRAPPER, CONNECT_PRECISION, ENUM, GENERAL_ENUM, GENERAL_UNION)
+_PROTO: Final = descriptor_pb2.FieldDescriptorProto
+_SCALARS: Final[Mapping[Type, int]] = {
+    Type.INT8: _PROTO.TYPE_INT32,
+    Type.INT16: _PROTO.TYPE_INT32,
+    Type.INT32: _PROTO.TYPE_INT32,
+    Type.INT64: _PROTO.TYPE_INT64,
+    Type.FLOAT32: _PROTO.TYPE_FLOAT,
+    Type.FLOAT64: _PROTO.TYPE_DOUBLE,
+    Type.BOOLEAN: _PROTO.TYPE_BOOL,
+    Type.STRING: _PROTO.TYPE_STRING,
+    Type.BYTES: _PROTO.TYPE_BYTES,
+}
+_INTEGER_TYPES: Final[Mapping[Type, frozenset[str]]] = {
+    Type.INT32: frozenset({"int32", "sint32", "sfixed32", "uint32", "fixed32"}),
+    Type.INT64: frozenset({"int64", "sint64", "sfixed64", "uint64", "fixed64", "uint32", "fixed32"}),
+}
+
+
+def enum_symbols(schema: Schema, options: ProtobufOptions) -> dict[str, int]:
+    """The symbols of an enum with their numbers.
+
+    Raises:
+        DataException: A number is none.
+    """
+    prefix = f"{options.enum_parameter}."
+    found = {}
+    for name, text in (schema.parameters or {}).items():
+        if name.startswith(prefix):
+            try:
+                found[name.removeprefix(prefix)] = int(text)
+            except ValueError:
+                raise DataException(f"the symbol {name} of an enum has the number {text!r}") from None
+    return found
+
+
+def element_schema(schema: Schema) -> Schema:
+    """The schema of an array's elements.
+
+    Raises:
+        DataException: Protobuf has no array of them.
+    """
+    part = schema.value_schema
+    if part is None:
+        raise DataException(f"{schema} does not say of which type its elements are")
+    if part.type in (Type.ARRAY, Type.MAP) or is_union(part):
+        kind = part.type.name.lower()
+        raise DataException(f"Array cannot be nested: Protobuf has no array of {kind}s; put them into structs")
+    return part
+
+
+def scalar_type(schema: Schema) -> Any:
+    """Protobuf's type of a schema without parts: the one it had there, or that of its width."""
+    kind = (schema.parameters or {}).get(TYPE)
+    if kind is not None and kind in _INTEGER_TYPES.get(schema.type, ()):
+        return _PROTO.Type.Value(f"TYPE_{kind.upper()}")
+    return _SCALARS[schema.type]
+
+
+def field_number(schema: Schema) -> int | None:
+    """The number that a field had in Protobuf.
+
+    Raises:
+        DataException: The parameter is no number.
+    """
+    text = (schema.parameters or {}).get(TAG)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        raise DataException(f"The parameter {TAG} is no number: {text!r}") from None
+
+
+def free_numbers(schema: Schema) -> Iterator[int]:
+    """Numbers for fields without one of their own."""
+    taken: set[int | None] = set()
+    for field in schema.fields:
+        members = field.schema.fields if is_union(field.schema) else (field,)
+        taken.update(field_number(member.schema) for member in members)
+    # 19000 to 19999 are Protobuf's own.
+    return (number for number in range(1, 1 << 29) if number not in taken and not 19000 <= number < 20000)
+
+
+_WRAPPERS_FILE: Final = "google/protobuf/wrappers.proto"
+#: Messages of logical types, with the files they are in.
+_LOGICAL: Final[Mapping[str | None, tuple[str, str]]] = {
+    Decimal.LOGICAL_NAME: (DECIMAL, DECIMAL_FILE),
+    Date.LOGICAL_NAME: (DATE, "google/type/date.proto"),
+    Time.LOGICAL_NAME: (TIME, "google/type/timeofday.proto"),
+    Timestamp.LOGICAL_NAME: (TIMESTAMP, "google/protobuf/timestamp.proto"),
+}
+
+
+def describe_file(schema: Schema, options: ProtobufOptions) -> FileProto:
+    """The file to register for values of a Connect schema.
+
+    Raises:
+        DataException: Protobuf has no form for it.
+    """
+    if schema.type is Type.STRUCT and not is_union(schema):
+        return _File(options).described(schema)
+    if schema.type in WRAPPERS and schema.name not in LOGICAL_NAMES:
+        return known_files()[_WRAPPERS_FILE]
+    raise DataException(
+        f"A Protobuf message is a struct or a plain value, not {schema}: put it into a field, with HoistField for one"
+    )
+
+
+def as_java_writes(proto: FileProto) -> FileProto:
+    """A described file as Confluent's converter registers it: with the short names of its own types, and without the
+    import of the file with the options, so that a registry makes the same text of both."""
+    made = FileProto.FromString(proto.SerializeToString())
+    if META_FILE in made.dependency:
+        made.dependency.remove(META_FILE)
+    known = {f".{name}" for name, _ in _LOGICAL.values()} | {f".{name}" for name in WRAPPED}
+    messages = list(made.message_type)
+    while messages:
+        message = messages.pop()
+        messages.extend(message.nested_type)
+        for field in message.field:
+            full = field.type_name
+            if full:
+                field.type_name = full[1:] if full in known else full.rpartition(".")[2]
+    return made
+
+
+def root_name(schema: Schema, options: ProtobufOptions) -> str:
+    """The full name of the message type of values of a schema."""
+    if schema.type is not Type.STRUCT:
+        return WRAPPERS[schema.type]
+    return ".".join(options.name(part) for part in (schema.name or f"{DEFAULT_NAME}1").split("."))
+
+
+class _File:
+    """One file while it is made."""
+
+    def __init__(self, options: ProtobufOptions) -> None:
+        self._options = options
+        self._unnamed = 0
+        self._imports: dict[str, None] = {}
+
+    def described(self, schema: Schema) -> FileProto:
+        """The file with the message of a schema."""
+        if not schema.name:
+            self._unnamed = 1
+        package, _, name = root_name(schema, self._options).rpartition(".")
+        proto = FileProto(syntax="proto3", package=package)
+        message = proto.message_type.add()
+        self._message(message, schema, name, f".{package}.{name}" if package else f".{name}")
+        proto.dependency.extend(self._imports)
+        return proto
+
+    # ------------------------------------------------------------------ messages
+    def _message(self, message: Any, schema: Schema, name: str, full: str) -> None:
+        message.name = name
+        numbers = free_numbers(schema)
+        nested: dict[str, Schema] = {}
+        single = []
+        for field in schema.fields:
+            if is_union(field.schema):
+                # As in Java it takes a number, which only its members use.
+                next(numbers)
+                message.oneof_decl.add(name=self._union_name(field.schema))
+                for member in field.schema.fields:
+                    number = next(numbers) if field_number(member.schema) is None else field_number(member.schema)
+                    made = self._field(message, full, nested, member.schema, member.name, number, member=True)
+                    made.oneof_index = len(message.oneof_decl) - 1
+                continue
+            number = next(numbers) if field_number(field.schema) is None else field_number(field.schema)
+            made = self._field(message, full, nested, field.schema, field.name, number)
+            repeated = made.label == _PROTO.LABEL_REPEATED
+            if self._options.optional_for_nullables and field.schema.optional and not repeated:
+                single.append(made)
+        # Each optional field is a oneof of its own, and those come behind all others.
+        for made in single:
+            made.proto3_optional = True
+            made.oneof_index = len(message.oneof_decl)
+            message.oneof_decl.add(name=f"_{made.name}")
+        name_for_json(message)
+
+    def _entry(self, message: Any, schema: Schema, name: str, full: str) -> None:
+        message.name = name
+        nested: dict[str, Schema] = {}
+        for number, (side, part) in enumerate(((KEY, schema.key_schema), (VALUE, schema.value_schema)), start=1):
+            if part is None:
+                raise DataException(f"{schema} does not say of which type its keys and values are")
+            self._field(message, full, nested, part, side, number)
+
+    # ------------------------------------------------------------------ fields
+    def _field(
+        self,
+        message: Any,
+        full: str,
+        nested: dict[str, Schema],
+        schema: Schema,
+        name: str,
+        number: int | None,
+        *,
+        member: bool = False,
+    ) -> Any:
+        """Adds one field, with the types it needs, and returns it."""
+        field = message.field.add(name=self._options.name(name), number=number, label=_PROTO.LABEL_OPTIONAL)
+        try:
+            if schema.type in (Type.ARRAY, Type.MAP):
+                field.label = _PROTO.LABEL_REPEATED
+                if member:
+                    raise DataException("a oneof has no arrays and maps")
+            if schema.type is Type.ARRAY:
+                schema = element_schema(schema)
+            self._type(field, message, full, nested, schema)
+        except DataException as error:
+            raise DataException(f"field {name}: {error}") from error
+        return field
+
+    def _type(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
+        logical = _LOGICAL.get(schema.name)
+        if logical is not None:
+            self._of_message(field, *logical)
+            if schema.name == Decimal.LOGICAL_NAME:
+                self._options_of_decimal(field, schema)
+        elif is_enum(schema):
+            field.type = _PROTO.TYPE_ENUM
+            field.type_name = f"{full}.{self._enum(message, schema)}"
+        elif schema.type is Type.STRUCT or schema.type is Type.MAP:
+            self._nested(field, message, full, nested, schema)
+        elif self._options.wraps(schema):
+            self._of_message(field, self._wrapper(schema), _WRAPPERS_FILE)
+            self._options_of_width(field, schema)
+        else:
+            field.type = scalar_type(schema)
+            self._options_of_width(field, schema)
+
+    def _of_message(self, field: Any, name: str, file: str) -> None:
+        field.type = _PROTO.TYPE_MESSAGE
+        field.type_name = f".{name}"
+        self._imports[file] = None
+
+    def _nested(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
+        name = self._own_name(schema.name)
+        if schema.type is Type.MAP:
+            name = map_entry_name(name)
+        elif name == field.name:
+            # A message type and a field of one name would be one symbol.
+            name = f"{name}Message"
+        plain, place = name, 2
+        # One name and one shape are one type, whatever else is said of it where it is used; the first use counts.
+        while name in nested and shape(nested[name], _SHAPING) != shape(schema, _SHAPING):
+            name, place = f"{plain}_{place}", place + 1
+        field.type = _PROTO.TYPE_MESSAGE
+        field.type_name = f"{full}.{name}"
+        if name in nested:
+            return
+        nested[name] = schema
+        made = message.nested_type.add()
+        describe = self._entry if schema.type is Type.MAP else self._message
+        describe(made, schema, name, f"{full}.{name}")
+
+    def _enum(self, message: Any, schema: Schema) -> str:
+        parameter = self._options.enum_parameter
+        parameters = schema.parameters or {}
+        known = parameters.get(parameter) or parameters.get(GENERAL_ENUM)
+        name = self._options.name(known) if known else self._own_name(schema.name)
+        if any(one.name == name for one in message.enum_type):
+            return name
+        symbols = sorted(enum_symbols(schema, self._options).items(), key=lambda one: one[1] != 0)
+        if not symbols or symbols[0][1] != 0:
+            raise DataException(f"the enum {name} has no symbol with the number 0, which proto3 wants")
+        made = message.enum_type.add(name=name)
+        for symbol, number in symbols:
+            made.value.add(name=symbol, number=number)
+        if len({number for _, number in symbols}) < len(symbols):
+            made.options.allow_alias = True
+        return name
+
+    def _wrapper(self, schema: Schema) -> str:
+        kind = (schema.parameters or {}).get(TYPE)
+        if schema.type is Type.INT64 and kind in ("uint32", "fixed32"):
+            return "google.protobuf.UInt32Value"
+        if schema.type is Type.INT64 and kind in ("uint64", "fixed64"):
+            return "google.protobuf.UInt64Value"
+        return WRAPPERS[schema.type]
+
+    def _options_of_width(self, field: Any, schema: Schema) -> None:
+        if schema.type in (Type.INT8, Type.INT16):
+            self._say(field, {CONNECT_TYPE: schema.type.value})
+
+    def _options_of_decimal(self, field: Any, schema: Schema) -> None:
+        parameters = schema.parameters or {}
+        names = {"precision": CONNECT_PRECISION, "scale": Decimal.SCALE_FIELD}
+        self._say(field, {name: parameters[own] for name, own in names.items() if own in parameters})
+
+    def _say(self, field: Any, said: Mapping[str, str]) -> None:
+        if said:
+            field.options.MergeFromString(field_options(said))
+            self._imports[META_FILE] = None
+
+    # ------------------------------------------------------------------ names
+    def _own_name(self, name: str | None) -> str:
+        """The last part of a name, or a name for what has none."""
+        if not name:
+            self._unnamed += 1
+            name = f"{DEFAULT_NAME}{self._unnamed}"
+        return self._options.name(name.rpartition(".")[2])
+
+    def _union_name(self, schema: Schema) -> str:
+        parameters = schema.parameters or {}
+        if self._options.general_sums and GENERAL_UNION in parameters:
+            return self._options.name(parameters[GENERAL_UNION])
+        return self._own_name((schema.name or "").removeprefix(f"{UNION}."))

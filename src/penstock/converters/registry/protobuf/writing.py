@@ -1,0 +1,279 @@
+"""Connect values to Protobuf messages: a schema and a message type are compiled to functions once.
+
+The message type need not be the schema's own: with ``use.latest.version`` values are written into the fields of the
+same names of another one.
+
+Record by record, in Python, with the protobuf library's messages in C: Spark's ``to_protobuf`` needs jars that it does
+not come with.
+
+Main function: ``message_writer``. Thread: the functions it returns have no state; any thread.
+Source: io.confluent.connect.protobuf.ProtobufData.fromConnectData.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from penstock.converters.registry.protobuf.files import is_built_in_map
+from penstock.converters.registry.protobuf.logical import LOGICAL_WRITERS
+from penstock.converters.registry.protobuf.names import (
+    KEY,
+    VALUE,
+    WRAPPED,
+    ProtobufOptions,
+    is_enum,
+    is_union,
+)
+from penstock.converters.registry.protobuf.packages import real_symbol
+from penstock.converters.registry.protobuf.schemas import enum_symbols
+from penstock.data import Schema, Struct, Type
+from penstock.errors import DataException
+
+#: Puts a value into a message.
+Write = Callable[[Any, Any], None]
+#: Makes of a value what a scalar field takes.
+Scalar = Callable[[Any], Any]
+
+_INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
+_UNSIGNED: Final = {
+    FieldDescriptor.TYPE_UINT32: (1 << 32) - 1,
+    FieldDescriptor.TYPE_FIXED32: (1 << 32) - 1,
+    FieldDescriptor.TYPE_UINT64: (1 << 64) - 1,
+    FieldDescriptor.TYPE_FIXED64: (1 << 64) - 1,
+}
+
+
+def message_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
+    """A function that puts values of a schema into messages of a type.
+
+    Raises:
+        DataException: The type lacks a field, or one is of another kind. The function raises it for values that do not
+            fit.
+    """
+    if schema.type is not Type.STRUCT:
+        return _setter(VALUE, _scalar(schema, message.fields_by_name[VALUE], options))
+    return _struct_writer(schema, message, options)
+
+
+def _refuse(kind: Type, value: object) -> NoReturn:
+    raise DataException(f"Invalid type for {kind.name}: {type(value).__name__}")
+
+
+# ------------------------------------------------------------------------------------------------ structs
+def _struct_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
+    parts = []
+    for field in schema.fields:
+        default = None if options.ignore_defaults else field.schema.default
+        if is_union(field.schema):
+            write = _union_writer(field.schema, message, options)
+        else:
+            write = _field_writer(field.schema, _field(message, field.name, options), options)
+        parts.append((field.name, write, default))
+
+    def write_struct(target: Any, value: Any) -> None:
+        _check_struct(schema, value)
+        for (name, write, default), one in zip(parts, value.values, strict=True):
+            chosen = default if one is None else one
+            if chosen is None:
+                continue
+            try:
+                write(target, chosen)
+            except UnicodeEncodeError:
+                raise
+            except (DataException, ValueError, TypeError) as error:
+                raise DataException(f"field {name}: {error}") from error
+
+    return write_struct
+
+
+def _union_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
+    members = []
+    for field in schema.fields:
+        write = _field_writer(field.schema, _field(message, field.name, options), options, member=True)
+        members.append((write, None if options.ignore_defaults else field.schema.default))
+
+    def write_union(target: Any, value: Any) -> None:
+        _check_struct(schema, value)
+        for (write, default), one in zip(members, value.values, strict=True):
+            chosen = default if one is None else one
+            if chosen is not None:
+                write(target, chosen)
+                return
+        raise DataException("Cannot find non-null field")
+
+    return write_union
+
+
+def _check_struct(schema: Schema, value: Any) -> None:
+    if not isinstance(value, Struct):
+        _refuse(Type.STRUCT, value)
+    if value.schema is not schema and value.schema != schema:
+        raise DataException("Mismatching struct schema")
+
+
+def _field(message: Descriptor, name: str, options: ProtobufOptions) -> FieldDescriptor:
+    found = message.fields_by_name.get(options.name(name))
+    if found is None:
+        raise DataException(f"Cannot find field with name {options.name(name)} in the message type {message.full_name}")
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ fields
+def _field_writer(schema: Schema, field: FieldDescriptor, options: ProtobufOptions, *, member: bool = False) -> Write:
+    name = field.name
+    if (schema.type in (Type.ARRAY, Type.MAP)) is not field.is_repeated:
+        shown = "repeated" if field.is_repeated else "not repeated"
+        raise DataException(f"The field {field.full_name} is {shown}, and its values are of type {schema.type.name}")
+    if schema.type is Type.ARRAY:
+        return _array_writer(schema, field, options)
+    if schema.type is Type.MAP:
+        return _map_writer(schema, field, options)
+    if field.message_type is not None:
+        write = _into_message(schema, field, options)
+
+        def write_message(target: Any, value: Any) -> None:
+            inner = getattr(target, name)
+            inner.SetInParent()
+            write(inner, value)
+
+        return write_message
+    return _setter(name, _scalar(schema, field, options))
+
+
+def _setter(name: str, scalar: Scalar) -> Write:
+    return lambda target, value: setattr(target, name, scalar(value))
+
+
+def _array_writer(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
+    name, part = field.name, schema.value_schema
+    if part is None:
+        raise DataException(f"{schema} does not say of which type its elements are")
+    if field.message_type is None:
+        scalar = _scalar(part, field, options)
+
+        def write_scalars(target: Any, value: Any) -> None:
+            getattr(target, name).extend([scalar(one) for one in _elements(value)])
+
+        return write_scalars
+    write = _into_message(part, field, options)
+
+    def write_messages(target: Any, value: Any) -> None:
+        found = getattr(target, name)
+        for one in _elements(value):
+            write(found.add(), one)
+
+    return write_messages
+
+
+def _elements(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        _refuse(Type.ARRAY, value)
+    if None in value:
+        raise DataException("An array holds null, which Protobuf's repeated fields do not")
+    return value
+
+
+def _map_writer(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
+    name, keys, values = field.name, schema.key_schema, schema.value_schema
+    if keys is None or values is None:
+        raise DataException(f"{schema} does not say of which type its keys and values are")
+    if field.message_type is None:
+        raise DataException(f"The field {field.full_name} holds no entries, and its values are maps")
+    if is_built_in_map(field):
+        return _built_in_map_writer(keys, values, field, options)
+    write_key, write_value = (
+        _field_writer(part, _field(field.message_type, side, options), options)
+        for part, side in ((keys, KEY), (values, VALUE))
+    )
+
+    def write(target: Any, value: Any) -> None:
+        found = getattr(target, name)
+        for key, one in _entries(value):
+            entry = found.add()
+            if key is not None:
+                write_key(entry, key)
+            if one is not None:
+                write_value(entry, one)
+
+    return write
+
+
+def _built_in_map_writer(keys: Schema, values: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
+    name = field.name
+    key_field, value_field = field.message_type.fields
+    key_of = _scalar(keys, key_field, options)
+    if value_field.message_type is None:
+        value_of = _scalar(values, value_field, options)
+
+        def write_scalars(target: Any, value: Any) -> None:
+            found = getattr(target, name)
+            for key, one in _entries(value):
+                found[key_of(key)] = value_of(one)
+
+        return write_scalars
+    write_value = _into_message(values, value_field, options)
+
+    def write_messages(target: Any, value: Any) -> None:
+        found = getattr(target, name)
+        for key, one in _entries(value):
+            write_value(found[key_of(key)], one)
+
+    return write_messages
+
+
+def _entries(value: Any) -> Any:
+    if not isinstance(value, dict):
+        _refuse(Type.MAP, value)
+    return value.items()
+
+
+# ------------------------------------------------------------------------------------------------ values
+def _into_message(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
+    """Puts a value into a message of the field's type."""
+    message = field.message_type
+    special = LOGICAL_WRITERS.get(schema.name)
+    if special is not None:
+        return lambda target, value: special(schema, target, value)
+    if schema.type is Type.STRUCT:
+        return _struct_writer(schema, message, options)
+    if message.full_name not in WRAPPED:
+        raise DataException(
+            f"The field {field.full_name} is a message of type {message.full_name}, and its values are of type "
+            f"{schema.type.name}"
+        )
+    return _setter(VALUE, _scalar(schema, message.fields_by_name[VALUE], options))
+
+
+def _scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
+    kind = schema.type
+    if field.message_type is not None or kind in (Type.ARRAY, Type.MAP, Type.STRUCT) or schema.name in LOGICAL_WRITERS:
+        raise DataException(f"The field {field.full_name} takes no values of {schema}")
+    if field.enum_type is not None and kind is Type.STRING:
+        return _enum_scalar(schema, field, options)
+    if kind in _INTEGERS:
+        mask = _UNSIGNED.get(field.type)
+        if mask is not None:
+            return lambda value: (value if type(value) is int else _refuse(kind, value)) & mask
+        return lambda value: value if type(value) is int else _refuse(kind, value)
+    if kind is Type.BYTES:
+        return lambda value: bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else _refuse(kind, value)
+    wanted = {Type.BOOLEAN: bool, Type.STRING: str}.get(kind, float)
+    return lambda value: value if isinstance(value, wanted) else _refuse(kind, value)
+
+
+def _enum_scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
+    """Symbols as numbers: those of the schema's parameters, else those of the message type."""
+    numbers = {real_symbol(one.name): one.number for one in field.enum_type.values}
+    if is_enum(schema):
+        numbers |= enum_symbols(schema, options)
+
+    def scalar(value: Any) -> Any:
+        number = numbers.get(value)
+        if number is None:
+            raise DataException(f"{value!r} is no symbol of the enum {field.enum_type.full_name}")
+        return number
+
+    return scalar

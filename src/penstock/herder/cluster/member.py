@@ -1,0 +1,484 @@
+"""The place of a distributed worker among the workers of its group.
+
+Main types: ``WorkerGroup``, a ``Membership``; ``Place``, what it knows of its place. It takes over what each round of
+the group deals to this worker, gives up what it takes away, and knows who leads.
+
+Threads: the herder's, but for the methods of ``GroupEvents``, which the member calls on threads of its own: they build
+on immutable values, and post. ``assign`` may read the config topic; what the leader remembers belongs to it alone.
+Source: DistributedHerder (handleRebalanceCompleted) and WorkerCoordinator of Kafka Connect; KIP-415.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from penstock.assignors.assignment import NOTHING, Memory, Units
+from penstock.assignors.connect_protocol import (
+    Assignment,
+    AssignmentError,
+    BadProtocolException,
+    Metadata,
+    Subprotocol,
+    decode_assignment,
+    encode_metadata,
+    offered,
+)
+from penstock.errors import ConnectException, KafkaException
+from penstock.herder.cluster.rounds import Dealt, LedRound, plan_round
+from penstock.herder.control_plane import ControlPlane
+from penstock.herder.membership import NotHereException, RebalanceExpectedException, Unit, all_units
+from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, Joined
+from penstock.kafka.group.metrics import GroupMetrics
+from penstock.model.cluster_config import ClusterConfig
+from penstock.settings import DistributedSettings
+
+log = logging.getLogger(__name__)
+
+#: How often a worker that cannot read the config topic tries before it gives up what it runs.
+_SYNC_TRIES: Final = 5
+_CLOSE_S: Final = 3.0
+
+
+class Member(Protocol):
+    """The part of ``penstock.kafka.group.GroupMember`` that is needed; see there."""
+
+    @property
+    def view(self) -> GroupView:
+        """The state of the member, to be read at any moment."""
+
+    @property
+    def metrics(self) -> GroupMetrics:
+        """The metrics that the member has counted."""
+
+    def start(self) -> None:
+        """Starts the member's thread, which joins the group."""
+
+    def rejoin(self, reason: str) -> None:
+        """Asks for another round of the group."""
+
+    def polled(self) -> None:
+        """Says that the owner is still at work."""
+
+    def leave(self, reason: str) -> None:
+        """Leaves the group, for the next round to deal out this worker's work."""
+
+    def close(self, timeout_s: float, reason: str = ...) -> bool:
+        """Leaves the group and ends the thread; False if it has not ended in time."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A worker's place in its group.
+
+    Attributes:
+        member_id: What the broker calls it; empty before the first round.
+        generation: Of its last round.
+        protocol: How that was dealt out; None before.
+        leader_id: Who leads; None when nobody is known to.
+        leader_url: Its REST address.
+        config_offset: How much of the config topic was known when the work was dealt out.
+        assigned: What this worker is to run.
+        leaving: What it gives up now, which others must not be given yet.
+    """
+
+    member_id: str = ""
+    generation: int = 0
+    protocol: Subprotocol | None = None
+    leader_id: str | None = None
+    leader_url: str | None = None
+    config_offset: int = -1
+    assigned: Units = NOTHING
+    leaving: Units = NOTHING
+
+    @property
+    def leads(self) -> bool:
+        """True if this worker leads."""
+        return self.leader_id is not None and self.leader_id == self.member_id
+
+
+class WorkerGroup(GroupEvents):
+    """A worker's membership.
+
+    Args:
+        plane: What requests work with.
+        settings: Of the worker.
+        url: Its REST address, as other workers are told it.
+        new_member: Makes its member of the Kafka group.
+        clock_ms: Milliseconds since the epoch.
+
+    Attributes:
+        on_round: Called after each round that has come into force here, with whether this worker leads.
+    """
+
+    sole = False
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        settings: DistributedSettings,
+        url: str,
+        new_member: Callable[[GroupEvents], Member],
+        *,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._plane = plane
+        self._settings = settings
+        self._url = url
+        self._member = new_member(self)
+        self._clock_ms = clock_ms
+        self.on_round: Callable[[bool], None] = lambda leads: None
+        self._place = Place()
+        self._dealt = Dealt()
+        self._ready = False
+        # Why Kafka does not let it in; empty where it does.
+        self._refusal = ""
+        # Grows when the worker drops out: what a round before that has given does not count any more. Under the lock,
+        # as the place: the member's thread takes all work away, whatever the herder's is about to note.
+        self._life = 0
+        self._moving = threading.Lock()
+        # What rounds have given that have not come into force here yet, by generation: the next join may be on its way
+        # before that, and must name it.
+        self._coming: dict[int, Units] = {}
+        self._taking = asyncio.Lock()
+        self._round = asyncio.Event()
+        self._planned: asyncio.TimerHandle | None = None
+        #: Up to where the config topic has to be known for the work to be dealt out as it is configured.
+        self._expected = -1
+        self._breath: asyncio.Task[None] | None = None
+        # The member's thread alone.
+        self._memory = Memory()
+
+    # ------------------------------------------------------------------ Membership
+    @property
+    def obstacle(self) -> str | None:
+        """See ``Membership``."""
+        return self._refusal or (None if self._ready else _NOT_DEALT)
+
+    @property
+    def generation(self) -> int:
+        """See ``Membership``."""
+        return self._place.generation
+
+    @property
+    def settings(self) -> DistributedSettings:
+        """Of the worker."""
+        return self._settings
+
+    @property
+    def place(self) -> Place:
+        """The place in the group, as far as it is known now. Thread: any."""
+        return self._place
+
+    @property
+    def dealt(self) -> Dealt:
+        """The work that this worker has dealt out, if it leads. Thread: any."""
+        return self._dealt
+
+    def begin(self) -> None:
+        """See ``Membership``."""
+        self._member.start()
+        self._breath = self._plane.loop.begin("Showing the group that the herder is alive", self._breathe())
+
+    def assigned(self, config: ClusterConfig) -> Units:
+        """See ``Membership``."""
+        return self._place.assigned
+
+    def require_leader(self, config: Mapping[str, str | None] | None = None) -> None:
+        """See ``Membership``. Invariant 8."""
+        if not self._place.leads:
+            raise NotHereException(_NO_LEADER, self._place.leader_url, config)
+
+    def require_owner(self, unit: Unit) -> None:
+        """See ``Membership``."""
+        place = self._place
+        if unit in set(place.assigned):
+            return
+        raise NotHereException(_NO_LEADER, self._dealt.owners.get(unit) if place.leads else place.leader_url)
+
+    def require_stable(self) -> None:
+        """See ``Membership``."""
+        if self._place.config_offset < self._expected:
+            raise RebalanceExpectedException
+
+    async def steady(self, *, dealt: bool) -> None:
+        """See ``Membership``."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._settings.rebalance_timeout_ms / 1000
+        while (left_s := end - loop.time()) > 0:
+            place = self._place
+            if place.leader_id is not None and (not dealt or place.config_offset >= self._expected):
+                return
+            await self.next_round(left_s)
+
+    def configured(self, before: ClusterConfig, after: ClusterConfig) -> None:
+        """See ``Membership``."""
+        if after.task_counts != before.task_counts:
+            self._expected = after.offset
+            self._deal_if_changed(after)
+
+    async def close(self) -> None:
+        """See ``Membership``."""
+        if self._breath is not None:
+            self._breath.cancel()
+        if self._planned is not None:
+            self._planned.cancel()
+        await self._plane.loop.off_loop("leave-group", lambda: self._member.close(_CLOSE_S, "the worker stops"))
+
+    async def next_round(self, timeout_s: float) -> None:
+        """Waits for the next round, but not for longer than this."""
+        try:
+            await asyncio.wait_for(self._round.wait(), timeout_s)
+        except TimeoutError:
+            return
+
+    @property
+    def sync_timeout_s(self) -> float:
+        """The number of seconds that reading the config topic to its end may take."""
+        return self._settings.worker_sync_timeout_ms / 1000
+
+    @property
+    def session_timeout_s(self) -> float:
+        """After how many seconds without a heartbeat the broker takes the worker out of the group."""
+        return self._settings.session_timeout_ms / 1000
+
+    def heard_since(self, since_s: float) -> bool:
+        """True if the broker has answered a heartbeat that was sent after a monotonic time. Thread: any."""
+        heard_s = self._member.metrics.last_answered_s
+        return heard_s is not None and heard_s > since_s and self._member.view.generation == self._place.generation
+
+    def delay_left_ms(self) -> int | None:
+        """In how many milliseconds the group deals out the work of a lost worker; None if none waits for that."""
+        if self._planned is None:
+            return None
+        return max(0, round((self._planned.when() - asyncio.get_running_loop().time()) * 1000))
+
+    # ------------------------------------------------------------------ GroupEvents, threads of the member
+    def metadata(self) -> Sequence[tuple[str, bytes]]:
+        """See ``GroupEvents``."""
+        offset = self._plane.parts.config.snapshot.offset
+        with self._moving:
+            place = self._place
+            held = Units.union((place.assigned, place.leaving, *self._coming.values()))
+        current = None
+        if held and place.leader_id is not None:
+            current = Assignment(place.leader_id, place.leader_url or "", place.config_offset, held)
+        told = Metadata(self._url, offset, current)
+        return [(one.value, encode_metadata(told, one.version)) for one in offered(self._settings.connect_protocol)]
+
+    def before_join(self, generation: int) -> None:
+        """See ``GroupEvents``."""
+        timeout_s = self._settings.rebalance_timeout_ms / 1000
+        try:
+            self._plane.loop.submit(self.ready_to_join).result(timeout_s)
+        except (ConnectException, TimeoutError) as error:
+            log.warning("Not all work has ended before the group deals it out anew: %s", error)
+
+    def assign(
+        self, protocol: str, leader: str, members: Mapping[str, bytes], generation: int, last_completed: int
+    ) -> Mapping[str, bytes]:
+        """See ``GroupEvents``."""
+        store, delay_ms = self._plane.parts.config, self._settings.max_rebalance_delay_ms
+        config = store.snapshot
+        led = LedRound(protocol, leader, members, generation, last_completed, self._clock_ms())
+        plan = plan_round(led, config, self._memory, delay_ms)
+        if plan.behind_offset is not None:
+            try:
+                config = store.refresh(self.sync_timeout_s)
+            except (ConnectException, KafkaException) as error:
+                log.warning("The config topic cannot be read: %s", error)
+            plan = plan_round(led, config, self._memory, delay_ms)
+        self._memory = plan.memory
+        dealt = Dealt(config.task_counts, plan.urls, plan.owners)
+        self._plane.loop.post(lambda: self._has_dealt(dealt))
+        return plan.assignments
+
+    def joined(self, joined: Joined) -> None:
+        """See ``GroupEvents``."""
+        self._refusal = ""
+        try:
+            told = decode_assignment(joined.assignment)
+        except BadProtocolException as error:
+            log.error("What the leader of the group says cannot be read, and the group is asked again: %s", error)
+            self._member.rejoin("an assignment could not be read")
+            return
+        with self._moving:
+            life, self._coming[joined.generation] = self._life, told.assigned
+        self._plane.loop.spawn("Taking over what the group deals out", lambda: self._take_over(joined, told, life))
+
+    def lost(self, reason: str) -> None:
+        """See ``GroupEvents``."""
+        with self._moving:
+            self._life += 1
+            self._coming.clear()
+            # Before the member asks for the metadata of its next join.
+            self._place = replace(self._place, assigned=NOTHING, leaving=NOTHING, leader_id=None, leader_url=None)
+        self._plane.loop.post(lambda: self._drop_out(reason))
+
+    def refused(self, error: GroupRefusedException) -> None:
+        """See ``GroupEvents``."""
+        self._refusal = str(error)
+
+    # ------------------------------------------------------------------ the herder's thread
+    async def _breathe(self) -> None:
+        """Tells the member that the herder's thread is alive."""
+        while True:
+            self._member.polled()
+            await asyncio.sleep(min(1.0, self._settings.rebalance_timeout_ms / 4000))
+
+    async def _take_over(self, joined: Joined, told: Assignment, life: int) -> None:
+        """A round has ended: gives up what was taken away, then runs what was given."""
+        async with self._taking:
+            if life != self._life:
+                return
+            protocol, before = Subprotocol(joined.protocol), self._place
+            eager = protocol is Subprotocol.EAGER
+            place = Place(
+                joined.member_id, joined.generation, protocol, told.leader, told.leader_url, told.config_offset
+            )
+            if not self._move(
+                lambda held: replace(
+                    place, assigned=NOTHING if eager else held.assigned - told.revoked, leaving=told.revoked
+                ),
+                life,
+            ):
+                return
+            self._log_round(told)
+            self._plane.reconcile()
+            await self._plane.running.settled(told.revoked if not eager else self._plane.running.units)
+            if not self._move(lambda held: replace(held, leaving=NOTHING), life):
+                return
+            if told.error is not AssignmentError.NONE:
+                self._move(lambda held: held, life, come=True)
+                await self._catch_up(told.config_offset, life)
+                self._member.rejoin("the leader was behind in the config topic")
+                return
+            if eager and before.protocol not in (None, Subprotocol.EAGER):
+                # Others may still run what this round gives away: they hear of the other protocol now, too.
+                self._move(lambda held: held, life, come=True)
+                self._member.rejoin("the group deals out the work eagerly from now on")
+                return
+            if not await self._catch_up(told.config_offset, life):
+                self._move(lambda held: held, life, come=True)
+                return
+            if self._move(lambda held: replace(held, assigned=held.assigned + told.assigned), life, come=True):
+                self._plane.reconcile()
+                self._came_into_force(told)
+
+    def _move(self, change: Callable[[Place], Place], life: int, *, come: bool = False) -> bool:
+        """Changes the place; False if the worker has left the group since that life began.
+
+        Args:
+            change: Makes the new place of that before.
+            life: The life in which the change was decided.
+            come: Whether what its round has given is in force, or never will be.
+        """
+        with self._moving:
+            if life == self._life:
+                self._place = change(self._place)
+                if come:
+                    self._coming.pop(self._place.generation, None)
+            return life == self._life
+
+    def _came_into_force(self, told: Assignment) -> None:
+        self._ready = True
+        self._round.set()
+        self._round = asyncio.Event()
+        if told.revoked:
+            self._member.rejoin("work was given up")
+        self._plan_rejoin(told.delay_ms)
+        if self._place.leads:
+            self._deal_if_changed(self._plane.snapshot)
+        self.on_round(self._place.leads)
+
+    def _log_round(self, told: Assignment) -> None:
+        log.info(
+            "Round %d of the group %s: %s leads%s; %d units are new, %d are given up, %d were there%s",
+            self._place.generation,
+            self._settings.group_id,
+            "this worker" if self._place.leads else told.leader_url,
+            "" if self._place.protocol is None else f" ({self._place.protocol.value})",
+            len(told.assigned),
+            len(told.revoked),
+            len(self._place.assigned),
+            f"; the next one is in {told.delay_ms} ms" if told.delay_ms else "",
+        )
+
+    def _plan_rejoin(self, delay_ms: int) -> None:
+        if self._planned is not None:
+            self._planned.cancel()
+            self._planned = None
+        if delay_ms > 0:
+            self._planned = asyncio.get_running_loop().call_later(
+                delay_ms / 1000, lambda: self._member.rejoin("the time is over that lost work waits")
+            )
+
+    def _has_dealt(self, dealt: Dealt) -> None:
+        self._dealt = dealt
+
+    def _deal_if_changed(self, config: ClusterConfig) -> None:
+        """Asks for a round, as the leader, if other work is configured than was dealt out."""
+        if self._place.leads and config.task_counts != self._dealt.task_counts:
+            self._member.rejoin("connectors or numbers of tasks have changed")
+
+    async def _catch_up(self, offset: int, life: int) -> bool:
+        """Reads the config topic up to an offset; True if that succeeded and the assignment still counts."""
+        store, timeout_s = self._plane.parts.config, self.sync_timeout_s
+        left = False
+        for tries_left in range(_SYNC_TRIES, 0, -1):
+            if store.snapshot.offset >= offset or life != self._life:
+                break
+            try:
+                await self._plane.loop.off_loop("read-configs", lambda: store.refresh(timeout_s))
+            except (ConnectException, KafkaException) as error:
+                log.warning("The config topic cannot be read, and this worker leaves its group for now: %s", error)
+                self._member.leave("the config topic could not be read in time")
+                left = True
+                await asyncio.sleep(self._back_off_s(tries_left))
+        if store.snapshot.offset < offset and self._move(lambda held: replace(held, assigned=NOTHING), life):
+            log.error("This worker cannot read the config topic, and gives up what it runs")
+            self._plane.reconcile()
+        if left:
+            self._member.rejoin("the config topic is tried again")
+        return not left and life == self._life
+
+    def _back_off_s(self, tries_left: int) -> float:
+        if self._settings.connect_protocol == "eager":
+            return self._settings.worker_unsync_backoff_ms / 1000
+        return self._settings.max_rebalance_delay_ms / 10_000 / tries_left
+
+    def _drop_out(self, reason: str) -> None:
+        log.warning("This worker gives up what it runs: %s", reason)
+        self._plan_rejoin(0)
+        self._plane.reconcile()
+
+    async def ready_to_join(self) -> None:
+        """Waits until others may be given what this worker does not name: all of it in the eager protocol.
+
+        What has been deleted since it was given is not named either. A leader that is new in its place does not know
+        that it was ever given, and would let it be.
+        """
+        place, life = self._place, self._life
+        if place.protocol is Subprotocol.EAGER:
+            gone = place.assigned
+        else:
+            gone = place.assigned - all_units(self._plane.snapshot.task_counts)
+        if gone:
+            if place.protocol is Subprotocol.EAGER:
+                self._move(lambda held: replace(held, assigned=NOTHING), life)
+                self._plane.reconcile()
+            await self._plane.running.settled(gone)
+            self._move(lambda held: replace(held, assigned=held.assigned - gone), life)
+            self._plane.reconcile()
+        if not self._place.assigned:
+            await self._plane.running.settled(self._plane.running.units)
+
+
+_NOT_DEALT: Final = "Worker is starting up: its group has not dealt out the work yet."
+_NO_LEADER: Final = (
+    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
+)

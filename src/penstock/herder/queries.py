@@ -1,0 +1,480 @@
+"""Serves requests that start and stop nothing: offsets, validation, previews, explanations.
+
+Main type: ``Questions``. Its methods are coroutines of the herder's thread; what blocks in them runs on threads of its
+own. Only a change of offsets holds a lock, so that nobody resumes the connector meanwhile.
+
+Explains one connector: its settings and where they come from, its offsets and lag, and what it waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from penstock.errors import ConnectException, KafkaException
+from penstock.herder.control_plane import ControlPlane, plain
+from penstock.herder.offset_changes import OffsetChanges, OffsetEntry, PreparedChange, done_message, not_stopped
+from penstock.kafka.settings.table import is_client_secret
+from penstock.model import ConnectorTaskId, ConnectorType, TargetState
+from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits, PreviewRequest
+from penstock.settings import WORKER
+from penstock.traces import root_cause
+from penstock.validation.config_infos import ConfigInfos, is_secret_name, masked, redaction_of
+from penstock.validation.redaction import Redaction
+from penstock.validation.settings import clients_of, placeholder_warnings
+from penstock.worker.task.waiting import Hints, Waiting, because, connector_waiting, places, task_waiting
+
+#: How long Kafka may take to tell a sink's offsets: what a sink waits for is asked for when Kafka is away, too.
+_KAFKA_TIMEOUT_S: Final = 5.0
+#: Settings that a connector takes from the worker when it has none of its own.
+_FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
+
+
+#: A setting with more digits is no number of milliseconds.
+_DIGITS: Final = 19
+
+
+def effective_settings(
+    infos: ConfigInfos,
+    config: Mapping[str, str],
+    worker: Mapping[str, str],
+    secrets: frozenset[str],
+    kind: ConnectorType,
+) -> list[dict[str, object]]:
+    """Every setting that counts, with its value and its origin.
+
+    Args:
+        infos: What validation knows of the settings.
+        config: Those of the connector, as given.
+        worker: Those of the worker's file.
+        secrets: The names of settings whose values must not be shown.
+        kind: What it is.
+    """
+    shown = masked(config, secrets)
+    taken = _taken_from_worker(config, worker, kind)
+    found: dict[str, dict[str, object]] = {}
+    for finding in infos.findings:
+        body = finding.to_json()["value"]
+        assert isinstance(body, dict)
+        name = finding.name
+        if name in taken:
+            found[name] = {"name": name, "value": taken[name], "origin": "worker"}
+        elif name in shown:
+            found[name] = {"name": name, "value": shown[name], "origin": "connector"}
+        else:
+            value = WORKER.keys["header.converter"].default_text() if name == "header.converter" else body["value"]
+            found[name] = {"name": name, "value": value, "origin": "default"}
+    for origin, values in (("worker", taken), ("connector", shown)):
+        for name, text in values.items():
+            found.setdefault(name, {"name": name, "value": text, "origin": origin})
+    return list(found.values())
+
+
+def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kind: ConnectorType) -> dict[str, str]:
+    """The settings of the worker's file that hold for a connector: converters and Kafka clients.
+
+    A connector without a converter of its own gets the worker's as it is: settings of its own for it do not count.
+    """
+    converters = tuple(name for name in _FROM_WORKER if not config.get(name) and worker.get(name))
+    clients = {client.value for client in clients_of(kind, config)}
+    taken = {}
+    for name, value in worker.items():
+        whose, _, setting = name.partition(".")
+        override = f"{whose}.override.{setting}"
+        client = whose in clients and override not in config
+        if client or name in converters or name.startswith(tuple(f"{one}." for one in converters)):
+            secret = is_client_secret(setting) if client else is_secret_name(name)
+            taken.update(masked({name: value}, {name} if secret else ()))
+    return taken
+
+
+def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
+    """The committed offsets; for a sink with what is left to read.
+
+    Raises:
+        KafkaException: Kafka does not answer; it is not asked for long.
+    """
+    if changes.type is not ConnectorType.SINK:
+        return [entry.to_json() for entry in changes.read()]
+    kafka = changes.offsets.within(_KAFKA_TIMEOUT_S)
+    committed = kafka.read_sink(changes.connector, changes.config)
+    plan = kafka.plan_sink(changes.connector, changes.config, committed) if committed else None
+    listed = []
+    for at, offset in committed.items():
+        assert plan is not None
+        place = {"kafka_topic": at.topic, "kafka_partition": at.partition}
+        lag = max(0, plan.ends[at] - max(offset, plan.beginnings[at]))
+        listed.append({"partition": place, "offset": {"kafka_offset": offset}, "lag": lag})
+    return listed
+
+
+def explain_commit(
+    kind: ConnectorType, worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool = False
+) -> dict[str, object]:
+    """Describes what triggers the next commit of offsets.
+
+    Args:
+        kind: What it is.
+        worker: The worker's file.
+        config: The connector's settings.
+        exactly_once: Whether offsets of sources are committed in transactions, with the records.
+    """
+    others = ["pause", "stop", "restart", "the end of the worker"]
+    if exactly_once and kind is ConnectorType.SOURCE:
+        return _explain_transactions(worker, config, others)
+    if kind is ConnectorType.SINK:
+        others = ["context.request_commit() of a task", "a rebalance of the group", *others]
+    interval = worker.get("offset.flush.interval.ms", "60000")
+    return {
+        "every_ms": int(interval) if interval.isdecimal() and len(interval) < _DIGITS else None,
+        "setting": "offset.flush.interval.ms",
+        "or": others,
+    }
+
+
+def _explain_transactions(
+    worker: Mapping[str, str], config: Mapping[str, str], others: Sequence[str]
+) -> dict[str, object]:
+    boundary = config.get("transaction.boundary", "poll").lower()
+    if boundary == "interval":
+        own, of_worker = "transaction.boundary.interval.ms", "offset.flush.interval.ms"
+        setting, text = (own, config[own]) if own in config else (of_worker, worker.get(of_worker, "60000"))
+        every_ms = int(text) if text.isdecimal() and len(text) < _DIGITS else None
+        return {"every_ms": every_ms, "setting": setting, "or": list(others)}
+    ends = ["its tasks, through their transaction context"]
+    if boundary != "connector":
+        ends = ["the end of each poll", *others]
+    return {"every_ms": None, "setting": "transaction.boundary", "or": ends}
+
+
+def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dict[str, object]]:
+    """Counts the records that went as columns through Spark and those that went one by one, by reason; most first.
+
+    Args:
+        counts: Those of the metric ``penstock_spark_records_total``: labels and number.
+    """
+    found: Counter[tuple[str, str]] = Counter()
+    for labels, count in counts:
+        found[labels["road"], labels["why"]] += int(count)
+    return [{"road": road, "why": why or None, "records": count} for (road, why), count in found.most_common()]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The findings around a connector that has nothing to do.
+
+    Attributes:
+        kafka: Why Kafka does not tell what it was asked.
+        topics: Which topics that a sink reads are not there.
+        input: What the connector says is missing.
+    """
+
+    kafka: str | None = None
+    topics: Sequence[str] = ()
+    input: Sequence[str] = ()
+
+    def behind(self, waiting: Waiting) -> Waiting:
+        """The same, or the cause behind it: a missing topic or input explains only what has nothing to do."""
+        if waiting.reason == "broker":
+            return waiting if waiting.cause else waiting.because(self.kafka)
+        if waiting.reason not in ("no_data", "group_join", "no_partitions"):
+            return waiting
+        for reason, found in (("topic_missing", self.topics), ("input_missing", self.input)):
+            if found:
+                return because(reason).because("; ".join(found))
+        return waiting
+
+
+def look_around(changes: OffsetChanges, target: TargetState, kafka: str | None) -> Surroundings:
+    """Looks for what a connector may lack. May block.
+
+    Args:
+        changes: Whose configuration it is.
+        target: What a user asked for: what is to rest lacks nothing.
+        kafka: Why Kafka has not told the offsets; it is not asked again then.
+    """
+    if target is not TargetState.STARTED:
+        return Surroundings(kafka)
+    return Surroundings(kafka, () if kafka else _topic_faults(changes), _obstacles(changes))
+
+
+def _topic_faults(changes: OffsetChanges) -> Sequence[str]:
+    if changes.type is not ConnectorType.SINK:
+        return ()
+    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+    from penstock.kafka.consumer.subscription import Subscription
+
+    regex, topics = changes.config.get("topics.regex"), changes.config.get("topics") or ""
+    try:
+        wanted = (
+            Subscription.matching(regex) if regex else Subscription.of(filter(None, map(str.strip, topics.split(","))))
+        )
+        return changes.offsets.within(_KAFKA_TIMEOUT_S).topic_faults(changes.connector, changes.config, wanted)
+    except KafkaException as error:
+        return [str(error)]
+
+
+def _obstacles(changes: OffsetChanges) -> Sequence[str]:
+    """Returns the connector's own obstacles; an error of a user's code does not hide the rest of the answer."""
+    try:
+        return [str(text) for text in changes.new_connector().obstacles(changes.config)]
+    except BaseException as error:
+        log.warning("Connector %s cannot say what it lacks: %s: %s", changes.connector, type(error).__name__, error)
+        return ()
+
+
+def _failed(waiting: Waiting, trace: str | None, then: str) -> Waiting:
+    """The same; if something has failed, with its error and advice."""
+    if waiting.reason != "failed" or not trace:
+        return waiting
+    return waiting.because(root_cause(trace), f"Fix the cause, then restart it: {then}")
+
+
+def progress_of(hints: Hints) -> dict[str, object]:
+    """The field ``progress`` of a task; nothing where it says none."""
+    return {} if hints.progress is None else {"progress": hints.progress.to_json()}
+
+
+def explain_waiting(
+    view: ConnectorView,
+    busy_with: str | None,
+    *,
+    spark_up: bool,
+    spark_trouble: str | None = None,
+    around: Surroundings,
+    hints: Callable[[ConnectorTaskId], Hints],
+) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
+    """Describes what the connector and each of its tasks wait for.
+
+    Args:
+        view: The connector.
+        busy_with: What is being done to it.
+        spark_up: Whether there is a Spark session.
+        spark_trouble: Why Spark does nothing; None if it does.
+        around: What was found around the connector.
+        hints: What a task knows itself.
+    """
+    restart = f"penstock connectors restart {shlex.quote(view.name)}"
+    threads = places()
+    state = None if view.status is None else view.status.state
+    waits = connector_waiting(view.name, state, threads)
+    if not view.tasks:
+        waits = around.behind(waits)
+    connector = _failed(waits, None if view.status is None else view.status.trace, restart).to_json()
+    if busy_with is not None:
+        connector["busy_with"] = busy_with
+    tasks: list[dict[str, object]] = [
+        {
+            "id": task.id.task,
+            "state": task.state.value,
+            "waiting_for": _failed(
+                around.behind(
+                    task_waiting(
+                        str(task.id),
+                        task.state,
+                        threads,
+                        spark_up=spark_up,
+                        spark_trouble=spark_trouble,
+                        kafka_up=not around.kafka,
+                        hints=hints(task.id),
+                    )
+                ),
+                task.trace,
+                f"{restart} --task {task.id.task}",
+            ).to_json(),
+            **progress_of(hints(task.id)),
+        }
+        for task in view.tasks
+    ]
+    return connector, tasks
+
+
+log = logging.getLogger(__name__)
+
+#: As long as a REST request may take.
+OFFSETS_TIMEOUT_S: Final = 90.0
+#: What tasks on other workers may take to end beyond their deadline, and how often their statuses are looked at.
+_STOP_SLACK_S: Final = 5.0
+_LOOK_S: Final = 0.02
+
+
+class Questions:
+    """Answers about the connectors of a herder.
+
+    Args:
+        plane: What requests work with.
+        hook_timeout_s: How long a connector's ``alter_offsets`` may take.
+    """
+
+    def __init__(self, plane: ControlPlane, hook_timeout_s: float = OFFSETS_TIMEOUT_S) -> None:
+        self._hook_timeout_s = hook_timeout_s
+        self._plane = plane
+
+    async def read_offsets(self, name: str) -> Sequence[OffsetEntry]:
+        """The committed offsets."""
+        changes = await self._offset_changes(name)
+        return await self._plane.loop.off_loop(f"offsets-{name}", changes.read)
+
+    async def plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
+        """Describes what a change would do."""
+        changes = await self._offset_changes(name)
+        return await self._plane.loop.off_loop(f"offsets-{name}", lambda: plan(changes))
+
+    async def change_offsets(
+        self, name: str, verb: str, prepare: Callable[[OffsetChanges], PreparedChange]
+    ) -> dict[str, object]:
+        """Asks the connector, then writes. Other changes of the connector wait meanwhile, so that it stays stopped."""
+        plane = self._plane
+        parts = await plane.steady(dealt=True)
+        parts.membership.require_stable()
+        self._require_stopped(name)
+        parts.membership.require_leader()
+        async with plane.offsets_lock(name):
+            await plane.read_all()
+            self._require_stopped(name)
+            await self._tasks_gone(name)
+            changing = None
+            if parts.cluster is not None:
+                changing = await parts.cluster.fence_for_change(name)
+                self._require_stopped(name)
+            changes = replace(await self._offset_changes(name), transactional_id=changing)
+            with plane.stage(name, "changing the offsets"):
+                prepared = await self._prepared(name, lambda: prepare(changes))
+                await plane.loop.off_loop(f"offsets-{name}", prepared.write)
+        log.info("The offsets of connector %s were %s", name, verb)
+        return done_message(verb, prepared.stated)
+
+    async def _prepared(self, name: str, prepare: Callable[[], PreparedChange]) -> PreparedChange:
+        """Asks the connector about a change. A connector that does not answer must not keep others waiting for ever."""
+        try:
+            async with asyncio.timeout(self._hook_timeout_s):
+                return await self._plane.loop.off_loop(f"offsets-{name}", prepare)
+        except TimeoutError:
+            raise ConnectException(
+                f"Connector {name} did not answer within {self._hook_timeout_s:g} s whether its offsets may be changed "
+                "(alter_offsets), or Kafka did not: nothing was changed"
+            ) from None
+
+    async def _tasks_gone(self, name: str) -> None:
+        """Waits for tasks that end on other workers: what they commit last must not come behind the change."""
+        plane, loop = self._plane, asyncio.get_running_loop()
+        end = loop.time() + plane.worker.task_stop_timeout_s + _STOP_SLACK_S
+        with plane.stage(name, "ending the tasks"):
+            while plane.parts.statuses.tasks(name) and loop.time() < end:
+                await asyncio.sleep(_LOOK_S)
+
+    def _require_stopped(self, name: str) -> None:
+        known = self._plane.connector(name, f"Connector {name} not found")
+        if self._plane.snapshot.target(name) is not TargetState.STOPPED or known.tasks:
+            raise not_stopped(name)
+
+    async def _offset_changes(self, name: str) -> OffsetChanges:
+        plane = self._plane
+        parts = await plane.ready()
+        known = plane.connector(name, f"Connector {name} not found")
+        given = plain(known.config)
+        config = await plane.loop.off_loop(f"resolve-{name}", lambda: parts.worker.resolvable(given).data)
+        # Where its class is missing, this says which.
+        checked = await plane.facts.find(name, known.config)
+        new_connector = partial(parts.validator.new_connector, config)
+        return OffsetChanges(name, checked.type, config, parts.worker.offsets, new_connector)
+
+    async def explain(self, name: str) -> dict[str, object]:
+        """Settings with their origin, offsets, and what connector and tasks wait for."""
+        plane = self._plane
+        parts = await plane.ready()
+        worker, validator = parts.worker, parts.validator
+        changes = await self._offset_changes(name)
+        known = plane.connector(name, f"Connector {name} not found")
+        view, busy = plane.view(name), plane.stages.get(name)
+        assert view is not None
+        given, secrets = plain(known.config), plane.secrets.names(name, known)
+        # Nothing may run here that has noted what placeholders stand for.
+        plane.secrets.note(name, given, changes.config)
+        redaction = plane.redaction(name)
+
+        def explain() -> dict[str, object]:
+            infos = validator.infos(given, changes.config)
+            offsets: list[dict[str, object]] = []
+            problem: dict[str, str] = {}
+            try:
+                offsets = explain_offsets(changes)
+            except KafkaException as error:
+                problem = {"offsets_error": redaction.text(str(error))}
+            last = worker.backfills.view(name)
+            beside = {} if last is None else {"backfill": redaction.body(last.to_json())}
+            connector, tasks = explain_waiting(
+                view,
+                busy,
+                spark_up=worker.spark_up,
+                spark_trouble=worker.spark_trouble,
+                around=look_around(changes, view.target, problem.get("offsets_error")),
+                hints=worker.hints,
+            )
+            return {
+                "name": name,
+                "type": view.type.value,
+                "state": None if view.status is None else view.status.state.value,
+                "target": view.target.value,
+                "waiting_for": redaction.body(connector),
+                "tasks": redaction.body(tasks),
+                "roads": explain_roads(worker.roads(name)),
+                "offsets": offsets,
+                **problem,
+                **beside,
+                "next_commit": explain_commit(
+                    view.type, worker.settings, changes.config, exactly_once=worker.exactly_once
+                ),
+                "settings": effective_settings(infos, given, worker.settings, secrets, view.type),
+            }
+
+        return await self._plane.loop.off_loop(f"explain-{name}", explain, ends=True)
+
+    async def preview(
+        self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
+    ) -> dict[str, object]:
+        """Previews what a configuration would do to some records."""
+        parts = await self._plane.ready()
+        worker, validator = parts.worker, parts.validator
+        config.setdefault("name", "preview")
+        config = self._plane.unmasked(config["name"] or "", config)
+
+        def check() -> tuple[PreviewRequest, Redaction]:
+            resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
+            checked = validator(config, {**config, **resolved})
+            redaction = redaction_of(config, resolved, checked.secrets)
+            return PreviewRequest(checked.type, resolved, records, limits), redaction
+
+        # The check may be ended; the preview has a limit of its own.
+        wanted, redaction = await self._plane.loop.off_loop("preview-check", check, ends=True)
+
+        def show() -> dict[str, object]:
+            try:
+                shown = redaction.body(worker.preview(wanted))
+            except Exception as error:
+                raise redaction.error(error) from None
+            assert isinstance(shown, dict)
+            return shown
+
+        return await self._plane.loop.off_loop("preview", show)
+
+    async def validate(self, config: dict[str, str | None]) -> ConfigInfos:
+        """All settings of a configuration, with their faults."""
+        parts = await self._plane.ready()
+        worker, validator = parts.worker, parts.validator
+        config = self._plane.unmasked(config.get("name") or "", config)
+
+        def check() -> ConfigInfos:
+            resolved = worker.resolvable({key: value for key, value in config.items() if value is not None})
+            infos = validator.infos(config, {**config, **resolved.data})
+            return replace(infos, warnings=[*infos.warnings, *placeholder_warnings(resolved.unresolved)])
+
+        name = config.get("name") or ""
+        with self._plane.stage(name, "validating the configuration"):
+            return await self._plane.loop.off_loop(f"validate-{name}", check, ends=True)

@@ -1,0 +1,139 @@
+"""Fences the producers of transactional ids: what they have open is aborted, and they can send nothing any more.
+
+Main functions: `fence_producers`; `fence_zombies` ends those of former tasks of a connector, where these send, with the
+connector's own client settings.
+
+Thread: the caller's, which blocks.
+
+Source: Admin.fenceProducers of Kafka (KIP-618), which is InitProducerId with each id; Worker.fenceZombies of Kafka
+Connect.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.network.connections import Connections
+from penstock.kafka.producer.transaction import Phase, Transaction
+from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
+
+#: How many ids are fenced at a time.
+AT_A_TIME: Final = 8
+
+Fenced = tuple[int, int] | KafkaException
+
+
+def fence_producers(
+    settings: ColumnSettings,
+    transactional_ids: Iterable[str],
+    timeout_s: float,
+    *,
+    name: str = "fencing",
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Fenced]:
+    """Fences the producers that use these transactional ids.
+
+    Args:
+        settings: of a producer: where the brokers are, and how to log in there.
+        transactional_ids: one after the other, at most eight at a time.
+        timeout_s: for all of them.
+        name: for messages.
+        clock: monotonic seconds.
+
+    Returns:
+        For each id the producer id and epoch that nobody has, newer than those of whom was fenced; or why it could not
+        be fenced: `TransactionalIdAuthorizationException` where the user has no right to it,
+        `KafkaRetriableException` where the time was over.
+
+    Raises:
+        ConfigException: a key, a certificate or a package cannot be used.
+    """
+    waiting = deque(dict.fromkeys(transactional_ids))
+    found: dict[str, Fenced] = {}
+    if not waiting:
+        return found
+    deadline = clock() + timeout_s
+    state = threading.Condition()
+    connections = Connections(settings, name, NEEDS, clock, _nothing)
+    asked: dict[str, tuple[Transaction, Coordinator]] = {}
+    try:
+        while (waiting or asked) and clock() < deadline and connections.fatal is None:
+            while waiting and len(asked) < AT_A_TIME:
+                one = waiting.popleft()
+                transaction = Transaction(one, settings.retry_backoff, settings.retry_backoff_max)
+                transaction.initialize()
+                timeout = settings.transaction_timeout
+                asked[one] = (
+                    transaction,
+                    Coordinator(transaction, connections, one, settings.client_id, timeout, state, clock),
+                )
+            now = clock()
+            connections.tend(now)
+            for _, coordinator in asked.values():
+                coordinator.step(now, {})
+            times = connections.times(now, waiting=True)
+            times += [at for transaction, _ in asked.values() if (at := transaction.retry_at) > now]
+            connections.wait(min([deadline, *times]) - now)
+            _collect(asked, found)
+        for one in (*asked, *waiting):
+            found[one] = connections.fatal or KafkaRetriableException(
+                f"The producer of the transactional id {one} was not fenced within {timeout_s:g} s: "
+                f"{connections.trouble or 'its coordinator has not answered'}"
+            )
+    finally:
+        connections.close()
+    return found
+
+
+def _collect(asked: dict[str, tuple[Transaction, Coordinator]], found: dict[str, Fenced]) -> None:
+    """Takes the ids out that are fenced, or failed for good."""
+    for one, (transaction, _) in list(asked.items()):
+        if transaction.phase is Phase.READY and transaction.identity is not None:
+            found[one] = transaction.identity
+        elif transaction.failure is not None:
+            found[one] = transaction.failure
+        else:
+            continue
+        del asked[one]
+
+
+def _nothing() -> None:
+    pass
+
+
+def failed(fenced: Mapping[str, Fenced]) -> dict[str, KafkaException]:
+    """Those that could not be fenced, and why."""
+    return {one: result for one, result in fenced.items() if isinstance(result, KafkaException)}
+
+
+#: As long as Kafka's admin client takes for one call.
+_TIMEOUT_S: Final = 60.0
+
+
+def fence_zombies(
+    worker: Mapping[str, str], connector: str, config: Mapping[str, str], ids: Sequence[str]
+) -> dict[str, KafkaException]:
+    """Fences whoever sends with these transactional ids.
+
+    Args:
+        worker: The worker's settings.
+        connector: The name of the connector.
+        config: Its settings, placeholders resolved.
+        ids: The transactional ids.
+
+    Returns:
+        Why some could not be fenced, by id.
+
+    Raises:
+        ConfigException: the settings of the connector's producers cannot be used.
+    """
+    # Producers may be sent to another cluster than the worker's; that is where their ids count.
+    client = producer_settings(worker, config, client_id=f"connector-fencing-{connector}")
+    return failed(fence_producers(ColumnSettings.of(client), ids, _TIMEOUT_S, name=f"{connector} (fencing)"))

@@ -1,0 +1,475 @@
+"""Transactions that stay open in partitions and hide what is behind them: whose they are, and the end of hanging ones.
+
+Main types: ``OpenTransactions``, which looks and ends; ``OpenTransaction``, one of one partition; ``Verdict``, what it
+is. Main function: ``judge``, the pure decision.
+
+A transaction is open in a partition from its first record to its marker. A coordinator that counts it among those under
+way will write the marker, so it is waited for. One that the coordinator does not have under way is *hanging*: nobody
+will ever end it, and whoever reads committed records only stands still for ever. A broker that stops while transactions
+end can leave such ones. What belongs to this group of workers is ended here with a marker that aborts it, in every
+partition that holds it; of others, and where the rights lack, the command that does it is named.
+
+How it is known that a coordinator does not have it: the leader is asked for what is open, then the coordinator, then
+the leader again. What is open before and after, from the same offset on, was open in between, when the coordinator said
+that it was not. It must also have been open for longer than the timeout of its id. The marker carries an epoch that a
+live producer of that id does not have: one that is older than its own, which a leader refuses if that producer has
+written meanwhile; or one that is newer, where the coordinator knows no newer one, by which that producer is fenced and
+begins anew. So no transaction of a live producer is ever cut.
+
+Thread: the caller's, which blocks. Looks of one process come one after the other.
+
+Source: KIP-664 (``kafka-transactions.sh find-hanging``, ``abort``); Admin.abortTransaction of Kafka.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Final
+
+from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.admin.transaction_inquiry import (
+    ActiveProducer,
+    Described,
+    Place,
+    abort_marker_request,
+    abort_marker_response,
+    describe_producers_request,
+    describe_producers_response,
+    describe_transactions_request,
+    describe_transactions_response,
+    list_transactions_request,
+    list_transactions_response,
+)
+from penstock.kafka.network.conversation import Conversation
+from penstock.kafka.producer.transaction_coordinator import find_coordinator_request, find_coordinator_response
+from penstock.kafka.protocol.errors import error_of
+from penstock.kafka.protocol.fields import VERSIONS, Api, UnsupportedVersionException
+from penstock.kafka.protocol.messages import Address, Metadata, metadata_request, metadata_response
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.telemetry.logs import SeldomLog
+
+logger = logging.getLogger(__name__)
+
+NEEDS: Final = {
+    api: VERSIONS[api]
+    for api in (
+        Api.METADATA,
+        Api.FIND_COORDINATOR,
+        Api.DESCRIBE_PRODUCERS,
+        Api.LIST_TRANSACTIONS,
+        Api.DESCRIBE_TRANSACTIONS,
+        Api.WRITE_TXN_MARKERS,
+    )
+}
+#: How long one look may take, and how long it waits for another one of this process.
+LOOK_S: Final = 5.0
+#: Of how many partitions of one transaction the commands are given.
+_NAMED: Final = 3
+#: The longest timeout that brokers allow where they are not told otherwise (``transaction.max.timeout.ms``): for ids of
+#: which nothing is known.
+_LONGEST_TIMEOUT_MS: Final = 900_000
+_UNDER_WAY: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
+_NONE: Final = 0
+_NO_RIGHT: Final = frozenset({29, 31, 53})
+_ID_NOT_FOUND: Final = 105
+_LARGEST_EPOCH: Final = (1 << 15) - 1
+
+_one_at_a_time = threading.Lock()
+
+
+class HeldUpException(KafkaRetriableException):
+    """A log cannot be read to its end, because a transaction is open there.
+
+    Args:
+        held_up: What is open there, and what is done about it.
+        took: What could not be done in time.
+    """
+
+    def __init__(self, held_up: str, took: str) -> None:
+        super().__init__(f"{took}: {held_up}")
+        self.held_up = held_up
+
+
+@dataclass(frozen=True)
+class OpenTransaction:
+    """A transaction that is open in one partition.
+
+    Attributes:
+        place: The partition.
+        producer: What its leader knows of the producer.
+    """
+
+    place: Place
+    producer: ActiveProducer
+
+    @property
+    def key(self) -> tuple[Place, int, int | None]:
+        """The identity that tells it from others, also from later ones of the same producer."""
+        return self.place, self.producer.producer_id, self.producer.start_offset
+
+
+class Verdict(Enum):
+    """The verdicts on an open transaction."""
+
+    UNDER_WAY = auto()
+    """Its coordinator has it under way, and will end it."""
+    YOUNG = auto()
+    """Its coordinator does not have it under way, but it is not older than its timeout yet."""
+    HANGING = auto()
+    """Nobody will ever end it."""
+    UNKNOWN = auto()
+    """Its coordinator does not say."""
+
+
+def judge(open_one: OpenTransaction, described: Described | None, age_ms: float) -> Verdict:
+    """Judges an open transaction.
+
+    Args:
+        open_one: The transaction, as its partition's leader knows it.
+        described: What the coordinator said after that of the id that has its producer id; None where no id has it.
+        age_ms: How long it has been open at least.
+    """
+    if described is not None and described.error_code not in (_NONE, _ID_NOT_FOUND):
+        return Verdict.UNKNOWN
+    known = described is not None and described.error_code == _NONE
+    if described is not None and known:
+        if described.state not in _UNDER_WAY and described.state in ("", "Unknown"):
+            return Verdict.UNKNOWN
+        own = described.producer_id == open_one.producer.producer_id
+        if own and described.state in _UNDER_WAY and open_one.place in described.places:
+            return Verdict.UNDER_WAY
+    timeout_ms = described.timeout_ms if described is not None and known else _LONGEST_TIMEOUT_MS
+    return Verdict.HANGING if age_ms >= timeout_ms else Verdict.YOUNG
+
+
+def marker_epoch(producer: ActiveProducer, described: Described) -> int:
+    """The epoch of the marker that ends a hanging transaction: one that no live producer of the id has."""
+    newer = described.producer_id != producer.producer_id or described.epoch > producer.epoch
+    return producer.epoch if newer else min(producer.epoch + 1, _LARGEST_EPOCH)
+
+
+class OpenTransactions:
+    """Looks at the open transactions of one cluster for one group of workers.
+
+    Args:
+        settings: Where the brokers are, and how to log in there.
+        group: ``group.id`` of the workers: theirs are the ids ``<group>-...`` and ``connect-cluster-<group>``.
+        name: For messages.
+        clock: Monotonic seconds.
+        wall_ms: The time of day, in milliseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        settings: ColumnSettings,
+        group: str,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_ms: Callable[[], float] = lambda: time.time() * 1000,
+    ) -> None:
+        self._settings = settings
+        self._group = group
+        self._name = name
+        self._clock = clock
+        self._wall_ms = wall_ms
+        #: When each open transaction was seen first.
+        self._seen: dict[tuple[Place, int, int | None], float] = {}
+        self._unsupported = False
+        # One for all looks: a broker that is away is not told of with each.
+        self._seldom = SeldomLog(logger)
+
+    def is_own(self, transactional_id: str) -> bool:
+        """If an id is one of this group: of a task, of changes of offsets, or of its leader."""
+        leaders = "connect-cluster-"
+        if transactional_id.startswith(leaders) and not f"{self._group}-".startswith(leaders):
+            # Beside a group of the name connect, this is how the leaders of all groups are called.
+            return transactional_id == f"{leaders}{self._group}"
+        return transactional_id.startswith(f"{self._group}-") or transactional_id == f"{leaders}{self._group}"
+
+    def look(self, places: Collection[Place], timeout_s: float = LOOK_S) -> str | None:
+        """Looks for what is open in these partitions, and ends what hangs and is this group's.
+
+        Never raises: what cannot be found out is said in the text, or in the log at DEBUG.
+
+        Args:
+            places: The partitions.
+            timeout_s: How long to ask; what is to be ended is given more.
+
+        Returns:
+            What holds up who reads committed records of them, for people; None where nothing does any more.
+        """
+        if self._unsupported or not _one_at_a_time.acquire(timeout=timeout_s):
+            return None
+        try:
+            talk = Conversation(
+                self._settings, f"{self._name} (open transactions)", NEEDS, timeout_s, self._seldom, self._clock
+            )
+            try:
+                return "; ".join(self._look(_Cluster(talk), places)) or None
+            finally:
+                talk.close()
+        except UnsupportedVersionException as error:
+            self._unsupported = True
+            logger.debug("%s cannot ask for open transactions: %s", self._name, error)
+        except KafkaException as error:
+            logger.debug("%s cannot ask for open transactions now: %s", self._name, error)
+        finally:
+            _one_at_a_time.release()
+        return None
+
+    def _look(self, cluster: _Cluster, places: Collection[Place]) -> list[str]:
+        opened, refused = cluster.open_in(places)
+        now = self._clock()
+        self._seen = {one.key: self._seen.get(one.key, now) for one in opened}
+        if not opened:
+            return [refused] if refused else []
+        owners = cluster.owners({one.producer.producer_id for one in opened})
+        described = {one.transactional_id: one for one in cluster.describe(set(owners.values()))}
+        groups: dict[tuple[int, Verdict], list[OpenTransaction]] = {}
+        for one in opened:
+            found = described.get(owners.get(one.producer.producer_id, ""))
+            verdict = judge(one, found, self._age_ms(one))
+            groups.setdefault((one.producer.producer_id, verdict), []).append(one)
+        told: list[str] = []
+        for (producer_id, verdict), group in groups.items():
+            name = owners.get(producer_id)
+            text = self._told(cluster, verdict, group, name, described.get(name or ""))
+            told += [] if text is None else [text]
+        return told
+
+    def _told(
+        self,
+        cluster: _Cluster,
+        verdict: Verdict,
+        group: Sequence[OpenTransaction],
+        name: str | None,
+        described: Described | None,
+    ) -> str | None:
+        """Returns the message about the open transaction of one producer, or None if it was ended."""
+        if verdict is Verdict.HANGING:
+            own = name is not None and self.is_own(name)
+            why = self._end(cluster, group, name or "") if own else "it is none of this group of workers"
+            return None if why is None else self._hanging(group, name, why)
+        limit_s = (_LONGEST_TIMEOUT_MS if described is None else described.timeout_ms) / 1000
+        state = "nothing" if described is None else described.state or error_of(described.error_code).name
+        then = {
+            Verdict.UNDER_WAY: f"is under way (transactional id {name}, {state}); its coordinator ends it when it has "
+            f"been open for {limit_s:g} s",
+            Verdict.YOUNG: f"is not known to its coordinator{_named(name)}; it is taken for a hanging one when it has "
+            f"been open for {limit_s:g} s",
+            Verdict.UNKNOWN: f"has the transactional id {name}, of which its coordinator says {state}",
+        }
+        return f"{_where(group)} {then[verdict]}"
+
+    def _age_ms(self, one: OpenTransaction) -> float:
+        watched_ms = (self._clock() - self._seen.get(one.key, self._clock())) * 1000
+        return max(watched_ms, self._wall_ms() - one.producer.last_timestamp_ms)
+
+    def _hanging(self, group: Sequence[OpenTransaction], name: str | None, why: str) -> str:
+        servers = ",".join(map(str, self._settings.bootstrap))
+        commands = [
+            f"kafka-transactions.sh --bootstrap-server {servers} abort --topic {topic} --partition {partition} "
+            f"--start-offset {one.producer.start_offset}"
+            for one in group[:_NAMED]
+            for topic, partition in [one.place]
+        ]
+        more = f" (and the same for {len(group) - _NAMED} more partitions)" if len(group) > _NAMED else ""
+        return (
+            f"{_where(group)} hangs: its coordinator does not have it under way{_named(name)}, so nobody ends it. This "
+            f"worker does not either: {why}. Who may alter the cluster ends it by: {', '.join(commands)}{more}"
+        )
+
+    def _end(self, cluster: _Cluster, known: Sequence[OpenTransaction], name: str) -> str | None:
+        """Ends the hanging transaction of an id in all partitions that hold it.
+
+        Args:
+            cluster: Is asked.
+            known: Where it is known to be open.
+            name: The id.
+
+        Returns:
+            Why it was not ended; None where it was.
+        """
+        producer_id = known[0].producer.producer_id
+        cluster.extend(LOOK_S)
+        try:
+            held = [one for one in cluster.open_anywhere() if one.producer.producer_id == producer_id]
+        except KafkaException as error:
+            logger.debug("%s cannot ask for all partitions that hold a transaction: %s", self._name, error)
+            held = list(known)
+            cluster.extend(LOOK_S)
+        described = next(iter(cluster.describe({name})), None)
+        if described is None:
+            return "its coordinator does not say what has become of it"
+        hanging = {one.key: one for one in held if judge(one, described, float("inf")) is Verdict.HANGING}
+        # What is still open, from the same offset on, was so when the coordinator said that it has nothing there.
+        again, _ = cluster.open_in({one.place for one in hanging.values()})
+        ended: list[OpenTransaction] = []
+        for one in again:
+            if one.key not in hanging:
+                continue
+            code = cluster.abort(one, marker_epoch(one.producer, described))
+            if code in _NO_RIGHT:
+                return f"its user has no right to ({error_of(code).name}); grant it ALTER on the cluster"
+            if code == _NONE:
+                ended.append(one)
+            else:
+                logger.debug("%s: %s was not ended: %s", self._name, _where([one]), error_of(code).name)
+        if ended:
+            logger.warning(
+                "%s: a transaction of %s (producer id %d) was hanging: it was open in %s, and its coordinator did not "
+                "have it under way (%s). It was aborted there; what was in it is read again from its source. A broker "
+                "that stops while transactions end leaves such ones",
+                self._name,
+                name,
+                producer_id,
+                _places(ended),
+                described.state,
+            )
+        return None
+
+
+class _Cluster:
+    """The requests to the brokers during one look."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+        self._metadata: Metadata | None = None
+
+    def extend(self, seconds: float) -> None:
+        """Gives the questions that follow so much time."""
+        self._talk.extend(seconds)
+
+    def _known(self, topics: Sequence[str] | None) -> Metadata:
+        found = self._talk.ask(
+            None,
+            lambda number, client: metadata_request(number, client, topics),
+            metadata_response,
+            "Asking for the leaders of partitions",
+        )
+        self._metadata = found
+        return found
+
+    def open_in(self, places: Collection[Place]) -> tuple[list[OpenTransaction], str | None]:
+        """The transactions that are open in these partitions, and why some could not be asked."""
+        if not places:
+            return [], None
+        return self._open(self._known(sorted({topic for topic, _ in places})), places)
+
+    def open_anywhere(self) -> list[OpenTransaction]:
+        """The transactions that are open in any partition that the user may see."""
+        known = self._known(None)
+        places = [(topic, number) for topic, found in known.topics.items() for number in found.leaders]
+        return self._open(known, places)[0]
+
+    def _open(self, known: Metadata, places: Iterable[Place]) -> tuple[list[OpenTransaction], str | None]:
+        by_leader: dict[Address, list[Place]] = {}
+        for topic, number in places:
+            leader = known.topics[topic].leaders.get(number, -1) if topic in known.topics else -1
+            if leader in known.brokers:
+                by_leader.setdefault(known.brokers[leader], []).append((topic, number))
+        found: list[OpenTransaction] = []
+        refused: str | None = None
+        for address, asked in by_leader.items():
+            answer = self._talk.ask(
+                address,
+                lambda number, client, asked=asked: describe_producers_request(number, client, asked),  # type: ignore[misc]
+                describe_producers_response,
+                "Asking for the producers of partitions",
+            )
+            for place, (code, producers) in answer.items():
+                if code in _NO_RIGHT:
+                    refused = (
+                        f"a transaction may be open in {place[0]}-{place[1]}, and the user may not see whose "
+                        f"({error_of(code).name}): grant it READ on the topic"
+                    )
+                found += [OpenTransaction(place, one) for one in producers if one.start_offset is not None]
+        return found, refused
+
+    def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
+        """The transactional ids that have these producer ids, as far as the user may see them.
+
+        Raises:
+            KafkaRetriableException: A coordinator cannot tell now.
+        """
+        known = self._metadata
+        assert known is not None, "partitions were asked for"
+        found: dict[int, str] = {}
+        for address in known.brokers.values():
+            code, names = self._talk.ask(
+                address,
+                lambda number, client: list_transactions_request(number, client, sorted(producer_ids)),
+                list_transactions_response,
+                "Asking for transactional ids",
+            )
+            if code != _NONE:
+                raise KafkaRetriableException(
+                    f"The broker at {address} does not list transactions: {error_of(code).name}"
+                )
+            found.update(names)
+        return found
+
+    def describe(self, names: Collection[str]) -> list[Described]:
+        """Returns the coordinators' descriptions of these ids."""
+        found: list[Described] = []
+        for name in sorted(names):
+            coordinator = self._talk.ask(
+                None,
+                lambda number, client, name=name: find_coordinator_request(number, client, name),  # type: ignore[misc]
+                find_coordinator_response,
+                "Asking for the coordinator of a transactional id",
+            )
+            if coordinator.error_code != _NONE:
+                found.append(Described(coordinator.error_code, name, "", 0, -1, -1))
+                continue
+            found += self._talk.ask(
+                coordinator.address,
+                lambda number, client, name=name: describe_transactions_request(number, client, [name]),  # type: ignore[misc]
+                describe_transactions_response,
+                "Asking a coordinator for a transaction",
+            )
+        return found
+
+    def abort(self, one: OpenTransaction, epoch: int) -> int:
+        """Writes a marker that aborts it in its partition; the error code."""
+        known = self._metadata
+        assert known is not None, "partitions were asked for"
+        topic, number = one.place
+        address = known.brokers[known.topics[topic].leaders[number]]
+        producer = (one.producer.producer_id, epoch)
+        codes: Mapping[Place, int] = self._talk.ask(
+            address,
+            lambda count, client: abort_marker_request(
+                count, client, producer, max(0, one.producer.coordinator_epoch), [one.place]
+            ),
+            abort_marker_response,
+            "Ending a hanging transaction",
+        )
+        return codes.get(one.place, -1)
+
+
+def _where(group: Sequence[OpenTransaction]) -> str:
+    producer = group[0].producer
+    last_ms = max(0, *(one.producer.last_timestamp_ms for one in group))
+    last = datetime.fromtimestamp(last_ms / 1000, UTC).isoformat(timespec="seconds")
+    return (
+        f"the transaction of producer id {producer.producer_id} (epoch {producer.epoch}) that is open in "
+        f"{_places(group)}, last written to at {last},"
+    )
+
+
+def _places(group: Sequence[OpenTransaction]) -> str:
+    return ", ".join(
+        f"{topic}-{number} from offset {one.producer.start_offset}" for one in group for topic, number in [one.place]
+    )
+
+
+def _named(name: str | None) -> str:
+    return ", and no transactional id that this user may see has it" if name is None else f" (transactional id {name})"

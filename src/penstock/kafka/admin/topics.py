@@ -1,0 +1,507 @@
+"""The worker's requests to a cluster besides producing and consuming: topics, group offsets, end offsets.
+
+Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` is what a topic to be made must have.
+
+Source: org.apache.kafka.connect.util.TopicAdmin.
+Thread: any; librdkafka's admin client may be shared between threads, and every call waits for its answer.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn, Protocol, cast
+
+import confluent_kafka as ck
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    OffsetSpec,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    NewTopic as ClientTopic,
+)
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
+from penstock.kafka.admin.offset_deletion import delete_offsets
+from penstock.kafka.settings.client_log import CLIENT_LOG
+
+logger = logging.getLogger(__name__)
+
+_Error = ck.KafkaError
+_MISSING_TOPIC = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
+_MISSING_GROUP = frozenset({_Error.GROUP_ID_NOT_FOUND, _Error._UNKNOWN_GROUP})
+# The coordinator or leader moves or is being loaded; the client hands these on instead of asking again.
+_PASSING = frozenset(
+    {
+        _Error.COORDINATOR_LOAD_IN_PROGRESS,
+        _Error.COORDINATOR_NOT_AVAILABLE,
+        _Error.NOT_COORDINATOR,
+        _Error.NOT_LEADER_FOR_PARTITION,
+        _Error.LEADER_NOT_AVAILABLE,
+        _Error.NOT_CONTROLLER,
+        _Error.OFFSET_NOT_AVAILABLE,
+        _Error.FENCED_LEADER_EPOCH,
+        _Error.UNKNOWN_LEADER_EPOCH,
+        # No partition has a leader: brokers are coming back.
+        _Error._NOENT,
+    }
+)
+# The group still has members: its offsets are theirs.
+_BUSY_GROUP = frozenset(
+    {
+        _Error.NON_EMPTY_GROUP,
+        _Error.UNKNOWN_MEMBER_ID,
+        _Error.REBALANCE_IN_PROGRESS,
+        _Error.GROUP_SUBSCRIBED_TO_TOPIC,
+        _Error.FENCED_INSTANCE_ID,
+    }
+)
+#: States in which a group is made of members that are not listed yet.
+_REBALANCING = frozenset({"PREPARING_REBALANCING", "COMPLETING_REBALANCING"})
+_RETRY_S = 0.1
+_TIMEOUTS = frozenset(
+    {_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN, _Error._NOENT}
+)
+
+_EXISTS = object()
+_LATEST: Any = cast(Any, OffsetSpec).latest()
+_EARLIEST: Any = cast(Any, OffsetSpec).earliest()
+
+
+class _Answer(Protocol):
+    """The part of a request's future that is used here."""
+
+    def result(self, timeout: float) -> Any: ...
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An answer that is here already."""
+
+    answer: Any
+
+    def result(self, timeout: float) -> Any:
+        return self.answer
+
+
+class _Together:
+    """The futures of one request, as one: all answers, or the first error."""
+
+    def __init__(self, futures: Mapping[Any, _Answer]) -> None:
+        self._futures = futures
+
+    def result(self, timeout: float) -> dict[Any, Any]:
+        return {asked: future.result(timeout) for asked, future in self._futures.items()}
+
+
+class _Settled:
+    """The future of an answer about partitions, which is an error while the cluster is only moving one of them."""
+
+    def __init__(self, future: _Answer) -> None:
+        self._future = future
+
+    def result(self, timeout: float) -> Any:
+        answer = self._future.result(timeout)
+        for one in answer.topic_partitions:
+            if one.error is not None and one.error.code() in _PASSING:
+                raise ck.KafkaException(one.error)
+        return answer
+
+
+def _serve_log(client: Any) -> None:
+    """Pass on what the client has to log, until nothing is left."""
+    while client.poll(0):
+        pass
+
+
+def _busy(members: int) -> ck.KafkaException:
+    """Returns the error of brokers for a group with members."""
+    return ck.KafkaException(ck.KafkaError(_Error.NON_EMPTY_GROUP, f"The group has {members} members"))
+
+
+def _describe(topic: str, client: Any, left: float) -> _Answer:
+    future: _Answer = client.describe_topics(ck.TopicCollection([topic]), request_timeout=left)[topic]
+    return future
+
+
+class TopicSpecification(Protocol):
+    """The specification of a topic to be created; -1 leaves a number to the broker's default."""
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+
+    @property
+    def partitions(self) -> int:
+        """The number of partitions."""
+
+    @property
+    def replication_factor(self) -> int:
+        """The number of replicas of each partition."""
+
+    @property
+    def configs(self) -> Mapping[str, str]:
+        """The topic's own settings."""
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """The description of a topic; its id tells it from one that was deleted and had the same name."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    topic_id: str = field(default="", compare=False)
+
+
+def error_code(error: BaseException | None) -> int | None:
+    """The code of the client's error that an error of this package was raised from; None where there is none."""
+    cause = error if isinstance(error, ck.KafkaException) else getattr(error, "__cause__", None)
+    known = isinstance(cause, ck.KafkaException) and cause.args and isinstance(cause.args[0], ck.KafkaError)
+    return int(cause.args[0].code()) if known and cause is not None else None
+
+
+class TopicAdmin:
+    """An admin client with blocking calls and Kafka Connect's errors.
+
+    Args:
+        settings: librdkafka's (see `penstock.kafka.settings.client.admin_settings`).
+        name: whose client it is, for messages.
+        timeout_s: how long one call may take.
+        clock: seconds, for the deadline of a call.
+
+    Raises:
+        KafkaException: a setting is wrong. (An unreachable broker shows with the first call.)
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        *,
+        name: str,
+        timeout_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._closed = threading.Event()
+        self._timeout_s = timeout_s
+        self._settings: dict[str, Any] = dict(settings)
+        self._servers = str(settings.get("bootstrap.servers", ""))
+        try:
+            self._client: AdminClient | None = AdminClient(self._settings, logger=CLIENT_LOG)
+        except (ck.KafkaException, ValueError, TypeError) as error:
+            raise KafkaException(f"The admin client of {name} cannot be made: {error}") from error
+
+    def close(self) -> None:
+        """Let the client go; further calls raise. Safe to call twice."""
+        self._closed.set()
+        self._client = None
+
+    def cluster_id(self) -> str:
+        """The id of the cluster."""
+        found = self.ask(
+            "asking for the cluster id", lambda client, left: client.describe_cluster(request_timeout=left)
+        )
+        return str(found.cluster_id)
+
+    def topic_exists(self, topic: str) -> bool:
+        """True if the topic exists. Asking does not create it."""
+        return topic in self.describe_topics([topic])
+
+    def describe_topics(self, topics: Iterable[str], *, timeout_s: float | None = None) -> dict[str, TopicDescription]:
+        """Those of the topics that exist."""
+        found = {}
+        for name in dict.fromkeys(topics):
+            description = self.ask(
+                f"describing the topic {name}",
+                partial(_describe, name),
+                missing=_MISSING_TOPIC,
+                timeout_s=timeout_s,
+            )
+            if description is not None:
+                partitions = description.partitions
+                replicas = min((len(partition.replicas) for partition in partitions), default=0)
+                found[name] = TopicDescription(name, len(partitions), replicas, str(description.topic_id))
+        return found
+
+    def create_topic(self, topic: TopicSpecification) -> None:
+        """Create a topic and wait until it shows.
+
+        Raises:
+            AlreadyExistsException: it is there already; perhaps somebody else was faster.
+            KafkaException: the cluster refused, or could not be asked in time.
+        """
+        new = ClientTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            config=dict(topic.configs),
+        )
+        made = self.ask(
+            f"creating the topic {topic.name}",
+            lambda client, left: client.create_topics([new], request_timeout=left, operation_timeout=left)[topic.name],
+            missing=frozenset({_Error.TOPIC_ALREADY_EXISTS}),
+            otherwise=_EXISTS,
+        )
+        if made is _EXISTS:
+            raise AlreadyExistsException(f"The topic {topic.name} exists already")
+        self._await_topic(topic.name)
+
+    def create_topics(self, topics: Iterable[TopicSpecification]) -> set[str]:
+        """Create those of the topics that are not there; a race with somebody else is no error.
+
+        Returns:
+            The names of the topics made by this call.
+        """
+        made = set()
+        for topic in topics:
+            try:
+                self.create_topic(topic)
+                made.add(topic.name)
+            except AlreadyExistsException:
+                logger.debug("Topic %s exists already", topic.name)
+        return made
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, committed_only: bool = False, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition.
+
+        Args:
+            partitions: of topics that exist.
+            committed_only: the last stable offset instead: what a read_committed consumer can see.
+            timeout_s: how long the call may take, where not as long as others.
+        """
+        level = ck.IsolationLevel.READ_COMMITTED if committed_only else ck.IsolationLevel.READ_UNCOMMITTED
+        return self._offsets("reading end offsets", partitions, _LATEST, level, timeout_s)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset of the first record that each partition still has."""
+        level = ck.IsolationLevel.READ_UNCOMMITTED
+        return self._offsets("reading beginning offsets", partitions, _EARLIEST, level, timeout_s)
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition whose record is not older than this; its end when all are older."""
+        wanted = list(partitions)
+        spec = cast(Any, OffsetSpec).for_timestamp(timestamp_ms)
+        found = self._offsets("reading offsets by timestamp", wanted, spec, ck.IsolationLevel.READ_UNCOMMITTED)
+        older = [at for at, offset in found.items() if offset < 0]
+        return {**found, **self.end_offsets(older)}
+
+    def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist; of all topics when None. Asking does not create one."""
+        wanted = None if topics is None else set(topics)
+        if wanted is not None and not wanted:
+            return set()
+        named = "all topics" if wanted is None else f"the topics {', '.join(sorted(wanted))}"
+        found = self._partitions(f"looking for {named}", wanted)
+        return {TopicPartition(at.topic, at.partition) for at in found}
+
+    def group_busy(self, error: Exception) -> bool:
+        """True if a change failed because the group still has members."""
+        return error_code(error) in _BUSY_GROUP
+
+    def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a consumer group; none when the group does not exist.
+
+        A consumer that never joins asks for them. (librdkafka's own admin call ends the process when the group's
+        coordinator has moved, which is also the answer to the very first question a cluster gets about groups.)
+
+        Args:
+            group: the group's id.
+            topics: where to look; all topics of the cluster when None.
+        """
+        doing = f"reading the offsets of group {group}"
+        partitions = self._partitions(doing, None if topics is None else set(topics))
+        if not partitions:
+            return {}
+        deadline = self._clock() + self._timeout_s
+        consumer = ck.Consumer(
+            {**self._settings, "group.id": group, "enable.auto.commit": False, "allow.auto.create.topics": False},
+            logger=CLIENT_LOG,
+        )
+        try:
+            answers = consumer.committed(partitions, max(0.1, deadline - self._clock()))
+        except ck.KafkaException as error:
+            raise self._failure(doing, error) from error
+        finally:
+            consumer.close()
+        self._check_partitions(doing, answers)
+        return {
+            TopicPartition(found.topic, found.partition): OffsetAndMetadata(found.offset, found.metadata or "")
+            for found in answers
+            if found.offset >= 0
+        }
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group without members; it is made if need be.
+
+        Raises:
+            KafkaException: the group has members, or the cluster refused or could not be asked.
+        """
+        if not offsets:
+            return
+        doing = f"changing the offsets of group {group}"
+        request = ck.ConsumerGroupTopicPartitions(
+            group, [ck.TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
+        )
+        answer = self.ask(
+            doing,
+            lambda client, left: _Settled(client.alter_consumer_group_offsets([request], request_timeout=left)[group]),
+        )
+        self._check_partitions(doing, answer.topic_partitions)
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets of these partitions; all others stay, with their metadata. Where none is, nothing happens.
+
+        Raises:
+            KafkaException: a member of the group reads a topic of them, or the cluster refused or could not be asked.
+        """
+        named = list(partitions)
+        if not named:
+            return
+        doing = f"deleting offsets of group {group}"
+        answers: dict[TopicPartition, ck.KafkaError | None] = self.ask(
+            doing,
+            lambda _, left: _Given(delete_offsets(self._settings, group, named, left)),
+            missing=_MISSING_GROUP,
+            otherwise={},
+        )
+        for at, error in answers.items():
+            if error is not None:
+                self._refuse_partition(doing, at, error)
+
+    def require_idle(self, group: str) -> None:
+        """Refuse a group that has members, or is about to get some; one that does not exist has none.
+
+        Raises:
+            KafkaException: it has (see `group_busy`), or the cluster refused or could not be asked.
+        """
+        doing = f"looking for members of group {group}"
+        found = self.ask(
+            doing,
+            lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
+            missing=_MISSING_GROUP,
+        )
+        if found is not None and (found.members or found.state.name in _REBALANCING):
+            raise self._failure(doing, busy := _busy(len(found.members))) from busy
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all its offsets; a group that does not exist is no error.
+
+        Raises:
+            KafkaException: the group has members, or the cluster refused or could not be asked.
+        """
+        self.ask(
+            f"deleting the group {group}",
+            lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
+            missing=_MISSING_GROUP,
+        )
+
+    def _await_topic(self, topic: str) -> None:
+        """The cluster answers as soon as the topic is decided on; the brokers hear of it a moment later."""
+        deadline = self._clock() + self._timeout_s
+        while not self.topic_exists(topic) and self._clock() < deadline:
+            self._closed.wait(_RETRY_S)
+
+    def _partitions(self, doing: str, topics: set[str] | None) -> list[ck.TopicPartition]:
+        """All partitions of the topics that exist."""
+        client = self._open_client(doing)
+        try:
+            metadata = client.list_topics(timeout=self._timeout_s)
+        except ck.KafkaException as error:
+            raise self._failure(doing, error) from error
+        return [
+            ck.TopicPartition(name, number)
+            for name, topic in metadata.topics.items()
+            if topics is None or name in topics
+            for number in topic.partitions
+        ]
+
+    def _open_client(self, doing: str) -> Any:
+        if self._client is None:
+            raise KafkaException(f"The admin client of {self._name} is closed: {doing} is not possible")
+        return self._client
+
+    def _offsets(
+        self, doing: str, partitions: Iterable[TopicPartition], spec: Any, level: Any, timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        answers = self.ask(
+            f"{doing} of {', '.join(f'{at.topic}-{at.partition}' for at in wanted)}",
+            lambda client, left: _Together(
+                client.list_offsets(
+                    {ck.TopicPartition(at.topic, at.partition): spec for at in wanted},
+                    isolation_level=level,
+                    request_timeout=left,
+                )
+            ),
+            timeout_s=timeout_s,
+        )
+        return {TopicPartition(at.topic, at.partition): int(answer.offset) for at, answer in answers.items()}
+
+    def ask(
+        self,
+        doing: str,
+        request: Callable[[Any, float], _Answer],
+        *,
+        missing: frozenset[int] = frozenset(),
+        otherwise: object = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """The answer to one request, repeated while the cluster says that it is only moving something.
+
+        Args:
+            doing: for messages.
+            request: starts it, given the client and the seconds that are left.
+            missing: error codes that are an answer too: `otherwise`.
+            timeout_s: how long it may take, where not as long as other calls.
+
+        Raises:
+            KafkaException: the cluster refused, or could not be asked in time.
+        """
+        deadline = self._clock() + (self._timeout_s if timeout_s is None else timeout_s)
+        while True:
+            client = self._open_client(doing)
+            left = max(0.1, deadline - self._clock())
+            try:
+                # The client gives up by itself at the deadline; the surplus lets its own error win.
+                return request(client, left).result(left + 5)
+            except ck.KafkaException as error:
+                code = error.args[0].code()
+                if code in missing:
+                    return otherwise
+                if code not in _PASSING or self._clock() >= deadline:
+                    raise self._failure(doing, error) from error
+            except (TimeoutError, ValueError, TypeError) as error:
+                raise self._failure(doing, error) from error
+            finally:
+                # What the client has to log waits in a queue; while a broker is away that would grow without end.
+                _serve_log(client)
+            self._closed.wait(_RETRY_S)
+
+    def _check_partitions(self, doing: str, answers: Iterable[Any]) -> None:
+        for answer in answers:
+            if answer.error is not None:
+                self._refuse_partition(doing, TopicPartition(answer.topic, answer.partition), answer.error)
+
+    def _refuse_partition(self, doing: str, at: TopicPartition, error: ck.KafkaError) -> NoReturn:
+        cause = ck.KafkaException(error)
+        raise self._failure(f"{doing} at {at.topic}-{at.partition}", cause) from cause
+
+    def _failure(self, doing: str, error: Exception) -> KafkaException:
+        cause = error.args[0] if error.args and isinstance(error.args[0], ck.KafkaError) else None
+        text = f"{self._name}: {doing} failed: {cause.str() if cause is not None else error}"
+        if isinstance(error, TimeoutError) or (cause is not None and (cause.retriable() or cause.code() in _TIMEOUTS)):
+            return KafkaRetriableException(
+                f"{text} (brokers {self._servers}; check bootstrap.servers, and that they are reachable)"
+            )
+        return KafkaException(text)

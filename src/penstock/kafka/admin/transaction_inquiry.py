@@ -1,0 +1,273 @@
+"""Questions about the transactions of others, and the marker that ends one, as the bytes of Kafka's protocol.
+
+Main functions: a ``..._request`` and a ``..._response`` for each of DescribeProducers, ListTransactions,
+DescribeTransactions and WriteTxnMarkers. Main types: ``ActiveProducer``, what a partition's leader knows of a producer;
+``Described``, what a coordinator knows of a transactional id. All four are requests with compact strings and tagged
+fields; brokers since Kafka 3.0 take them.
+
+Thread: any; everything is pure.
+
+Source: the Kafka protocol guide, "The Messages"; KIP-664 (the first three), KIP-98 (the last), KIP-482 (compact forms).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from penstock.kafka.protocol.fields import INT8, INT16, INT32, INT64, Api, Fields, body, header, sized
+
+T = TypeVar("T")
+
+#: A topic and the number of one of its partitions.
+Place = tuple[str, int]
+
+_NO_TAGS: Final = b"\0"
+_ACTIVE: Final = struct.Struct(">qiiqiq")
+_NO_TRANSACTION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer as the leader of a partition knows it.
+
+    Attributes:
+        producer_id: Its id.
+        epoch: Its epoch.
+        last_timestamp_ms: Of the last batch that it has written there, as the batch says.
+        coordinator_epoch: Of the coordinator that has ended its last transaction there; -1 for none.
+        start_offset: Where its open transaction begins; None where it has none open there.
+    """
+
+    producer_id: int
+    epoch: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A transactional id as its coordinator knows it. Without meaning when there is an error code.
+
+    Attributes:
+        error_code: Why the coordinator says nothing of it; 0 if it does.
+        transactional_id: The id.
+        state: ``Ongoing``, ``PrepareCommit``, ``Empty`` and the like.
+        timeout_ms: After which the coordinator ends a transaction.
+        producer_id: Of the producer that has the id.
+        epoch: Of that producer.
+        places: The partitions of its transaction that are still to be ended; none where none is open.
+    """
+
+    error_code: int
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    producer_id: int
+    epoch: int
+    places: frozenset[Place] = field(default=frozenset())
+
+
+def describe_producers_request(correlation: int, client_id: str, places: Iterable[Place]) -> bytes:
+    """Asks the leader of these partitions which producers have written there."""
+    return sized(_head(Api.DESCRIBE_PRODUCERS, correlation, client_id), _topics(places), _NO_TAGS)
+
+
+def describe_producers_response(payload: memoryview) -> Mapping[Place, tuple[int, Sequence[ActiveProducer]]]:
+    """For each partition its error code and its producers.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = _answer(payload, Api.DESCRIBE_PRODUCERS)
+    fields.integer(INT32)  # throttle time
+
+    def producer() -> ActiveProducer:
+        number, epoch, _, timestamp, coordinator, start = fields.integers(_ACTIVE)
+        return ActiveProducer(number, epoch, timestamp, coordinator, None if start == _NO_TRANSACTION else start)
+
+    def partition() -> tuple[int, tuple[int, Sequence[ActiveProducer]]]:
+        index, error_code = fields.integer(INT32), fields.integer(INT16)
+        fields.compact_nullable_string()
+        return index, (error_code, fields.compact_array(lambda: _tagged(fields, producer)))
+
+    return dict(_by_place(fields, partition))
+
+
+def list_transactions_request(correlation: int, client_id: str, producer_ids: Sequence[int]) -> bytes:
+    """Asks a broker which transactional ids it coordinates that have these producer ids."""
+    numbers = b"".join(INT64.pack(one) for one in producer_ids)
+    return sized(
+        _head(Api.LIST_TRANSACTIONS, correlation, client_id),
+        _count(0),
+        _count(len(producer_ids)),
+        numbers,
+        _NO_TAGS,
+    )
+
+
+def list_transactions_response(payload: memoryview) -> tuple[int, Mapping[int, str]]:
+    """The error code, and the transactional ids that the user may see, by producer id.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = _answer(payload, Api.LIST_TRANSACTIONS)
+    fields.integer(INT32)  # throttle time
+    error_code = fields.integer(INT16)
+    fields.compact_array(fields.compact_string)  # states that the broker does not know
+
+    def one() -> tuple[int, str]:
+        name, number = fields.compact_string(), fields.integer(INT64)
+        fields.compact_string()  # its state
+        return number, name
+
+    found = fields.compact_array(lambda: _tagged(fields, one))
+    fields.tags()
+    fields.end()
+    return error_code, dict(found)
+
+
+def describe_transactions_request(correlation: int, client_id: str, transactional_ids: Sequence[str]) -> bytes:
+    """Asks the coordinator of these ids about their transactions."""
+    names = b"".join(_string(one) for one in transactional_ids)
+    return sized(
+        _head(Api.DESCRIBE_TRANSACTIONS, correlation, client_id), _count(len(transactional_ids)), names, _NO_TAGS
+    )
+
+
+def describe_transactions_response(payload: memoryview) -> Sequence[Described]:
+    """Parses the coordinator's description of each id.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = _answer(payload, Api.DESCRIBE_TRANSACTIONS)
+    fields.integer(INT32)  # throttle time
+
+    def topic() -> list[Place]:
+        name = fields.compact_string()
+        return [(name, number) for number in fields.compact_array(lambda: fields.integer(INT32))]
+
+    def one() -> Described:
+        error_code, name, state = fields.integer(INT16), fields.compact_string(), fields.compact_string()
+        timeout_ms, _ = fields.integer(INT32), fields.integer(INT64)
+        producer_id, epoch = fields.integer(INT64), fields.integer(INT16)
+        topics = fields.compact_array(lambda: _tagged(fields, topic))
+        places = frozenset(place for places in topics for place in places)
+        return Described(error_code, name, state, timeout_ms, producer_id, epoch, places)
+
+    found = fields.compact_array(lambda: _tagged(fields, one))
+    fields.tags()
+    fields.end()
+    return found
+
+
+def abort_marker_request(
+    correlation: int, client_id: str, producer: tuple[int, int], coordinator_epoch: int, places: Iterable[Place]
+) -> bytes:
+    """Has the leader of these partitions end the transaction of a producer there: what it has written does not count.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+        producer: Producer id and epoch. A leader refuses an epoch that is older than what it knows.
+        coordinator_epoch: The same of the coordinator.
+        places: The partitions.
+    """
+    producer_id, epoch = producer
+    return sized(
+        _head(Api.WRITE_TXN_MARKERS, correlation, client_id),
+        _count(1),
+        INT64.pack(producer_id),
+        INT16.pack(epoch),
+        INT8.pack(0),  # an abort
+        _topics(places),
+        INT32.pack(coordinator_epoch),
+        _NO_TAGS,
+        _NO_TAGS,
+    )
+
+
+def abort_marker_response(payload: memoryview) -> Mapping[Place, int]:
+    """The error code of each partition.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = _answer(payload, Api.WRITE_TXN_MARKERS)
+
+    def topic() -> list[tuple[Place, int]]:
+        name = fields.compact_string()
+        codes = fields.compact_array(lambda: _tagged(fields, lambda: (fields.integer(INT32), fields.integer(INT16))))
+        return [((name, number), code) for number, code in codes]
+
+    def marker() -> list[tuple[Place, int]]:
+        fields.integer(INT64)  # the producer id
+        topics = fields.compact_array(lambda: _tagged(fields, topic))
+        return [one for ones in topics for one in ones]
+
+    found = fields.compact_array(lambda: _tagged(fields, marker))
+    fields.tags()
+    fields.end()
+    return {place: code for codes in found for place, code in codes}
+
+
+def _by_place(fields: Fields, read_partition: Callable[[], tuple[int, T]]) -> list[tuple[Place, T]]:
+    """The end of an answer that is one array of topics: what it says of each partition."""
+
+    def topic() -> list[tuple[Place, T]]:
+        name = fields.compact_string()
+        found = fields.compact_array(lambda: _tagged(fields, read_partition))
+        return [((name, number), one) for number, one in found]
+
+    topics = fields.compact_array(lambda: _tagged(fields, topic))
+    fields.tags()
+    fields.end()
+    return [one for ones in topics for one in ones]
+
+
+def _tagged(fields: Fields, read: Callable[[], T]) -> T:
+    """An item with the tagged fields behind it."""
+    found = read()
+    fields.tags()
+    return found
+
+
+def _head(api: Api, correlation: int, client_id: str) -> bytes:
+    return header(api, correlation, client_id) + _NO_TAGS
+
+
+def _answer(payload: memoryview, api: Api) -> Fields:
+    fields = body(payload, api)
+    fields.tags()
+    return fields
+
+
+def _topics(places: Iterable[Place]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for name, number in places:
+        topics.setdefault(name, []).append(number)
+    parts = [_count(len(topics))]
+    for name, numbers in topics.items():
+        parts += [_string(name), _count(len(numbers)), struct.pack(f">{len(numbers)}i", *numbers), _NO_TAGS]
+    return b"".join(parts)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _count(len(encoded)) + encoded
+
+
+def _count(count: int) -> bytes:
+    """A number of items or bytes, in the form in which 0 is null."""
+    number = count + 1
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

@@ -1,0 +1,530 @@
+"""Reading records for a sink task: a group member whose messages come as Arrow tables.
+
+Main types: ``RecordConsumer``, ``FetchedChunk`` (what one fetch brought), ``RebalanceListener`` and ``Placement`` (what
+its owner says about partitions that come and go). Where it begins to read, its commits, and what the client's errors
+mean, are in ``consumer_offsets``.
+
+Owning thread: whoever calls ``fetch`` (the sink task's fetch thread) calls everything else too; only ``interrupt`` is
+safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
+
+Source: org.apache.kafka.clients.consumer.KafkaConsumer, as a sink task of Kafka Connect uses it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import confluent_kafka as ck
+import pyarrow as pa
+
+from penstock.api import TopicPartition
+from penstock.errors import KafkaException
+from penstock.kafka.consumer.gc_tuning import collector_paused
+from penstock.kafka.consumer.messages import placeholder, to_arrow
+from penstock.kafka.consumer.offsets import (
+    ConsumerCommits,
+    Offsets,
+    StartOffsets,
+    ends_reading,
+    exception_of,
+    for_client,
+    is_usual,
+)
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.unreadable import Troubles, UnreadableRecords, batch_start, end_of_batch, is_about_records
+from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.telemetry.logs import SeldomLog
+
+logger = logging.getLogger(__name__)
+
+#: Messages taken from the client at once: so many objects stay in a core's cache until they are columns. Fifty
+#: thousand take twice the time, and memory that is never used again.
+CHUNK_RECORDS: Final = 2_000
+#: The most that the client takes at once, of an answer or of a batch that it unpacks: the most it can be told.
+MOST_BYTES: Final = 2_147_483_647
+_RETRY_S: Final = 0.2
+_SEEK_RETRY_S: Final = 0.01
+#: How long the answer to a join is waited for before the client is ended without having left: the time that groups
+#: give a slow member by default (``max.poll.interval.ms``).
+_JOIN_S: Final = 300.0
+#: How long the client may take to give its partitions back and to leave.
+_LEAVE_S: Final = 2.0
+_LEAVE_SLICE_S: Final = 0.01
+
+
+@dataclass(frozen=True)
+class FetchedChunk:
+    """Messages of one fetch.
+
+    Attributes:
+        table: Columns of ``ConsumedBatch.table``; offsets ascend within each partition.
+        ends: The offset behind the last message of each partition.
+        epoch: Grows with every assignment and every seek: tells messages from before and after one apart.
+        unreadable: Why its only row, which has no key and value, stands for records that the client could not read.
+        more: Whether the topic is known to hold more behind them.
+    """
+
+    table: pa.Table
+    ends: Mapping[TopicPartition, int]
+    epoch: int
+    unreadable: UnreadableRecords | None = None
+    more: bool = False
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The positions at which newly assigned partitions begin, and which of all partitions do not deliver for now."""
+
+    starts: Mapping[TopicPartition, int]
+    paused: frozenset[TopicPartition] = frozenset()
+
+
+class RebalanceListener(Protocol):
+    """Told of partitions that come and go, inside ``fetch``; the group waits until it returns."""
+
+    def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Called before partitions come; their committed offsets are read when it returns."""
+
+    def on_assigned(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> Placement:
+        """New partitions (perhaps none), with the offset each would begin at; the answer says where it does begin.
+
+        Those in ``at_end`` begin at their end, because the group has no offset for them (``auto.offset.reset=latest``):
+        as long as none is committed, whoever reads them next begins behind what has come meanwhile.
+        """
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions are about to go; commits for them are still accepted."""
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Partitions have gone already: somebody else may read them."""
+
+
+class RecordConsumer:
+    """One member of a consumer group.
+
+    Args:
+        settings: Of librdkafka, translated from Java's names. ``group.id`` is required.
+        name: Says whose consumer this is in logs and errors (``connector task 0``).
+        api_timeout_s: How long start offsets are asked for before the task fails (``default.api.timeout.ms``).
+        refresh_s: How often a pattern looks for new topics (``metadata.max.age.ms``).
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, object],
+        *,
+        name: str,
+        api_timeout_s: float = 60.0,
+        refresh_s: float = 300.0,
+    ) -> None:
+        self._name = name
+        self._refresh_s = refresh_s
+        assignors = str(settings.get("partition.assignment.strategy", ""))
+        self._cooperative = "cooperative" in assignors or settings.get("group.protocol") == "consumer"
+        self._listener: RebalanceListener | None = None
+        self._subscription = Subscription()
+        self._subscribed: frozenset[str] = frozenset()
+        self._next_refresh = 0.0
+        self._creates = settings.get("allow.auto.create.topics") is True
+        self._missing: set[str] = set()
+        self._next_request = 0.0
+        self._epoch = 0
+        self._owned: set[TopicPartition] = set()
+        self._pending_error: ck.KafkaError | None = None
+        self._seldom = SeldomLog(logger)
+        self._interrupted = threading.Event()
+        self._closing = False
+        # Whether the group is asked for partitions and has not answered yet.
+        self._joining = False
+        # False while no broker answers: then the group has not heard of this member, and will not.
+        self._reachable = True
+        self._static = bool(settings.get("group.instance.id"))
+        self._settings = self.client_settings(settings)
+        told = {"on_commit": self._on_commit, "error_cb": self._on_error}
+        self._consumer = ck.Consumer({**self._settings, **told}, logger=CLIENT_LOG)
+        # Where reading of each partition goes on, and what could not be read.
+        self._positions: dict[TopicPartition, int] = {}
+        self._troubles = Troubles()
+        # Partitions that were sought after a wrong checksum. The client may have gone to an offset that it made up, and
+        # from there to the beginning, as the user says for offsets that are not there.
+        self._shaken: set[TopicPartition] = set()
+        self._unreadable: deque[FetchedChunk] = deque()
+        self._commits = ConsumerCommits(self._consumer, name, self._interrupted)
+        self._start_offsets = StartOffsets(
+            self._consumer,
+            name,
+            reset=str(settings.get("auto.offset.reset", "latest")),
+            timeout_s=api_timeout_s,
+            interrupted=self._interrupted,
+            seldom=self._seldom,
+        )
+
+    @staticmethod
+    def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
+        """Returns the client's configuration without callbacks: the settings, and those that the worker adds."""
+        return {
+            # Bounds what waits in the client, beside a fetch response; that is Java's bound alone.
+            "queued.max.messages.kbytes": 4096,
+            # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
+            "max.partition.fetch.bytes": 262144,
+            # Nothing that Java's consumer reads is too large: it has no such limit.
+            "receive.message.max.bytes": MOST_BYTES,
+            # As in Java.
+            "check.crcs": True,
+            # Without it the client waits a second after its queue was full.
+            "fetch.queue.backoff.ms": 10,
+            **for_client(settings),
+            # Invariant 2: whatever the user asks for, the client commits and stores nothing by itself.
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "enable.partition.eof": False,
+        }
+
+    # -- Subscription and rebalances ---------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        """Join the group; partitions come with later fetches."""
+        self._subscription = subscription
+        self._listener = listener
+        if subscription.pattern is None:
+            self._subscribe_to(subscription.topics)
+
+    def _subscribe_to(self, topics: Iterable[str]) -> None:
+        self._subscribed = frozenset(topics)
+        self._joining = True
+        self._consumer.subscribe(
+            sorted(self._subscribed), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def _refresh_pattern(self) -> None:
+        """Subscribe to what matches now. Java matches in the client too, at each refresh of its metadata."""
+        now = time.monotonic()
+        if self._subscription.pattern is None or now < self._next_refresh:
+            return
+        self._next_refresh = now + self._refresh_s
+        try:
+            metadata = self._consumer.list_topics(timeout=5.0)
+        except ck.KafkaException as failure:
+            self._next_refresh = now + min(1.0, self._refresh_s)
+            self._seldom.warning("topics", "%s cannot list the topics of its pattern: %s", self._name, failure.args[0])
+            return
+        found = frozenset(topic for topic in metadata.topics if self._subscription.covers(topic))
+        if found and found != self._subscribed:
+            self._subscribe_to(found)
+
+    def _ask_for_missing(self) -> None:
+        """Asks for topics that are not there, which makes brokers create them (``allow.auto.create.topics``).
+
+        The client asks for the topics of a subscription without leave to create them, whatever the setting says.
+        """
+        now = time.monotonic()
+        if not (self._creates and self._missing) or now < self._next_request:
+            return
+        self._next_request = now + self._refresh_s
+        for topic in sorted(self._missing & self._subscribed):
+            try:
+                found = self._consumer.list_topics(topic, timeout=5.0).topics[topic]
+            except ck.KafkaException as failure:
+                self._seldom.warning("create", "%s cannot ask for topic %s: %s", self._name, topic, failure.args[0])
+                return
+            if found.error is None:
+                self._missing.discard(topic)
+
+    def _on_assign(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        if self._closing or self._listener is None:
+            self._joining = False
+            return
+        if not self._cooperative and self._owned:
+            # The client joined again without having asked for them, as it does when it notices new partitions.
+            self._on_revoke(self._consumer, [ck.TopicPartition(*owned) for owned in sorted(self._owned)])
+        self._joining = False
+        self._reachable = True
+        self._epoch += 1
+        coming = [TopicPartition(p.topic, p.partition) for p in partitions]
+        self._listener.before_assigned(coming)
+        starts, at_end = self._start_offsets.of(coming)
+        placement = self._listener.on_assigned(starts, self._epoch, at_end)
+        begin = [ck.TopicPartition(tp.topic, tp.partition, placement.starts.get(tp, at)) for tp, at in starts.items()]
+        self._positions.update({TopicPartition(one.topic, one.partition): one.offset for one in begin})
+        if self._cooperative:
+            self._consumer.incremental_assign(begin)
+            self._owned.update(starts)
+        else:
+            self._consumer.assign(begin)
+            self._owned = set(starts)
+        if placement.paused:
+            self.pause(placement.paused)
+
+    def _on_revoke(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        self._let_go(partitions, lost=False)
+
+    def _on_lost(self, _: ck.Consumer, partitions: list[ck.TopicPartition]) -> None:
+        self._let_go(partitions, lost=True)
+
+    def _let_go(self, partitions: list[ck.TopicPartition], *, lost: bool) -> None:
+        gone = [TopicPartition(p.topic, p.partition) for p in partitions]
+        if gone and not self._closing and self._listener is not None:
+            tell = self._listener.on_lost if lost else self._listener.on_revoked
+            tell(gone)
+        self._joining = lost or not self._cooperative
+        self._epoch += 1
+        self._owned.difference_update(gone)
+        for partition in gone:
+            self._positions.pop(partition, None)
+            self._troubles.forget(partition)
+            self._shaken.discard(partition)
+
+    # -- Fetching ----------------------------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next fetch."""
+        return self._epoch
+
+    def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
+        """Returns the messages that have arrived; waits for the first one if there are none.
+
+        Callbacks run in here.
+
+        Returns:
+            None when nothing came.
+
+        Raises:
+            KafkaException, ConnectException: The consumer cannot go on (authorization, no offset to begin at, ...). A
+                broker that cannot be reached is not an error: the client keeps trying and logs.
+        """
+        if self._pending_error is not None:
+            raise exception_of(self._name, self._pending_error)
+        self._refresh_pattern()
+        self._ask_for_missing()
+        if self._unreadable:
+            return self._unreadable.popleft()
+        try:
+            before = self._sole_owner()
+            most = min(max_records, CHUNK_RECORDS)
+            with collector_paused():
+                messages = self._consumer.consume(most, 0)
+                if messages:
+                    return self._chunk(messages, one_partition=0 < before == self._sole_owner())
+            first = self._consumer.poll(timeout_s)
+            if first is None:
+                return None
+            with collector_paused():
+                messages = [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
+                return self._chunk(messages, one_partition=0 < before == self._sole_owner())
+        except ck.KafkaException as failure:
+            raise exception_of(self._name, failure.args[0]) from failure
+
+    def _sole_owner(self) -> int:
+        """The epoch if exactly one partition is owned, else 0: equal before and after, all messages are of that one."""
+        return self._epoch if len(self._owned) == 1 else 0
+
+    def _chunk(self, messages: list[ck.Message], *, one_partition: bool) -> FetchedChunk | None:
+        if any(map(ck.Message.error, messages)):
+            messages = self._without_errors(messages)
+            if not messages:
+                return self._unreadable.popleft() if self._unreadable else None
+        if self._shaken and not (messages := [one for one in messages if self._is_ahead(one)]):
+            return None
+        table, ends = to_arrow(messages, one_partition=one_partition)
+        self._positions.update(ends)
+        return FetchedChunk(table, ends, self._epoch, more=any(self._is_behind(*one) for one in ends.items()))
+
+    def _is_behind(self, partition: TopicPartition, offset: int) -> bool:
+        """True if the client has seen that the partition goes on behind an offset; asks no broker."""
+        try:
+            _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
+        except ck.KafkaException:
+            return False
+        return bool(high > offset)
+
+    def _without_errors(self, messages: Iterable[ck.Message]) -> list[ck.Message]:
+        good: dict[TopicPartition | None, list[ck.Message]] = {}
+        broken: dict[TopicPartition, ck.Message] = {}
+        for message in messages:
+            error, partition = message.error(), _partition_of(message)
+            if partition in broken:
+                # Behind a wrong checksum the client takes what it finds for records.
+                continue
+            if error is None:
+                good.setdefault(partition, []).append(message)
+                continue
+            if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART and self._subscription.pattern is None:
+                self._missing.add(message.topic() or "")
+            if ends_reading(error):
+                raise exception_of(self._name, error)
+            if partition is not None and is_about_records(error, message.topic()):
+                broken[partition] = message
+            elif not is_usual(error):
+                self._seldom.warning((error.code(), message.topic()), "%s: %s; waiting", self._name, error.str())
+        for partition, message in broken.items():
+            self._get_over(partition, message, good.get(partition, ()))
+        return [message for some in good.values() for message in some]
+
+    def _is_ahead(self, message: ck.Message) -> bool:
+        """False for what was read before, of a partition that was sought."""
+        partition = _partition_of(message)
+        return partition not in self._shaken or (message.offset() or 0) >= self._positions.get(partition, 0)
+
+    def _get_over(self, partition: TopicPartition, message: ck.Message, before: Sequence[ck.Message]) -> None:
+        """Reads a partition again from a batch that could not be read, or goes on behind it."""
+        error = message.error()
+        if partition not in self._owned or error is None:
+            return
+        self._shaken.add(partition)
+        position = (before[-1].offset() or 0) + 1 if before else self._positions.get(partition, 0)
+        try:
+            _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
+        except ck.KafkaException:
+            high = -1
+        told = message.offset()
+        first = batch_start(-1 if told is None else told, position, high if high > 0 else None)
+        end = None
+        if self._troubles.is_final(partition, first):
+            end = end_of_batch(self._settings, partition, first)
+            if end is None:
+                self._seldom.warning(
+                    ("end", partition), "%s: %s; Kafka does not say where that batch ends", self._name, error.str()
+                )
+        if end is None:
+            self._seek_one(ck.TopicPartition(*partition, first))
+            return
+        found = UnreadableRecords(partition, first, end, error.str())
+        logger.warning("%s: %s", self._name, found)
+        self._seek_one(ck.TopicPartition(*partition, end))
+        self._positions[partition] = end
+        self._unreadable.append(FetchedChunk(placeholder(partition, first), {partition: end}, self._epoch, found))
+
+    def _on_error(self, error: ck.KafkaError) -> None:
+        if error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
+            self._reachable = False
+        if ends_reading(error):
+            self._pending_error = error
+        elif not is_usual(error):
+            self._seldom.warning(error.code(), "%s: %s; the client keeps trying", self._name, error.str())
+
+    # -- Positions ---------------------------------------------------------------------------------------------------
+
+    def seek(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Go on from other offsets; partitions that are not assigned are left alone.
+
+        Returns:
+            The epoch of what is fetched from now on.
+        """
+        self._epoch += 1
+        self._positions.update(positions)
+        for tp, offset in positions.items():
+            self._troubles.forget(tp)
+            if tp in self._owned:
+                self._seek_one(ck.TopicPartition(tp.topic, tp.partition, offset))
+        return self._epoch
+
+    def _seek_one(self, position: ck.TopicPartition) -> None:
+        """Seeks one partition; tries again for a moment, as the client refuses seeks right after an assignment."""
+        deadline = time.monotonic() + 5.0
+        while True:
+            try:
+                self._consumer.seek(position)
+                return
+            except ck.KafkaException as failure:
+                error = failure.args[0]
+                if time.monotonic() >= deadline or self._interrupted.wait(_SEEK_RETRY_S):
+                    where = f"{position.topic}-{position.partition}"
+                    raise KafkaException(f"{self._name} could not seek {where} to {position.offset}: {error}") from None
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing of these until ``resume``; group membership goes on."""
+        if asked := self._those_owned(partitions):
+            self._consumer.pause(asked)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these again."""
+        if asked := self._those_owned(partitions):
+            self._consumer.resume(asked)
+
+    def _those_owned(self, partitions: Iterable[TopicPartition]) -> list[ck.TopicPartition]:
+        return [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions if tp in self._owned]
+
+    # -- Commits -----------------------------------------------------------------------------------------------------
+
+    def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
+        """Commit without waiting; ``answer`` is called inside a later ``fetch``."""
+        self._commits.commit_async(offsets, answer)
+
+    def _on_commit(self, error: ck.KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
+        self._commits.answered(error, partitions)
+
+    def commit_sync(self, offsets: Offsets) -> None:
+        """Commit and wait for the answer.
+
+        Raises:
+            KafkaException: It failed.
+        """
+        self._commits.commit_sync(offsets)
+
+    # -- End ---------------------------------------------------------------------------------------------------------
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The offset behind each partition's last message, as the broker said with the latest fetch; asks nobody.
+
+        Partitions of which nothing is known yet are left out. Of one that is paused, or of which much waits in the
+        client, nothing is fetched, so its end stays what it was.
+        """
+        found = {}
+        for tp in self._owned:
+            try:
+                _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*tp), cached=True)
+            except ck.KafkaException:
+                continue
+            if high >= 0:
+                found[tp] = high
+        return found
+
+    def interrupt(self) -> None:
+        """End waiting for the broker inside callbacks and seeks; for use before ``close``.
+
+        Thread: any.
+        """
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Leave the group, also as a static member; the listener is not called any more.
+
+        A group that waits for another member answers nothing to this one before, and would keep it as a member if it
+        went away now. So this may take minutes: nobody needs to wait for it.
+        """
+        self._closing = True
+        self._interrupted.set()
+        try:
+            self._await_join()
+            if self._static:
+                self._leave()
+        except ck.KafkaException as failure:
+            logger.debug("%s: while it waited to leave its group: %s", self._name, failure)
+        self._consumer.close()
+
+    def _await_join(self) -> None:
+        deadline = time.monotonic() + _JOIN_S
+        while self._joining and self._reachable and self._pending_error is None and time.monotonic() < deadline:
+            # What comes with an answer is nobody's: its offsets are not committed.
+            self._consumer.poll(_RETRY_S)
+
+    def _leave(self) -> None:
+        """A static member that is closed does not leave (KIP-345), but one that reads no topic any more does."""
+        deadline = time.monotonic() + _LEAVE_S
+        self._consumer.unsubscribe()
+        while self._consumer.memberid() and self._pending_error is None and time.monotonic() < deadline:
+            self._consumer.poll(_LEAVE_SLICE_S)
+
+
+def _partition_of(message: ck.Message) -> TopicPartition | None:
+    topic, number = message.topic(), message.partition()
+    return None if topic is None or number is None or number < 0 else TopicPartition(topic, number)

@@ -1,0 +1,267 @@
+"""The offsets of a consumer: where it begins to read the partitions that come to it, and its commits.
+
+Main types: ``StartOffsets``; ``ConsumerCommits``, which knows which answer is to which commit. What an error of the
+client means say ``ends_reading`` and ``is_usual``; ``exception_of`` gives what is raised.
+
+Owning thread: whoever calls the consumer's ``fetch``, in which answers come; waiting for the broker ends when the
+consumer is interrupted. The functions are pure.
+
+Source: ``ConsumerCoordinator.refreshCommittedOffsetsIfNeeded`` and ``OffsetFetcher`` of Kafka's consumer; KafkaConsumer
+(``commitAsync``, ``commitSync``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import confluent_kafka as ck
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, KafkaRetriableException
+from penstock.kafka.network.login_errors import refuses_login
+from penstock.kafka.settings.values import BY_DURATION
+from penstock.telemetry.logs import SeldomLog
+
+_Error = ck.KafkaError
+#: The task fails on these; anything else that is not fatal for the client itself is waited out.
+_ENDING: Final = frozenset(
+    {
+        _Error.TOPIC_AUTHORIZATION_FAILED,
+        _Error.GROUP_AUTHORIZATION_FAILED,
+        _Error.CLUSTER_AUTHORIZATION_FAILED,
+        _Error.TOPIC_EXCEPTION,
+        _Error.INVALID_GROUP_ID,
+        _Error.INCONSISTENT_GROUP_PROTOCOL,
+        _Error.UNSUPPORTED_VERSION,
+        _Error.FENCED_INSTANCE_ID,
+        _Error._AUTO_OFFSET_RESET,
+        _Error._NO_OFFSET,
+        _Error._FATAL,
+    }
+)
+#: In the text of the error; a batch that cannot be read has the same code.
+_LIMIT: Final = "receive.message.max.bytes"
+_QUIET: Final = frozenset({_Error._PARTITION_EOF})
+_FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
+
+
+def ends_reading(error: ck.KafkaError) -> bool:
+    """True if the task fails; after other errors it waits and goes on."""
+    return bool(error.code() in _ENDING or error.fatal() or refuses_login(error) or _is_too_large(error))
+
+
+def _is_too_large(error: ck.KafkaError) -> bool:
+    """True if a broker's answer is larger than the user lets the client take: it asks for the same again, for ever."""
+    return error.code() == _Error._BAD_MSG and _LIMIT in error.str()
+
+
+def is_usual(error: ck.KafkaError) -> bool:
+    """True if it is normal for a group member, and need not be reported."""
+    return error.code() in _QUIET
+
+
+def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
+    """The error as it is raised.
+
+    Args:
+        name: Says whose consumer it is.
+        error: Of the client.
+    """
+    text = f"{name}: {error.str()} ({error.name()})"
+    if _is_too_large(error):
+        text += f". The setting is consumer.override.{_LIMIT}; without it there is no limit"
+    # An error that ends the client has the code _FATAL; what it was is only in its text.
+    if _FENCED in error.str():
+        text += (
+            ". Another consumer is in the group with the same group.instance.id: a second worker with a copy of this "
+            "one's directory (remove the copied .id file beside its offsets file), or with the same "
+            "consumer.override.group.instance.id. penstock.kafka.static.members=false does without such ids"
+        )
+        return FencedInstanceIdException(text)
+    return KafkaRetriableException(text) if error.retriable() else KafkaException(text)
+
+
+#: ``auto.offset.reset``: what librdkafka calls the end of a partition.
+_AT_END: Final = frozenset({"latest", "largest", "end"})
+#: And its beginning.
+_AT_BEGINNING: Final = frozenset({"earliest", "smallest", "beginning"})
+_RETRY_S: Final = 0.2
+
+
+def for_client(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings of a consumer as librdkafka takes them, which knows no reset by duration.
+
+    Where a partition begins is found out in front of it (``StartOffsets``). Where it does not have the offset any more,
+    reading goes on at its beginning.
+    """
+    by_duration = str(settings.get("auto.offset.reset", "")).startswith(BY_DURATION)
+    return {**settings, "auto.offset.reset": "earliest"} if by_duration else dict(settings)
+
+
+class StartOffsets:
+    """Asks for the group's committed offsets, and for the edges of partitions that have none.
+
+    Args:
+        client: Of the consumer.
+        name: Says whose consumer this is in logs and errors.
+        reset: ``auto.offset.reset``.
+        timeout_s: How long the broker is asked (``default.api.timeout.ms``).
+        interrupted: Ends waiting.
+        seldom: Told of what goes wrong meanwhile.
+    """
+
+    def __init__(
+        self,
+        client: ck.Consumer,
+        name: str,
+        *,
+        reset: str,
+        timeout_s: float,
+        interrupted: threading.Event,
+        seldom: SeldomLog,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._reset = reset
+        self._timeout_s = timeout_s
+        self._interrupted = interrupted
+        self._seldom = seldom
+
+    def of(self, partitions: Sequence[TopicPartition]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
+        """Returns the start offset of each partition: the committed one, else by ``auto.offset.reset``.
+
+        Returns:
+            The offset of each, and those that begin at their end because the group has none.
+
+        Raises:
+            KafkaException, ConnectException: The broker refuses, does not answer in time, or there is nothing to begin
+                at.
+        """
+        if not partitions:
+            return {}, frozenset()
+        asked = [ck.TopicPartition(tp.topic, tp.partition) for tp in partitions]
+        committed = self._retried("read committed offsets", lambda left: self._client.committed(asked, timeout=left))
+        starts = {TopicPartition(p.topic, p.partition): p.offset for p in committed if p.offset >= 0}
+        missing = [tp for tp in partitions if tp not in starts]
+        if missing:
+            starts.update(self._reset_offsets(missing))
+        at_end = frozenset(missing) if self._reset in _AT_END else frozenset()
+        return {tp: starts[tp] for tp in partitions}, at_end
+
+    def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        if self._reset.startswith(BY_DURATION):
+            found = self._at(partitions, max(0, int(time.time() * 1000) - int(self._reset.removeprefix(BY_DURATION))))
+            # As in Java: behind the last message where all are older.
+            older = [tp for tp, offset in found.items() if offset < 0]
+            return {**found, **(self._at(older, ck.OFFSET_END) if older else {})}
+        if self._reset in _AT_BEGINNING:
+            return self._at(partitions, ck.OFFSET_BEGINNING)
+        if self._reset in _AT_END:
+            return self._at(partitions, ck.OFFSET_END)
+        raise ConnectException(
+            f"{self._name}: undefined offset with no reset policy for partitions: "
+            f"[{', '.join(map(str, partitions))}]. Set consumer.override.auto.offset.reset, or commit offsets."
+        )
+
+    def _at(self, partitions: Sequence[TopicPartition], moment: int) -> dict[TopicPartition, int]:
+        """The first offset from a time on; the special times mean the first and the next offset of all."""
+        asked = [ck.TopicPartition(tp.topic, tp.partition, moment) for tp in partitions]
+        found = self._retried("look up offsets", lambda left: self._client.offsets_for_times(asked, timeout=left))
+        return {TopicPartition(p.topic, p.partition): p.offset for p in found}
+
+    def _retried(self, what: str, ask: Callable[[float], list[ck.TopicPartition]]) -> list[ck.TopicPartition]:
+        """Ask the broker until every partition has an answer, or the time is up."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                answer = ask(min(5.0, max(0.1, deadline - time.monotonic())))
+                error = next((p.error for p in answer if p.error is not None), None)
+                if error is None:
+                    return answer
+            except ck.KafkaException as failure:
+                error = failure.args[0]
+            if ends_reading(error):
+                raise exception_of(self._name, error)
+            self._seldom.warning(what, "%s cannot %s, trying again: %s", self._name, what, error)
+            if time.monotonic() >= deadline or self._interrupted.wait(_RETRY_S):
+                raise KafkaRetriableException(f"{self._name} could not {what} in time: {error}")
+
+
+#: Commits are refused with these while a rebalance is under way.
+_OLD_GENERATION: Final = frozenset({ck.KafkaError.ILLEGAL_GENERATION, ck.KafkaError.REBALANCE_IN_PROGRESS})
+#: How long such commits are made again.
+_GENERATION_S: Final = 2.0
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass
+class _Commit:
+    positions: dict[tuple[str, int], int]
+    answer: Callable[[Exception | None], None] = field(repr=False)
+
+
+class ConsumerCommits:
+    """Commits of one consumer.
+
+    Args:
+        client: Of the consumer; it calls ``answered`` (``on_commit``).
+        name: Says whose consumer this is in errors.
+        interrupted: Ends waiting.
+    """
+
+    def __init__(self, client: ck.Consumer, name: str, interrupted: threading.Event) -> None:
+        self._client = client
+        self._name = name
+        self._interrupted = interrupted
+        self._commits: list[_Commit] = []
+
+    def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
+        """Commit without waiting; ``answer`` is called inside a later ``fetch``."""
+        self._commits.append(_Commit({(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}, answer))
+        try:
+            self._client.commit(offsets=_positions(offsets), asynchronous=True)
+        except ck.KafkaException as failure:
+            self._commits.pop()
+            answer(exception_of(self._name, failure.args[0]))
+
+    def answered(self, error: ck.KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
+        """Takes the answer to a commit: to the oldest one of these offsets, as the client does not say to which."""
+        answered = {(p.topic, p.partition): p.offset for p in partitions}
+        waiting = next((commit for commit in self._commits if commit.positions == answered), None)
+        if waiting is None:
+            return
+        self._commits.remove(waiting)
+        error = error or next((p.error for p in partitions if p.error is not None), None)
+        waiting.answer(None if error is None else exception_of(self._name, error))
+
+    def commit_sync(self, offsets: Offsets) -> None:
+        """Commit and wait for the answer.
+
+        While the group is about to agree on a new generation, a member with cooperative assignment still owns what it
+        is not asked to give back, but commits of the old generation are refused: those are made again for a moment.
+
+        Raises:
+            KafkaException: It failed.
+        """
+        deadline = time.monotonic() + _GENERATION_S
+        while (error := self._commit_once(offsets)) is not None:
+            passing = error.code() in _OLD_GENERATION and time.monotonic() < deadline
+            if not passing or self._interrupted.wait(_RETRY_S):
+                raise exception_of(self._name, error)
+
+    def _commit_once(self, offsets: Offsets) -> ck.KafkaError | None:
+        try:
+            answer = self._client.commit(offsets=_positions(offsets), asynchronous=False)
+        except ck.KafkaException as failure:
+            error: ck.KafkaError = failure.args[0]
+            return error
+        return next((p.error for p in answer or () if p.error is not None), None)
+
+
+def _positions(offsets: Offsets) -> list[ck.TopicPartition]:
+    return [ck.TopicPartition(tp.topic, tp.partition, at.offset, at.metadata) for tp, at in offsets.items()]

@@ -1,0 +1,221 @@
+"""Records that the Kafka client cannot read: what it says of them, which they are, and where reading goes on behind.
+
+Records come in batches that are compressed and have a checksum as a whole. The client reports a batch that it cannot
+unpack, or whose checksum is wrong, reads it again, and reports it again, for ever; behind a wrong checksum it goes on
+in the middle of the batch and takes what it finds there for records. So a partition is sought to where it was, and when
+the same batch cannot be read a second time, to behind it. The client does not say where a batch ends. Other clients,
+which do not join the group, look for that by reading from offsets further on.
+
+Main types: ``UnreadableRecords``, ``Troubles`` (which error is news and which is final, without I/O). Main functions:
+``is_about_records``, and ``end_of_batch``, which asks Kafka.
+
+Thread: that of the consumer's ``fetch``.
+
+Source: ``CompletedFetch`` of Kafka's consumer, which ends with an exception there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import confluent_kafka as ck
+
+from penstock.api import TopicPartition
+from penstock.kafka.settings.client_log import CLIENT_LOG
+
+logger = logging.getLogger(__name__)
+
+_Error = ck.KafkaError
+_ABOUT_RECORDS: Final = frozenset(
+    {
+        _Error._BAD_COMPRESSION,
+        _Error._BAD_MSG,
+        _Error._NOT_IMPLEMENTED,
+        _Error._UNDERFLOW,
+        _Error.INVALID_MSG,
+        _Error.INVALID_MSG_SIZE,
+        _Error.MSG_SIZE_TOO_LARGE,
+    }
+)
+#: A batch that could not be read so often is given up: what is on disk stays, what was on the wire does not.
+TRIES: Final = 2
+#: A batch has no more records than fit into 31 bits, so the search for its end doubles its steps at most as often.
+_MOST_STEPS: Final = 31
+_ANSWER_S: Final = 30.0
+_SLICE_S: Final = 0.2
+_CLOSE_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class UnreadableRecords:
+    """Records of one batch that cannot be read.
+
+    Attributes:
+        partition: Where they are.
+        offset: Of the first of them.
+        end: The offset behind the last.
+        reason: What the client says.
+    """
+
+    partition: TopicPartition
+    offset: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        """The text of the error that they become."""
+        topic, number = self.partition
+        last = self.end - 1
+        which = f"offset {self.offset}" if last == self.offset else f"offsets {self.offset} to {last}, one batch,"
+        what = "The record" if last == self.offset else "The records"
+        return (
+            f"{what} of topic {topic}, partition {number} at {which} cannot be read: {self.reason}. "
+            "Either the batch is damaged, or unpacked it is larger than the consumer takes "
+            "(consumer.override.receive.message.max.bytes, 2147483647 by default). With errors.tolerance=all it is "
+            "passed over"
+        )
+
+
+def is_about_records(error: ck.KafkaError, topic: str | None) -> bool:
+    """True if an error that came in the place of a message is about records of its partition."""
+    return topic is not None and error.code() in _ABOUT_RECORDS
+
+
+class Troubles:
+    """Counts how often reading has failed at a position of a partition.
+
+    >>> troubles, at = Troubles(), TopicPartition("t", 0)
+    >>> [troubles.is_final(at, 7), troubles.is_final(at, 7), troubles.is_final(at, 7), troubles.is_final(at, 8)]
+    [False, True, False, False]
+    """
+
+    def __init__(self) -> None:
+        self._tries: dict[TopicPartition, tuple[int, int]] = {}
+
+    def is_final(self, partition: TopicPartition, position: int) -> bool:
+        """Counts one more failure at a position; True if it is not to be read again. That begins the count anew."""
+        at, tries = self._tries.pop(partition, (position, 0))
+        tries = tries + 1 if at == position else 1
+        if tries >= TRIES:
+            return True
+        self._tries[partition] = (position, tries)
+        return False
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition has gone, or is read elsewhere."""
+        self._tries.pop(partition, None)
+
+
+def batch_start(told: int, position: int, end: int | None) -> int:
+    """The first record that cannot be read: where the client says, unless that cannot be.
+
+    >>> batch_start(7, 5, 100), batch_start(3, 5, 100), batch_start(1 << 60, 5, 100), batch_start(-1001, 5, None)
+    (7, 5, 5, 5)
+    """
+    return told if position <= told and (end is None or told < end) else position
+
+
+def search_end(first: int, is_readable: Callable[[int], bool | None]) -> int | None:
+    """The offset behind a batch, by as few questions as grow with the logarithm of its records.
+
+    Args:
+        first: An offset inside of the batch.
+        is_readable: Asked of an offset behind it: True if something else than this batch is read from there, or
+            nothing is there yet. None if that could not be learned.
+
+    Returns:
+        None if it could not be learned.
+
+    >>> asked = []
+    >>> search_end(10, lambda offset: asked.append(offset) or offset >= 17)
+    17
+    >>> asked
+    [11, 12, 14, 18, 16, 17]
+    """
+    low, step = first, 1
+    for _ in range(_MOST_STEPS):
+        answer = is_readable(first + step)
+        if answer is None:
+            return None
+        if answer:
+            break
+        low, step = first + step, step * 2
+    high = first + step
+    # What lies at ``low`` is of the batch, what lies at ``high`` is not.
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer = is_readable(middle)
+        if answer is None:
+            return None
+        low, high = (low, middle) if answer else (middle, high)
+    return high
+
+
+def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, first: int) -> int | None:
+    """The offset behind the batch that cannot be read; asks Kafka, by reading from offsets behind the first.
+
+    Args:
+        settings: Of the consumer, librdkafka's.
+        partition: Where the batch is.
+        first: Its first offset that counts.
+
+    Returns:
+        None if Kafka did not answer in time.
+    """
+    own: dict[str, object] = {
+        name: value
+        for name, value in settings.items()
+        if not name.startswith(("group.", "partition.assignment.")) and name not in ("on_commit", "error_cb")
+    }
+    own |= {
+        # It does not join the group, but may have no right to any other.
+        "group.id": settings.get("group.id", "penstock"),
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        # Offsets that a wrong checksum made up are not to lead anywhere.
+        "auto.offset.reset": "error",
+    }
+    deadline = time.monotonic() + _ANSWER_S
+    return search_end(first, lambda offset: _is_readable(own, partition, first, offset, deadline))
+
+
+def _is_readable(
+    settings: dict[str, object], partition: TopicPartition, first: int, offset: int, deadline: float
+) -> bool | None:
+    """True if something else than the batch at ``first`` is read from an offset; None if Kafka does not say in time.
+
+    Each question has a client of its own: what one makes up behind a wrong checksum is not the answer to another.
+    """
+    client = ck.Consumer(settings, logger=CLIENT_LOG)
+    try:
+        client.assign([ck.TopicPartition(partition.topic, partition.partition, offset)])
+        while time.monotonic() < deadline:
+            message = client.poll(_SLICE_S)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                return True
+            if error.code() in (_Error._PARTITION_EOF, _Error._AUTO_OFFSET_RESET, _Error.OFFSET_OUT_OF_RANGE):
+                return True
+            if is_about_records(error, message.topic()):
+                told = message.offset()
+                # Another batch that cannot be read is told with its own first offset.
+                return told is not None and first < told <= offset
+        return None
+    finally:
+        _close(client)
+
+
+def _close(client: ck.Consumer) -> None:
+    """Ends a client. One that was reading a damaged batch may never end: it is left behind after 10 s."""
+    closing = threading.Thread(target=client.close, name="close-question", daemon=True)
+    closing.start()
+    closing.join(_CLOSE_S)
+    if closing.is_alive():
+        logger.warning("A client that asked for the end of a damaged batch did not end within %g s", _CLOSE_S)

@@ -1,0 +1,336 @@
+"""The connections of a producer to its brokers: made when they are needed, kept, and given up.
+
+Main type: `Connections`. It makes a `Link` to a broker, asks which requests the broker takes, logs in (`Login`) and
+marks the link as usable; it waits for all of them at once, and hands answers over. A connection that fails is made
+again after a pause that grows. What will fail again whatever the time, such as a wrong password, is kept as `fatal`.
+
+Thread: the one of its owner; only `wake` and `trouble` may come from any.
+
+Source: NetworkClient and ClusterConnectionStates of Kafka's clients; KIP-899 (rebootstrap).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from penstock.errors import AuthenticationException, KafkaException
+from penstock.kafka.network.credentials import credentials_of
+from penstock.kafka.network.link import Expected, Link
+from penstock.kafka.network.login import Login
+from penstock.kafka.network.transport import LinkLostException, TransportSettings
+from penstock.kafka.protocol.fields import Api, MalformedResponse, UnsupportedVersionException
+from penstock.kafka.protocol.messages import Address, api_versions_request, api_versions_response
+from penstock.kafka.settings.producer import ColumnSettings, backoff
+from penstock.kafka.settings.security import client_context
+from penstock.telemetry.logs import SeldomLog
+
+logger = logging.getLogger(__name__)
+
+_LONGEST_WAIT_S: Final = 1.0
+#: While nothing is under way. A worker may have a thousand producers that do nothing.
+_LONGEST_REST_S: Final = 60.0
+
+Lost = Callable[[LinkLostException], None]
+Make = Callable[[int], Sequence[bytes | memoryview]]
+
+
+def _nobody(_: LinkLostException) -> None:
+    pass
+
+
+class Connections:
+    """The connections of one producer.
+
+    Args:
+        settings: of the producer.
+        name: of its task, for threads and messages.
+        needs: requests that a broker must take, with their versions.
+        clock: monotonic seconds.
+        dropped: is told after a connection was lost.
+        seldom: where warnings go, where the owner keeps one for connections that it makes anew; None for their own.
+
+    Attributes:
+        fatal: Why no broker can be used any more, for good; None as long as trying again may help.
+
+    Raises:
+        ConfigException: a key, a certificate or a package cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ColumnSettings,
+        name: str,
+        needs: Mapping[Api, int],
+        clock: Callable[[], float],
+        dropped: Callable[[], None],
+        seldom: SeldomLog | None = None,
+    ) -> None:
+        self.fatal: KafkaException | None = None
+        self._settings = settings
+        self._name = name
+        self._needs = needs
+        self._clock = clock
+        self._dropped = dropped
+        self._seldom = seldom or SeldomLog(logger)
+        self._transport = TransportSettings(
+            settings.connect_timeout,
+            None if settings.tls is None else client_context(settings.tls),
+            settings.send_buffer,
+            settings.receive_buffer,
+        )
+        self._credentials = None if settings.sasl is None else credentials_of(settings.sasl, name, self.wake)
+        self._bootstrap = settings.bootstrap if not settings.canonical_names else ()
+        self._links: dict[Address, Link] = {}
+        self._logins: dict[Link, Login] = {}
+        self._failures: dict[Address, tuple[int, float]] = {}
+        self._turn = 0
+        self._correlation = 0
+        self._selector = selectors.DefaultSelector()
+        self._watched: dict[Link, tuple[socket.socket, int]] = {}
+        self._waker, self._woken = socket.socketpair()
+        self._waking = threading.Lock()
+        for end in (self._waker, self._woken):
+            end.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+
+    def wake(self) -> None:
+        """End the present or next wait. Thread: any."""
+        # The lock keeps `close` away: the number of a closed socket may be that of another one at once.
+        with self._waking:
+            try:
+                self._waker.send(b"w")
+            except OSError:
+                # It is full, so it wakes anyway; or closed.
+                return
+
+    @property
+    def trouble(self) -> str | None:
+        """The last thing that went wrong, if any. Thread: any."""
+        return self._seldom.last
+
+    def warn(self, key: object, text: str, *args: object) -> None:
+        """A warning about the producer, once a minute for each key."""
+        self._seldom.warning(key, "The producer of %s" + text, self._name, *args)
+
+    # ---------------------------------------------------------------- which
+    def any(self, now: float, known: Mapping[int, Address]) -> Link | None:
+        """A connection that can be used; makes one where there is none.
+
+        Args:
+            now: monotonic seconds.
+            known: the brokers, as far as they are known.
+        """
+        usable = [link for link in self._links.values() if link.usable]
+        if usable:
+            # Answers come in the order of requests: one that has little to do, or is not stuck, is the first to tell.
+            return min(usable, key=lambda link: link.under_way)
+        if self._links:
+            return None
+        if known and not self._settings.rebootstrap:
+            places = list(known.values())
+        else:
+            places = [*known.values(), *self._bootstrap_servers()]
+        for _ in places:
+            place = places[self._turn % len(places)]
+            self._turn += 1
+            if self.to(place, now) is not None:
+                break
+        return None
+
+    def _bootstrap_servers(self) -> Sequence[Address]:
+        if self._bootstrap:
+            return self._bootstrap
+        found: list[Address] = []
+        for address in self._settings.bootstrap:
+            try:
+                places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+                names = [socket.getnameinfo(place[4], socket.NI_NAMEREQD)[0] for place in places]
+            except (OSError, ValueError) as error:
+                self.warn(address, ": the canonical name of %s cannot be found: %s", address, error)
+                continue
+            found += [Address(name, address.port) for name in names]
+        self._bootstrap = tuple(dict.fromkeys(found))
+        return self._bootstrap
+
+    def to(self, address: Address, now: float) -> Link | None:
+        """The connection to a broker; begins one, where there is none and enough time has passed since it failed."""
+        link = self._links.get(address)
+        if link is not None:
+            return link
+        if self.fatal is not None or now < self._failures.get(address, (0, 0.0))[1]:
+            return None
+        try:
+            link = Link(address, now, self._transport)
+        except LinkLostException as error:
+            self._note_failure(address, error)
+            return None
+        self._links[address] = link
+        made = link
+        self.ask(
+            link,
+            lambda number: [api_versions_request(number, self._settings.client_id)],
+            lambda payload: self._versions(made, payload),
+        )
+        return link
+
+    def ask(
+        self,
+        link: Link,
+        make: Make,
+        answered: Callable[[memoryview], None],
+        lost: Lost = _nobody,
+        *,
+        has_answer: bool = True,
+    ) -> None:
+        """Send a request over a connection.
+
+        Args:
+            link: the connection.
+            make: makes the request of its number.
+            answered: is given the answer.
+            lost: is told that there will be none.
+            has_answer: whether the broker answers it.
+        """
+        self._correlation = (self._correlation + 1) & 0x7FFFFFFF
+        expected = Expected(self._correlation, self._clock() + self._settings.request_timeout, answered, lost)
+        link.request(make(self._correlation), expected, answered=has_answer)
+
+    # ---------------------------------------------------------------- life of a connection
+    def _versions(self, link: Link, payload: memoryview) -> None:
+        code, versions = api_versions_response(payload)
+        for api, version in self._needs.items():
+            lowest, highest = versions.get(api, (0, -1))
+            if code or not lowest <= version <= highest:
+                raise UnsupportedVersionException(
+                    f"The broker at {link.address} does not take {api.name} requests of version {version}; "
+                    "brokers since Kafka 2.4 do, and since 2.5 those of transactions"
+                )
+        if self._credentials is None:
+            link.usable = True
+        else:
+            self._logins[link] = Login(link, self._credentials, self._settings.client_id, self.ask, self._clock)
+            self._begin_login(link)
+        self._failures.pop(link.address, None)
+
+    def _begin_login(self, link: Link) -> None:
+        self._logins[link].begin()
+
+    def _note_failure(self, address: Address, error: KafkaException) -> None:
+        failed = self._failures.get(address, (0, 0.0))[0]
+        wait = backoff(self._settings.reconnect_backoff, self._settings.reconnect_backoff_max, failed)
+        self._failures[address] = (failed + 1, self._clock() + wait * random.uniform(0.8, 1.2))
+        self.warn(address, ": %s; the client keeps trying", error)
+
+    def _drop(self, link: Link, error: LinkLostException) -> None:
+        """Drops a lost connection; what was under way on it is sent again."""
+        if self._links.get(link.address) is link:
+            del self._links[link.address]
+        self._logins.pop(link, None)
+        watched = self._watched.pop(link, None)
+        if watched is not None:
+            self._selector.unregister(watched[0])
+        link.close(error)
+
+    def fail(self, link: Link, error: KafkaException) -> None:
+        """Drops a connection that cannot be used; tells `dropped` and everyone who waits for its answers."""
+        idle = not link.under_way and link.usable
+        if isinstance(error, AuthenticationException | UnsupportedVersionException):
+            self.fatal = self.fatal or error
+            logger.error("The producer of %s: %s", self._name, error)
+        elif idle:
+            # Brokers close connections that are not used.
+            logger.debug("The producer of %s: %s", self._name, error)
+        else:
+            self._note_failure(link.address, error)
+        self._drop(link, error if isinstance(error, LinkLostException) else LinkLostException(str(error)))
+        self._dropped()
+
+    def close(self) -> None:
+        """Ends all connections; who waits for an answer is told that it is lost."""
+        for link in list(self._links.values()):
+            self._drop(link, LinkLostException("The producer was closed"))
+        self._selector.close()
+        with self._waking:
+            self._waker.close()
+        self._woken.close()
+        if self._credentials is not None:
+            self._credentials.close()
+
+    # ---------------------------------------------------------------- waiting
+    def tend(self, now: float) -> None:
+        """Log in where that is due, and close what is not used."""
+        for link, login in list(self._logins.items()):
+            if now >= login.begin_at:
+                try:
+                    self._begin_login(link)
+                except AuthenticationException as error:
+                    self.fail(link, error)
+        if self._settings.idle:
+            for link in list(self._links.values()):
+                if link.usable and not link.under_way and now - link.used_at > self._settings.idle:
+                    self._drop(link, LinkLostException("It was not used"))
+
+    def times(self, tried: float, *, waiting: bool) -> list[float]:
+        """The times at which something is to be done without any event.
+
+        Args:
+            tried: all that was to be done until then was.
+            waiting: whether connections that failed are needed.
+        """
+        found = [link.deadline() for link in self._links.values()]
+        found += [login.begin_at for login in self._logins.values()]
+        if self._settings.idle:
+            found += [link.used_at + self._settings.idle for link in self._links.values()]
+        if waiting:
+            found += [until for _, until in self._failures.values()]
+        return [time for time in found if time > tried]
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something happens on a connection, or `wake`, or the time is over; then deal with it."""
+        for link in list(self._links.values()):
+            self._watch(link)
+        rests = all(link.usable and not link.under_way for link in self._links.values())
+        longest = _LONGEST_REST_S if rests else _LONGEST_WAIT_S
+        happened = {key.fileobj for key, _ in self._selector.select(max(0.0, min(timeout, longest)))}
+        if self._woken in happened:
+            self._drain_wakes()
+        now = self._clock()
+        for link in list(self._links.values()):
+            watched = self._watched.get(link)
+            if (watched is None or watched[0] not in happened) and now <= link.deadline():
+                continue
+            try:
+                link.ready(now)
+            except (
+                LinkLostException,
+                MalformedResponse,
+                AuthenticationException,
+                UnsupportedVersionException,
+            ) as error:
+                self.fail(link, error)
+
+    def _watch(self, link: Link) -> None:
+        wanted = (link.socket, link.events)
+        present = self._watched.get(link)
+        if present == wanted:
+            return
+        if present is not None and present[0] is link.socket:
+            self._selector.modify(link.socket, link.events)
+        else:
+            if present is not None:
+                self._selector.unregister(present[0])
+            self._selector.register(link.socket, link.events)
+        self._watched[link] = wanted
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._woken.recv(4096):
+                pass
+        except BlockingIOError:
+            return

@@ -1,0 +1,111 @@
+"""Questions to brokers one after the other, each waited for: for the few that a worker asks now and then.
+
+Main type: ``Conversation``, over the connections of a producer, with its login.
+
+Thread: the one that makes it, which blocks; ``close`` comes from that too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from penstock.errors import KafkaRetriableException
+from penstock.kafka.network.connections import Connections
+from penstock.kafka.network.link import Link
+from penstock.kafka.protocol.fields import Api
+from penstock.kafka.protocol.messages import Address
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.telemetry.logs import SeldomLog
+
+T = TypeVar("T")
+
+_PAUSE_S: Final = 0.05
+
+
+class Conversation:
+    """Questions to the brokers of one cluster.
+
+    Args:
+        settings: Where the brokers are, and how to log in there.
+        name: For messages.
+        needs: The requests that a broker must take, with their versions.
+        timeout_s: For all questions together.
+        seldom: Where warnings about connections go.
+        clock: Monotonic seconds.
+
+    Raises:
+        ConfigException: A key, a certificate or a package cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ColumnSettings,
+        name: str,
+        needs: Mapping[Api, int],
+        timeout_s: float,
+        seldom: SeldomLog,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client_id = settings.client_id
+        self._clock = clock
+        self._deadline = clock() + timeout_s
+        self._timeout_s = timeout_s
+        self._connections = Connections(settings, name, needs, clock, lambda: None, seldom)
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._connections.close()
+
+    def extend(self, seconds: float) -> None:
+        """Gives the questions that follow so much time, or what is left where that is more."""
+        self._deadline = max(self._deadline, self._clock() + seconds)
+
+    def ask(
+        self, to: Address | None, make: Callable[[int, str], bytes], read: Callable[[memoryview], T], what: str
+    ) -> T:
+        """Asks one broker and waits for the answer; asks again where the connection is lost.
+
+        Args:
+            to: The broker; None for any.
+            make: Makes the request of its number and the client's id.
+            read: Reads the answer.
+            what: What is asked, for messages.
+
+        Raises:
+            KafkaRetriableException: There is no answer in time.
+            KafkaException: The broker does not take such requests, or refuses the login.
+        """
+        found: list[T] = []
+        while not found:
+            link = self._link(to, what)
+            lost: list[object] = []
+            self._connections.ask(
+                link,
+                lambda number: [make(number, self._client_id)],
+                lambda payload: found.append(read(payload)),
+                lost.append,
+            )
+            while not found and not lost:
+                self._wait(what)
+        return found[0]
+
+    def _link(self, to: Address | None, what: str) -> Link:
+        while True:
+            now = self._clock()
+            link = self._connections.any(now, {}) if to is None else self._connections.to(to, now)
+            if link is not None and link.usable:
+                return link
+            self._wait(what)
+
+    def _wait(self, what: str) -> None:
+        if self._connections.fatal is not None:
+            raise self._connections.fatal
+        now = self._clock()
+        if now >= self._deadline:
+            raise KafkaRetriableException(
+                f"{what} took longer than {self._timeout_s:g} s: {self._connections.trouble or 'no broker answers'}"
+            )
+        self._connections.tend(now)
+        self._connections.wait(min(_PAUSE_S, self._deadline - now))

@@ -1,0 +1,344 @@
+"""Bytes to and from one broker, over TCP or TLS, without ever blocking.
+
+Main types: `Transport`, `TransportSettings` and `LinkLostException`.
+
+A name may have addresses that the broker does not serve: each is tried. With TLS the handshake follows, and only then
+the transport is open. What goes wrong in the handshake because of certificates, versions or ciphers will go wrong
+again: it is `SslAuthenticationException`; a connection that only ends is `LinkLostException`.
+
+Thread: the one of its owner.
+
+Source: SslTransportLayer and NetworkClient of Kafka's clients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import islice
+from typing import Final
+
+from penstock.errors import KafkaRetriableException, SslAuthenticationException
+from penstock.kafka.protocol.messages import Address
+
+#: The most buffers that one call of the system takes; all systems allow that many.
+_BUFFERS_AT_ONCE: Final = 64
+_READ_BYTES: Final = 1 << 16
+#: TLS encrypts as much at once.
+_TLS_RECORD: Final = 1 << 14
+#: What OpenSSL says when the other side speaks something else.
+_NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
+#: What a broker tells of a handshake that it does not accept.
+_REFUSALS: Final = (
+    "HANDSHAKE_FAILURE",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE",
+    "UNKNOWN_CA",
+    "ACCESS_DENIED",
+    "PROTOCOL_VERSION",
+    "INSUFFICIENT_SECURITY",
+    "UNRECOGNIZED_NAME",
+    "NO_PROTOCOLS_AVAILABLE",
+    "NO_CIPHERS_AVAILABLE",
+    "UNSUPPORTED_PROTOCOL",
+)
+
+
+class LinkLostException(KafkaRetriableException):
+    """A connection could not be made, or was lost, or its broker does not answer in time."""
+
+
+@dataclass(frozen=True)
+class TransportSettings:
+    """The settings of connections.
+
+    Attributes:
+        connect_within: When connecting to one address counts as failed, and then the handshake, in seconds each.
+        tls: What encrypts; None for nothing.
+        send_buffer, receive_buffer: Bytes the system keeps; 0 for its default.
+    """
+
+    connect_within: float
+    tls: ssl.SSLContext | None = None
+    send_buffer: int = 0
+    receive_buffer: int = 0
+
+
+class _State(Enum):
+    CONNECTING = auto()
+    HANDSHAKING = auto()
+    OPEN = auto()
+
+
+class Transport:
+    """One connection.
+
+    Args:
+        address: of the broker.
+        now: monotonic seconds.
+        settings: how it is made.
+
+    Attributes:
+        socket: What to select on; may be another one until the transport is open.
+        deadline: When it must be open; infinity once it is.
+
+    Raises:
+        LinkLostException: the name cannot be resolved, or the connection is refused at once.
+    """
+
+    def __init__(self, address: Address, now: float, settings: TransportSettings) -> None:
+        self._address = address
+        self._settings = settings
+        self._state = _State.CONNECTING
+        self._wanted = selectors.EVENT_WRITE
+        self._record: memoryview | None = None
+        self._heard = False
+        self.deadline = now + settings.connect_within
+        self._tls: ssl.SSLSocket | None = None
+        self.socket: socket.socket = self._connect()
+
+    @property
+    def is_open(self) -> bool:
+        """True if bytes can be sent and received."""
+        return self._state is _State.OPEN
+
+    def events(self, has_more: bool) -> int:
+        """Returns the events to select for; `has_more` says whether there is anything to send."""
+        if not self.is_open:
+            return self._wanted
+        return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more or self._record else 0)
+
+    def advance(self, now: float) -> bool:
+        """Go on with connecting; whether the transport is open now.
+
+        Raises:
+            LinkLostException: it cannot be, or not in time.
+            SslAuthenticationException: the handshake fails, and will fail again.
+        """
+        if self._state is _State.CONNECTING and self._connected(now):
+            self.deadline = now + self._settings.connect_within
+            self._begin_tls()
+        if self._state is _State.HANDSHAKING:
+            self._shake_hands(now)
+        if self.is_open:
+            self.deadline = float("inf")
+        return self.is_open
+
+    def send(self, out: deque[memoryview]) -> int:
+        """Send what goes at once and take it out of `out`; how many bytes that was.
+
+        Raises:
+            LinkLostException: the connection is gone.
+        """
+        total = 0
+        try:
+            while out or self._record:
+                sent = self._send_encrypted(out) if self._tls is not None else self._send_plain(out)
+                total += sent
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+        except OSError as error:
+            raise self._gone(error) from error
+        return total
+
+    def receive(self) -> bytes | None:
+        """Returns the bytes that have come, or None if there are none now.
+
+        Raises:
+            LinkLostException: the connection is gone.
+            SslAuthenticationException: the broker does not accept the client's certificate.
+        """
+        try:
+            found = self.socket.recv(_READ_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        except ssl.SSLError as error:
+            # With TLS 1.3 the client is ready before the broker has looked at its certificate.
+            if not self._heard and _is_refusal(error):
+                raise self._refused(error) from error
+            raise self._gone(error) from error
+        except OSError as error:
+            raise self._gone(error) from error
+        if not found:
+            raise LinkLostException(f"The broker at {self._address} has closed the connection")
+        self._heard = True
+        return found
+
+    def close(self) -> None:
+        """End the connection; the other side is told, as far as that goes at once."""
+        if self._tls is not None and self.is_open:
+            with contextlib.suppress(OSError, ValueError):
+                self._tls.unwrap()
+        self.socket.close()
+
+    # ---------------------------------------------------------------- connecting
+    def _connect(self) -> socket.socket:
+        try:
+            found = socket.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            # ValueError: what is no name at all.
+            raise LinkLostException(f"The name of the broker {self._address} cannot be resolved: {error}") from error
+        self._places = deque(found)
+        return self._try_next()
+
+    def _try_next(self) -> socket.socket:
+        while True:
+            family, kind, protocol, _, place = self._places.popleft()
+            made: socket.socket | None = None
+            try:
+                made = socket.socket(family, kind, protocol)
+                made.setblocking(False)
+                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if self._settings.send_buffer:
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.send_buffer)
+                if self._settings.receive_buffer:
+                    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer)
+                fault = made.connect_ex(place)
+                if fault in (0, errno.EINPROGRESS):
+                    return made
+                raise OSError(fault, os.strerror(fault))
+            except OSError as error:
+                if made is not None:
+                    made.close()
+                if not self._places:
+                    raise LinkLostException(f"The broker at {self._address} cannot be reached: {error}") from error
+
+    def _connected(self, now: float) -> bool:
+        fault = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not fault and self._has_peer():
+            return True
+        if not fault and now <= self.deadline:
+            return False
+        if not self._places:
+            why = os.strerror(fault or errno.ETIMEDOUT)
+            raise LinkLostException(f"The broker at {self._address} cannot be reached: {why}")
+        self.socket.close()
+        self.socket = self._try_next()
+        self.deadline = now + self._settings.connect_within
+        return False
+
+    def _has_peer(self) -> bool:
+        try:
+            self.socket.getpeername()
+        except OSError:
+            return False
+        return True
+
+    # ---------------------------------------------------------------- TLS
+    def _begin_tls(self) -> None:
+        if self._settings.tls is None:
+            self._state = _State.OPEN
+            return
+        try:
+            # The name goes without the dot that may end it: certificates have none.
+            self._tls = self._settings.tls.wrap_socket(
+                self.socket, server_hostname=self._address.host.rstrip("."), do_handshake_on_connect=False
+            )
+        except OSError as error:
+            raise self._gone(error) from error
+        except ValueError as error:
+            raise SslAuthenticationException(f"{self._address.host!r} is no name for TLS: {error}") from error
+        self.socket = self._tls
+        self._state = _State.HANDSHAKING
+
+    def _shake_hands(self, now: float) -> None:
+        assert self._tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._wanted = selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            self._wanted = selectors.EVENT_WRITE
+        except ssl.SSLCertVerificationError as error:
+            raise SslAuthenticationException(
+                f"The certificate of the broker at {self._address} is not accepted: {error.verify_message}. "
+                "ssl.truststore.* says which certificates are trusted, ssl.endpoint.identification.algorithm whether "
+                "they must be for the broker's name"
+            ) from error
+        except ssl.SSLEOFError as error:
+            raise self._ended() from error
+        except ssl.SSLError as error:
+            if error.reason in _NO_TLS:
+                raise SslAuthenticationException(
+                    f"What listens at {self._address} does not speak TLS: give its port for TLS, or "
+                    "security.protocol=PLAINTEXT (with a login SASL_PLAINTEXT)"
+                ) from error
+            if _is_refusal(error):
+                raise self._refused(error) from error
+            raise self._gone(error) from error
+        except OSError as error:
+            raise self._ended() from error
+        else:
+            self._state = _State.OPEN
+            return
+        if now > self.deadline:
+            raise LinkLostException(f"The TLS handshake with the broker at {self._address} did not end in time")
+
+    def _ended(self) -> LinkLostException:
+        return LinkLostException(
+            f"The broker at {self._address} has ended the connection within the TLS handshake; if it always does, it "
+            "listens there without TLS (security.protocol), or does not want the client's certificate (ssl.keystore.*)"
+        )
+
+    def _refused(self, error: ssl.SSLError) -> SslAuthenticationException:
+        reason = (error.reason or str(error)).lower().replace("_", " ")
+        return SslAuthenticationException(
+            f"The broker at {self._address} and the client do not agree on TLS: {reason}. Check ssl.keystore.* (the "
+            "client's certificate), ssl.enabled.protocols and ssl.cipher.suites"
+        )
+
+    # ---------------------------------------------------------------- bytes
+    def _send_plain(self, out: deque[memoryview]) -> int:
+        sent = total = self.socket.sendmsg(list(islice(out, _BUFFERS_AT_ONCE)))
+        while sent:
+            head = out[0]
+            if sent < len(head):
+                out[0] = head[sent:]
+                break
+            sent -= len(head)
+            out.popleft()
+        return total
+
+    def _send_encrypted(self, out: deque[memoryview]) -> int:
+        if self._record is None:
+            self._record = _next_record(out)
+        # OpenSSL wants the same bytes again after it could not send them.
+        sent = self.socket.send(self._record)
+        self._record = self._record[sent:] if sent < len(self._record) else None
+        return sent
+
+    def _gone(self, error: OSError) -> LinkLostException:
+        return LinkLostException(f"The connection to the broker at {self._address} was lost: {error}")
+
+
+def _is_refusal(error: ssl.SSLError) -> bool:
+    return any(word in (error.reason or "") for word in _REFUSALS)
+
+
+def _next_record(out: deque[memoryview]) -> memoryview:
+    """The bytes that are encrypted next: of one large buffer, or small ones together."""
+    if len(out[0]) >= _TLS_RECORD:
+        head = out[0]
+        if len(head) > _TLS_RECORD:
+            out[0] = head[_TLS_RECORD:]
+        else:
+            out.popleft()
+        return head[:_TLS_RECORD]
+    parts: list[memoryview] = []
+    room = _TLS_RECORD
+    while out and room:
+        head = out.popleft()
+        if len(head) > room:
+            out.appendleft(head[room:])
+            head = head[:room]
+        parts.append(head)
+        room -= len(head)
+    return memoryview(b"".join(parts))

@@ -1,0 +1,456 @@
+"""The record batches that a producer is to send, by topic partition and in order, and what becomes of them.
+
+Main types: `RecordAccumulator`; `Owner` is told what has become of record batches, `Retry` says how one is sent again.
+`PartitionQueue` has the record batches for one partition, and the sequence numbers that make sending them again safe;
+`Numbered` is what it needs of a batch.
+
+When a broker refuses a batch for the sake of some of its records, those that it names are taken out, or the batch is
+halved until the bad ones are alone. Where a batch may be stored though it counts as lost, or the other way round, the
+producer's id is given up with its sequence numbers.
+
+A batch keeps its sequence number as long as nobody knows what became of it: the broker has stored it or not, and drops
+it when it comes again. Only where the broker has refused a batch, so that certainly neither it nor anything behind it
+was stored, are its numbers given to what comes next. While some of what was sent is to be sent again, nothing new is
+sent until everything that is under way has been answered, so that the order is kept (Invariant 3). Nor is anything new
+sent while something is under way for the second time: the broker would forget the numbers that tell whether it has it.
+
+Thread: the producer's own. No I/O.
+
+Source: RecordAccumulator (split batches, expiry) and Sender (completed batches) of Kafka's producer; KIP-467; KIP-98
+(idempotent producer: sequence numbers), KIP-360 (a new producer id after an unexpected sequence).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from itertools import islice
+from typing import Final, Generic, Protocol, TypeVar
+
+from confluent_kafka import KafkaError
+
+from penstock.kafka.producer.in_flight import Encode, Piece
+from penstock.kafka.producer.producer_id import ProducerId
+from penstock.kafka.protocol.errors import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
+from penstock.kafka.protocol.messages import PartitionAnswer
+from penstock.kafka.settings.producer import ColumnSettings, backoff
+
+#: How many batches of one producer and partition a broker knows by their numbers.
+REMEMBERED: Final = 5
+_NUMBERS: Final = 1 << 31
+
+
+class Numbered(Protocol):
+    """A record batch as the queue sees it.
+
+    Attributes:
+        count: How many records it has.
+        created: When it was made (monotonic seconds).
+        sequence: Number of its first record; None until it is sent.
+    """
+
+    created: float
+    sequence: int | None
+
+    @property
+    def count(self) -> int:
+        """The number of records; each takes a sequence number."""
+
+
+B = TypeVar("B", bound=Numbered)
+
+
+class PartitionQueue(Generic[B]):
+    """The batches that wait for one topic partition and those under way to it.
+
+    Args:
+        most: how many batches may be under way.
+
+    Attributes:
+        retry_at: Not before this time (monotonic seconds) is anything sent.
+        attempts: How often in a row something could not be stored for now.
+    """
+
+    def __init__(self, most: int = REMEMBERED) -> None:
+        self._most = most
+        self.retry_at = 0.0
+        self.attempts = 0
+        self._waiting: deque[B] = deque()
+        self._under_way: deque[B] = deque()
+        self._again: list[B] = []
+        #: How many under way were sent before; they are the first.
+        self._repeated = 0
+        self._freed: int | None = None
+        #: How many of those to be sent again were before the one whose numbers are free, and keep theirs.
+        self._before_freed = 0
+        self._next = 0
+        # Whether the broker has stored anything of the present producer id: it takes any number for the first batch.
+        self._known = False
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._under_way) + len(self._again)
+
+    @property
+    def under_way(self) -> int:
+        """The number of batches that have no answer yet."""
+        return len(self._under_way)
+
+    @property
+    def unsettled(self) -> bool:
+        """True if anything was sent of which it is not known whether it is stored."""
+        waiting = self.head
+        return bool(self._under_way or self._again or (waiting is not None and waiting.sequence is not None))
+
+    @property
+    def head(self) -> B | None:
+        """The first batch that waits, if any."""
+        return self._waiting[0] if self._waiting else None
+
+    def add(self, batch: B) -> None:
+        """A batch that comes behind all others."""
+        self._waiting.append(batch)
+
+    def ready(self, now: float) -> B | None:
+        """The batch that may be sent now, if any."""
+        settling = self._again or self._freed is not None
+        if not self._waiting or settling or now < self.retry_at:
+            return None
+        if len(self._under_way) >= (self._most if self._known else 1):
+            return None
+        if self._repeated and self._waiting[0].sequence is None:
+            return None
+        return self._waiting[0]
+
+    def send(self) -> B:
+        """Take the batch that is ready; it has its sequence number from now on."""
+        batch = self._waiting.popleft()
+        if batch.sequence is None:
+            batch.sequence = self._next
+            self._next = (self._next + batch.count) % _NUMBERS
+        else:
+            self._repeated += 1
+        self._under_way.append(batch)
+        return batch
+
+    # ---------------------------------------------------------------- answers, in the order of sending
+    def stored(self) -> B:
+        """The first batch under way is in Kafka."""
+        self._known = True
+        self.attempts = 0
+        batch = self._pop()
+        self._settle()
+        return batch
+
+    def not_now(self, retry_at: float) -> None:
+        """The first batch under way may be stored later: it is sent again with the number it has."""
+        # What is behind it in the same round is no further attempt.
+        self.attempts += not self._again
+        self._again.append(self._pop())
+        self.retry_at = max(self.retry_at, retry_at)
+        self._settle()
+
+    def out_of_sequence(self) -> bool:
+        """The broker misses something before the first batch under way, which is sent again.
+
+        Returns:
+            Whether that was to be expected: something before it is to be sent again, or was refused. If not, the
+            broker's numbers are not ours any more, and a new producer id is needed.
+        """
+        expected = bool(self._again) or self._freed is not None
+        self._again.append(self._pop())
+        self._settle()
+        return expected
+
+    def refused(self, instead: Iterable[B] = ()) -> bool:
+        """The first batch under way will never be stored; others, without numbers, may take its place.
+
+        Returns:
+            Whether it may be in Kafka all the same, since it was sent before. Its numbers would make what comes next
+            look as if it was stored already, so a new producer id is needed.
+        """
+        sent_before = self._repeated > 0
+        batch = self._pop()
+        if self._freed is None:
+            self._freed = batch.sequence
+            self._before_freed = len(self._again)
+        self._again += instead
+        self._settle()
+        return sent_before
+
+    def lost(self) -> None:
+        """Nobody knows what became of anything under way: it is sent again with the numbers it has."""
+        self._again += self._under_way
+        self._under_way.clear()
+        self._repeated = 0
+        self._settle()
+
+    # ---------------------------------------------------------------- what concerns all partitions
+    def renumber(self) -> None:
+        """There is a new producer id: numbers begin at 0. Only while nothing is under way."""
+        assert not self._under_way
+        for batch in self._waiting:
+            batch.sequence = None
+        self._next = 0
+        self._known = False
+
+    def take_out(self, which: Callable[[B], bool] = lambda batch: True) -> tuple[list[B], bool]:
+        """Give up what waits, up to the first batch that is not such.
+
+        Returns:
+            The batches, and whether one of them may be in Kafka all the same, so that a new producer id is needed.
+        """
+        taken: list[B] = []
+        while self._waiting and which(self._waiting[0]):
+            taken.append(self._waiting.popleft())
+        return taken, any(batch.sequence is not None for batch in taken)
+
+    def _pop(self) -> B:
+        self._repeated = max(0, self._repeated - 1)
+        return self._under_way.popleft()
+
+    def _settle(self) -> None:
+        """Once everything is answered, what is to be sent again comes first."""
+        if self._under_way:
+            return
+        self._waiting.extendleft(reversed(self._again))
+        self._again = []
+        if self._freed is not None:
+            for batch in islice(self._waiting, self._before_freed, None):
+                batch.sequence = None
+            self._next = self._freed
+            self._freed = None
+
+
+#: A broker that failed may have done so before or after it stored the batch. Errors it has no name for count as this.
+_BROKER_FAILED: Final = error_of(-1).name
+_TIMED_OUT: Final = error_of(KafkaError.REQUEST_TIMED_OUT).saying("Local: Message timed out")
+
+
+class Owner(Protocol):
+    """Is told what has become of record batches. Thread: the producer's own."""
+
+    def stored(self, piece: Piece, base_offset: int, append_time: int) -> None:
+        """All records of a piece are in Kafka."""
+
+    def replaced(self, piece: Piece, pieces: Sequence[Piece]) -> None:
+        """A piece will be sent as these instead."""
+
+    def lost(self, piece: Piece, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool) -> None:
+        """The records at these positions of a piece will never be stored.
+
+        Args:
+            piece: where they are.
+            positions: of the records in it.
+            kind: why.
+            unknown: their topic does not exist.
+            fatal: nothing can be sent any more.
+        """
+
+
+class Retry(Enum):
+    """The ways in which a piece is sent again that a broker has not stored."""
+
+    LATER = auto()
+    WITH_NEW_ID = auto()
+
+
+class RecordAccumulator:
+    """Queues of pieces, one for each topic partition.
+
+    Args:
+        settings: of the producer.
+        owner: is told what has become of each piece.
+        encode: makes record batches anew when one is refused.
+        producer_id: is given up where a piece may be stored though it counts as lost, or the other way round.
+
+    Attributes:
+        busy: Queues that are not empty.
+    """
+
+    def __init__(self, settings: ColumnSettings, owner: Owner, encode: Encode, producer_id: ProducerId) -> None:
+        self.busy: dict[tuple[str, int], PartitionQueue[Piece]] = {}
+        self._settings = settings
+        self._owner = owner
+        self._encode = encode
+        self._producer_id = producer_id
+        self._queues: dict[tuple[str, int], PartitionQueue[Piece]] = {}
+        #: Topics whose records get the broker's time.
+        self._stamped: set[str] = set()
+
+    @property
+    def under_way(self) -> bool:
+        """True if anything has no answer yet."""
+        return any(queue.under_way for queue in self._queues.values())
+
+    def retry_times(self) -> list[float]:
+        """Returns the times when queues that wait after an error may go on (monotonic seconds)."""
+        return [queue.retry_at for queue in self.busy.values() if queue.retry_at]
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Pieces to be sent behind all that is here."""
+        for piece in pieces:
+            queue = self._queues.get(piece.place)
+            if queue is None:
+                limit = min(REMEMBERED, self._settings.requests)
+                queue = self._queues[piece.place] = PartitionQueue(limit)
+            queue.add(piece)
+            self.busy[piece.place] = queue
+
+    def renumber(self) -> None:
+        """There is a new producer id: numbers begin at 0. Only while nothing is under way."""
+        for queue in self._queues.values():
+            queue.renumber()
+
+    def discard(self) -> bool:
+        """Drops everything without telling anybody; True if some of it may be on its way to a broker."""
+        outstanding = any(queue.unsettled for queue in self._queues.values())
+        self.busy.clear()
+        if outstanding:
+            # A new epoch follows, and with it numbers begin again.
+            self._queues.clear()
+        for queue in self._queues.values():
+            queue.take_out()
+        return outstanding
+
+    def close(self) -> None:
+        """Forgets everything. Nothing is told any more."""
+        self.busy.clear()
+        self._queues.clear()
+
+    # ---------------------------------------------------------------- answers, in the order of sending
+    def answered(self, piece: Piece, answer: PartitionAnswer, now: float) -> Retry | None:
+        """Takes what a broker says to the first piece under way to its partition.
+
+        Args:
+            piece: What was sent.
+            answer: What the broker says.
+            now: Monotonic seconds.
+
+        Returns:
+            How it is sent again, where that is worth telling; None where it is settled, or waits for one before it.
+        """
+        queue = self._queues.get(piece.place)
+        if queue is None:
+            return None
+        code = answer.error_code
+        retry: Retry | None = None
+        if code in (0, KafkaError.DUPLICATE_SEQUENCE_NUMBER):
+            queue.stored()
+            self._owner.stored(piece, answer.base_offset, self._append_time(piece, answer))
+        elif code == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            if not queue.out_of_sequence():
+                retry = self._renew(code, now)
+        elif code in ID_GONE:
+            queue.not_now(0.0)
+            retry = self._renew(code, now)
+        elif error_of(code).retriable:
+            self._put_off(queue, piece, code, now)
+            retry = Retry.LATER
+        else:
+            self._refused(queue, piece, answer)
+        if not queue:
+            self.busy.pop(piece.place, None)
+        return retry
+
+    def _append_time(self, piece: Piece, answer: PartitionAnswer) -> int:
+        """The broker's time of a batch, or -1 where its records keep their own."""
+        if answer.log_append_time >= 0 and piece.sent == 1:
+            self._stamped.add(piece.topic)
+        # Of a batch that it has already a broker tells the latest of the records' own times, too.
+        return answer.log_append_time if piece.topic in self._stamped else -1
+
+    def unanswered(self, pieces: Iterable[Piece], why: str) -> None:
+        """A connection was lost: nobody knows what became of what was under way on it."""
+        # All that is under way of a partition is on one connection.
+        for piece in pieces:
+            piece.error = error_of(KafkaError.NETWORK_EXCEPTION).saying(why)
+            piece.unsure = True
+            queue = self._queues.get(piece.place)
+            if queue is not None:
+                queue.lost()
+
+    def _put_off(self, queue: PartitionQueue[Piece], piece: Piece, code: int, now: float) -> None:
+        queue.not_now(now + backoff(self._settings.retry_backoff, self._settings.retry_backoff_max, queue.attempts))
+        piece.error = error_of(code)
+        piece.unsure = piece.unsure or code not in NOT_STORED
+
+    def _renew(self, code: int, now: float) -> Retry | None:
+        if not self._producer_id.give_up(error_of(code)):
+            return None
+        # Brokers that do not take a new id either are not asked without a pause.
+        self._producer_id.pause(now)
+        return Retry.WITH_NEW_ID
+
+    def _refused(self, queue: PartitionQueue[Piece], piece: Piece, answer: PartitionAnswer) -> None:
+        """The broker will not store this batch as it is."""
+        named = sorted({position for position, _ in answer.record_errors if 0 <= position < piece.count})
+        kind = error_of(answer.error_code)
+        instead: list[Piece] = []
+        lost: Sequence[int] = range(piece.count)
+        if named:
+            lost = named
+            # A broker names the first few alone: the rest goes in halves, so that many bad ones are soon found.
+            instead = piece.without(named, self._encode)
+            said = next((text for position, text in answer.record_errors if position == named[0] and text), None)
+            kind = kind.saying(said or answer.error_message)
+        elif answer.error_code in BLAMES_SOME and piece.count > 1:
+            lost = ()
+            instead = piece.halves(self._encode)
+        else:
+            kind = kind.saying(answer.error_message)
+        may_be_stored = (queue.refused(instead) and piece.unsure) or kind.name == _BROKER_FAILED
+        # With the rest of a transaction only records that are surely not stored can be left out.
+        if may_be_stored or (self._producer_id.with_transactions and answer.error_code not in BLAMES_SOME):
+            self._producer_id.give_up(kind)
+        if lost:
+            self._owner.lost(piece, lost, kind, unknown=False, fatal=False)
+        self._owner.replaced(piece, instead)
+
+    # ---------------------------------------------------------------- giving up
+    def expire(self, now: float) -> None:
+        """Gives up what took too long, or was sent too often."""
+        before = now - self._settings.delivery_timeout
+        retries = self._settings.retries
+        for queue in list(self.busy.values()):
+            if before > 0:
+                self._take_out(queue, _TIMED_OUT, lambda piece: piece.created < before)
+            # What was sent as often as it may be is lost with what was said to it last.
+            head = queue.head
+            if head is not None and head.sent > retries:
+                self._take_out(queue, head.error or _TIMED_OUT, lambda piece: piece.sent > retries)
+
+    def give_up_all(self, kind: ErrorKind) -> None:
+        """Gives up everything that waits: nothing can be sent any more."""
+        for place in list(self.busy):
+            self.give_up(place, kind, fatal=True)
+
+    def give_up(self, place: tuple[str, int], kind: ErrorKind, *, unknown: bool = False, fatal: bool = False) -> None:
+        """Gives up everything that waits for a partition.
+
+        Args:
+            place: its topic and number.
+            kind: why.
+            unknown: the topic does not exist.
+            fatal: nothing can be sent there any more.
+        """
+        self._take_out(self.busy[place], kind, unknown=unknown, fatal=fatal)
+
+    def _take_out(
+        self,
+        queue: PartitionQueue[Piece],
+        kind: ErrorKind,
+        which: Callable[[Piece], bool] = lambda piece: True,
+        *,
+        unknown: bool = False,
+        fatal: bool = False,
+    ) -> None:
+        """Gives up what waits for a partition, up to the first piece for which `which` does not hold."""
+        taken, may_be_stored = queue.take_out(which)
+        if may_be_stored:
+            self._producer_id.give_up(kind)
+        for piece in taken:
+            self._owner.lost(piece, range(piece.count), kind, unknown=unknown, fatal=fatal)
+            self._owner.replaced(piece, ())
+        if taken and not queue:
+            self.busy.pop(taken[0].place, None)

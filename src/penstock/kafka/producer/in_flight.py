@@ -1,0 +1,313 @@
+"""Rows on their way to Kafka, and what a producer tells of them.
+
+Main types: `Receipts` (who is told; `EachRow` tells of one row at a time), `FailedDelivery` (a row that Kafka will not
+store), `Deliveries` (what of a task's rows is under way, the part that both producers have) and the exceptions of
+sending. `Chunk` keeps account of rows that are sent together until each of them is stored or lost; `Piece` is one
+record batch of it for one topic partition, which can be made anew of fewer rows when the broker does not take it whole.
+
+Thread: `Deliveries` says its own. `Receipts` are called on a producer's own thread. Chunks are made on the thread that
+sends; once handed over they belong to the producer's own. The others are values.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import RecordMetadata
+from penstock.errors import KafkaException
+from penstock.kafka.producer.record_batches import EncodedBatch
+from penstock.kafka.protocol.errors import ErrorKind
+from penstock.pipeline.batch.batches import ProduceBatch
+
+
+class ProducerClosedException(KafkaException):
+    """The producer was closed or aborted while records were being sent."""
+
+
+class RecordTooLargeException(KafkaException):
+    """A record that is larger than the client, the broker or the topic takes.
+
+    Attributes:
+        what: The same without what the user of a connector can do about it.
+    """
+
+    java_name = "org.apache.kafka.common.errors.RecordTooLargeException"
+    what = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedDelivery:
+    """A row that Kafka will not store.
+
+    Attributes:
+        row: Position in the batch.
+        topic: The topic it was for.
+        error: Why.
+        java_name: Kafka's name of that error.
+        unknown_topic: The topic does not exist and the broker does not create it.
+        fatal: The producer sends nothing any more.
+    """
+
+    row: int
+    topic: str
+    error: KafkaException
+    java_name: str
+    unknown_topic: bool = False
+    fatal: bool = False
+
+
+class Receipts(Protocol):
+    """Gets the outcome of the rows of one batch. Thread: the producer's own; must not raise."""
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        """All rows from `first` to `end - 1` that were to be sent are in Kafka, except those in `failures`.
+
+        Args:
+            first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
+            failures: what failed for good, in order.
+            metadata: where each delivered row is, by position, or the first and last of each record batch; None unless
+                that is reported.
+        """
+
+
+class EachRow:
+    """`Receipts` that tell what became of each row by itself.
+
+    Args:
+        tell: Told a row, why it failed, and where it is; the last only where a producer reports each row.
+    """
+
+    def __init__(self, tell: Callable[[int, KafkaException | None, RecordMetadata | None], None]) -> None:
+        self._tell = tell
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        """See `Receipts`."""
+        failed = {one.row: one.error for one in failures}
+        places = metadata or {}
+        for row in range(first, end):
+            self._tell(row, failed.get(row), places.get(row))
+
+
+class SentTogether(Protocol):
+    """Rows that are handed over together.
+
+    Attributes:
+        number: Ascending in the order of sending.
+        nbytes: What counts as under way.
+    """
+
+    number: int
+    nbytes: int
+
+
+C = TypeVar("C", bound=SentTogether)
+
+
+class Deliveries(Generic[C]):
+    """The rows of a task that are under way, until they are stored, lost, or given up.
+
+    Everything here changes under one condition, which is also what `send` of a producer waits for. Thread: any.
+
+    Args:
+        name: name of the task, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._state = threading.Condition()
+        self._open: dict[int, C] = {}
+        self._bytes = 0
+        self._next_number = 0
+        self._stopped = False
+        self._aborted = False
+        self._ending = False
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
+        with self._state:
+            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
+
+    def abort(self) -> None:
+        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
+        with self._state:
+            self._aborted = True
+            self._state.notify_all()
+
+    def _check_open(self) -> None:
+        if self._aborted:
+            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
+
+    def _count_in(self, chunk: C) -> None:
+        """Count rows as under way. The condition is held."""
+        chunk.number = self._next_number
+        self._next_number += 1
+        self._open[chunk.number] = chunk
+        self._bytes += chunk.nbytes
+
+
+def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:
+    """Java's words, and what to do.
+
+    Args:
+        size: bytes of the record's key and value.
+        setting: what does not allow it.
+        limit: that setting's value in bytes, where it is known.
+    """
+    value = "" if limit is None else f" ({limit})"
+    what = f"The message is {size} bytes when serialized which is larger than {setting}{value} allows"
+    error = RecordTooLargeException(
+        f"{what}. Raise producer.override.max.request.size and producer.override.buffer.memory of the connector and "
+        "max.message.bytes of the topic, or set errors.tolerance=all to leave such records out"
+    )
+    error.what = what
+    return error
+
+
+Encode = Callable[[ProduceBatch, pa.Table], list[EncodedBatch]]
+
+
+@dataclass(eq=False)
+class Chunk:
+    """Some rows of a batch. Invariant 1.
+
+    Attributes:
+        batch: What the rows are of; its table is that of the chunk alone.
+        rows: Position of each row in the batch that was to be sent, ascending.
+        sizes: Bytes of each row's key and value.
+        receipts: Who is told.
+        nbytes: What counts as under way.
+        number: Of the chunk, ascending in the order of sending.
+        left: Pieces that are neither stored nor lost.
+        failures: Rows that are lost, by their index in the chunk.
+        places: Where each row is, by position in the batch; None when nobody asks.
+        batch_ends: Whether only the first and the last row of each record batch are to be there.
+    """
+
+    batch: ProduceBatch
+    rows: Sequence[int]
+    sizes: np.ndarray
+    receipts: Receipts
+    nbytes: int
+    number: int = -1
+    left: int = 0
+    failures: dict[int, FailedDelivery] = field(default_factory=dict)
+    places: dict[int, RecordMetadata] | None = None
+    batch_ends: bool = False
+
+    def cut_behind(self, index: int) -> None:
+        """Leaves out the rows behind an index, before the chunk is handed over: they are not sent, nor reported."""
+        self.rows = self.rows[: index + 1]
+
+    def sorted_failures(self) -> list[FailedDelivery]:
+        """The failures, in the order of rows."""
+        return [self.failures[index] for index in sorted(self.failures)]
+
+    def topic_of(self, index: int) -> str:
+        """The topic of a row."""
+        if self.batch.topic is not None:
+            return self.batch.topic
+        topic: str = self.batch.table.column("topic")[index].as_py()
+        return topic
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """A record batch for one topic partition.
+
+    Attributes:
+        indices: For each of its records the row's index in the chunk, ascending.
+        created: When it was handed over (monotonic seconds).
+        sequence: Number of its first record, see `PartitionQueue`.
+        sent: How often it was sent.
+        error: What was said to it last, where it is sent again.
+        unsure: Whether it may be stored: a broker did not answer, or not that it surely is not.
+    """
+
+    chunk: Chunk
+    topic: str
+    partition: int
+    indices: np.ndarray
+    encoded: EncodedBatch
+    created: float
+    sequence: int | None = None
+    sent: int = 0
+    error: ErrorKind | None = None
+    unsure: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of records."""
+        return self.encoded.count
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The topic and partition it is sent to."""
+        return self.topic, self.partition
+
+    def note_places(self, base_offset: int, append_time: int) -> None:
+        """Notes the offset of its first record, and the broker's time (-1 if records keep their own)."""
+        places = self.chunk.places
+        if places is None:
+            return
+        own = self.encoded.timestamps
+        if self.chunk.batch_ends:
+            for index in (0, -1):
+                stamp = append_time if append_time >= 0 else own if isinstance(own, int) else int(own[index])
+                offset = base_offset + index % self.count if base_offset >= 0 else -1
+                row = self.chunk.rows[int(self.indices[index])]
+                places[row] = RecordMetadata(self.topic, self.partition, offset, stamp)
+            return
+        times = repeat(append_time) if append_time >= 0 else repeat(own) if isinstance(own, int) else own.tolist()
+        offsets = range(base_offset, base_offset + self.count) if base_offset >= 0 else repeat(-1)
+        rows = map(self.chunk.rows.__getitem__, self.indices.tolist())
+        places.update(
+            zip(rows, map(RecordMetadata, repeat(self.topic), repeat(self.partition), offsets, times), strict=False)
+        )
+
+    def halves(self, encode: Encode) -> list[Piece]:
+        """The same records in two parts or more."""
+        return self._in_halves(self.indices, encode)
+
+    def without(self, positions: Iterable[int], encode: Encode) -> list[Piece]:
+        """The records without those at these positions, in two parts or more."""
+        return self._in_halves(np.delete(self.indices, list(positions)), encode)
+
+    def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
+        middle = len(indices) // 2
+        return [*self.of(indices[:middle], encode), *self.of(indices[middle:], encode)]
+
+    def of(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
+        """Makes pieces of some of its records; the chunk counts them in place of this one."""
+        if not len(indices):
+            return []
+        table = self.chunk.batch.table.take(pa.array(indices))
+        return [
+            Piece(
+                self.chunk,
+                self.topic,
+                self.partition,
+                indices[made.first : made.first + made.count],
+                made,
+                self.created,
+            )
+            for made in encode(self.chunk.batch, table)
+        ]

@@ -1,0 +1,382 @@
+"""Sends the record batches of a `ColumnProducer`: the loop of the producer's thread.
+
+Main type: `Sender`. It asks for the cluster and for a producer id, sends what is ready and hands the answers over.
+
+A request carries the next record batch of each topic partition that its broker leads. Up to five requests are under way
+to a broker; numbers keep their order and make it safe to send them again (`PartitionQueue`). What an answer means for a
+record batch is known to `RecordAccumulator`. A producer id that a broker does not know any more is replaced once
+nothing is under way (`ProducerId`).
+
+Thread: the producer's own; only `wake`, `trouble` and `failure` may be used by any.
+
+Source: Sender and TransactionManager of Kafka's producer; KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from penstock.errors import SaslAuthenticationException, SslAuthenticationException
+from penstock.kafka.network.connections import Connections
+from penstock.kafka.network.link import Link
+from penstock.kafka.network.transport import LinkLostException
+from penstock.kafka.producer.accumulator import Owner, RecordAccumulator, Retry
+from penstock.kafka.producer.in_flight import Encode, Piece
+from penstock.kafka.producer.producer_id import ProducerId
+from penstock.kafka.producer.transaction import Transaction
+from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
+from penstock.kafka.protocol.cluster_view import ClusterView
+from penstock.kafka.protocol.errors import LEADER_IN_DOUBT, ErrorKind, error_of
+from penstock.kafka.protocol.fields import VERSIONS, Api, MalformedResponse
+from penstock.kafka.protocol.messages import (
+    PartitionAnswer,
+    PartitionRecords,
+    init_producer_id_request,
+    init_producer_id_response,
+    metadata_request,
+    metadata_response,
+    produce_request,
+    produce_response,
+)
+from penstock.kafka.settings.producer import ColumnSettings
+
+logger = logging.getLogger(__name__)
+
+#: How often what waits is looked at, where nothing else tells when.
+_LOOK_S: Final = 1.0
+
+
+class Sender:
+    """Sends pieces, in order for each topic partition.
+
+    Args:
+        settings: of the producer.
+        name: of its task, for messages.
+        owner: is told what has become of each piece.
+        encode: makes record batches anew when one is refused.
+        state: is held while what is known of the cluster changes, and notified afterwards.
+        clock: monotonic seconds.
+
+    Attributes:
+        view: What is known of the cluster.
+        transaction: Of a producer with transactions; changes under `state`.
+
+    Raises:
+        ConfigException: a key, a certificate or a package cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ColumnSettings,
+        name: str,
+        owner: Owner,
+        encode: Encode,
+        state: threading.Condition,
+        clock: Callable[[], float],
+    ) -> None:
+        self.view = ClusterView(settings.metadata_max_age, settings.retry_backoff, settings.propagation)
+        self._settings = settings
+        self._name = name
+        self._state = state
+        self._clock = clock
+        self._failure: ErrorKind | None = None
+        needs = {Api.PRODUCE: VERSIONS[Api.PRODUCE], **(NEEDS if settings.transactional_id else {})}
+        self._connections = Connections(settings, name, needs, clock, self._dropped)
+        self.transaction: Transaction | None = None
+        self._coordinator: Coordinator | None = None
+        if (own := settings.transactional_id) is not None:
+            self.transaction = Transaction(
+                own, settings.retry_backoff, settings.retry_backoff_max, timeout_s=settings.transaction_timeout
+            )
+            self._coordinator = Coordinator(
+                self.transaction,
+                self._connections,
+                own,
+                settings.client_id,
+                settings.transaction_timeout,
+                state,
+                clock,
+            )
+        self._producer_id = ProducerId(
+            idempotent=settings.idempotent,
+            pause_s=settings.retry_backoff,
+            transaction=self.transaction,
+            state=state,
+        )
+        self._batches = RecordAccumulator(settings, owner, encode, self._producer_id)
+        #: What was sent before the last abort is of an older one: its answers mean nothing.
+        self._generation = 0
+        #: The connection that something is under way on.
+        self._via: dict[tuple[str, int], Link] = {}
+
+    def wake(self) -> None:
+        """End the present or next wait. Thread: any."""
+        self._connections.wake()
+
+    @property
+    def failure(self) -> ErrorKind | None:
+        """The reason why nothing can be sent any more, or None as long as something can. Thread: any."""
+        return self._failure
+
+    def add(self, pieces: Iterable[Piece]) -> None:
+        """Pieces to be sent behind all that is here."""
+        self._batches.add(pieces)
+
+    def step(self) -> None:
+        """Do what can be done now, then wait until there is more to do, or `wake`."""
+        now = self._clock()
+        self._connections.tend(now)
+        self._note_failure()
+        self._ask(now)
+        self._batches.expire(now)
+        self._send(now)
+        if self._coordinator is not None:
+            # Behind what is to be sent, which may want partitions in the transaction.
+            self._coordinator.step(now, self.view.brokers)
+        self._connections.wait(self._next_time(now) - self._clock())
+
+    def discard(self) -> bool:
+        """Drops everything without telling anybody; True if some of it may be on its way to a broker."""
+        self._generation += 1
+        self._via.clear()
+        return self._batches.discard()
+
+    def close(self) -> None:
+        """End all connections. Nothing is told any more."""
+        self._batches.close()
+        self._connections.close()
+
+    def _dropped(self) -> None:
+        with self._state:
+            self.view.doubt(self._clock())
+
+    def _note_failure(self) -> None:
+        """Loses everything that waits, and everything that comes, if no connection will ever work."""
+        error = self._connections.fatal
+        if error is None:
+            return
+        if self._failure is None:
+            kind = error_of(KafkaError.UNSUPPORTED_VERSION)
+            if isinstance(error, SaslAuthenticationException | SslAuthenticationException):
+                name = type(error).__name__
+                kind = ErrorKind(KafkaError.SASL_AUTHENTICATION_FAILED, name, name, False, "")
+            with self._state:
+                self._failure = kind.saying(str(error))
+                self._state.notify_all()
+        self._batches.give_up_all(self._failure)
+
+    # ---------------------------------------------------------------- cluster and producer id
+    def _ask(self, now: float) -> None:
+        if self._producer_id.given_up and not self._batches.under_way:
+            self._producer_id.drop()
+            self._batches.renumber()
+        asks_cluster = now >= self.view.question_at()
+        question_at = self._producer_id.question_at
+        asks_identity = bool(self._batches.busy) and question_at is not None and now >= question_at
+        if not asks_cluster and not asks_identity:
+            return
+        link = self._connections.any(now, self.view.brokers)
+        if link is None:
+            return
+        client_id = self._settings.client_id
+        if asks_cluster:
+            with self._state:
+                topics = self.view.question(now)
+            self._connections.ask(
+                link, lambda number: [metadata_request(number, client_id, topics)], self._told, self._question_lost
+            )
+        if asks_identity:
+            self._producer_id.asked()
+            self._connections.ask(
+                link,
+                lambda number: [init_producer_id_request(number, client_id)],
+                self._identified,
+                self._identity_lost,
+            )
+
+    def _told(self, payload: memoryview) -> None:
+        now = self._clock()
+        told = metadata_response(payload)
+        with self._state:
+            self.view.learn(told, now)
+            self._state.notify_all()
+        for place in list(self._batches.busy):
+            fault = self.view.fault(place[0])
+            if fault is not None:
+                self._batches.give_up(place, fault.kind, unknown=fault.unknown)
+            elif self.view.is_gone(*place, now):
+                # As an error of the task, also where it tolerates those of records: a restart sends them elsewhere.
+                self._batches.give_up(place, self._gone(*place), fatal=True)
+
+    def _gone(self, topic: str, partition: int) -> ErrorKind:
+        return error_of(KafkaError.UNKNOWN_TOPIC_OR_PART).saying(
+            f"topic {topic} has lost partition {partition}, to which records were to go: it has "
+            f"{self.view.partitions(topic)} now. Restart the task: it sends them to the partitions that are there"
+        )
+
+    def _question_lost(self, _: LinkLostException) -> None:
+        with self._state:
+            self.view.failed(self._clock())
+
+    def _identified(self, payload: memoryview) -> None:
+        self._producer_id.heard()
+        answer = init_producer_id_response(payload)
+        if answer.error_code == 0:
+            self._producer_id.take(answer.producer_id, answer.producer_epoch)
+            return
+        kind = error_of(answer.error_code)
+        self._producer_id.pause(self._clock())
+        if kind.retriable:
+            self._connections.warn(kind.name, " gets no producer id yet: %s", kind.text)
+            return
+        self._batches.give_up_all(kind)
+
+    def _identity_lost(self, _: LinkLostException) -> None:
+        self._producer_id.heard()
+        self._producer_id.pause(self._clock())
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why records cannot be sent, as far as it is known. Thread: any."""
+        with self._state:
+            topics = self.view.awaited
+        if topics:
+            return f"the broker does not know the topic {', '.join(topics)}; it may be about to be created"
+        return self._connections.trouble
+
+    # ---------------------------------------------------------------- record batches
+    def _send(self, now: float) -> None:
+        if self._producer_id.follow():
+            self._batches.renumber()
+        if self._producer_id.current is None or self._producer_id.given_up:
+            return
+        while ready := self._by_link(now):
+            for link, places in ready:
+                self._send_to(link, places)
+
+    def _by_link(self, now: float) -> list[tuple[Link, list[tuple[str, int]]]]:
+        """Returns what can be sent now, by connection."""
+        found: dict[Link, list[tuple[str, int]]] = {}
+        for place, queue in self._batches.busy.items():
+            if queue.ready(now) is None:
+                continue
+            leader = self.view.leader(*place)
+            if leader is None:
+                with self._state:
+                    self.view.want(place[0], now)
+                    self.view.doubt(now)
+                continue
+            link = self._connections.to(self.view.brokers[leader], now)
+            if link is None or not link.usable or link.under_way >= self._settings.requests:
+                continue
+            if not self._is_in_transaction(place):
+                continue
+            # The leader may have changed: what the one before has to answer comes first.
+            if not queue.under_way or self._via.get(place) is link:
+                self._via[place] = link
+                found.setdefault(link, []).append(place)
+        return list(found.items())
+
+    def _is_in_transaction(self, place: tuple[str, int]) -> bool:
+        if self.transaction is None:
+            return True
+        with self._state:
+            return self.transaction.may_send(place)
+
+    def _send_to(self, link: Link, places: Iterable[tuple[str, int]]) -> None:
+        """Sends one request with the next batch of each partition, up to the largest size."""
+        identity = self._producer_id.current
+        assert identity is not None
+        records: list[PartitionRecords] = []
+        pieces: deque[Piece] = deque()
+        size = 0
+        for place in places:
+            queue = self._batches.busy[place]
+            piece = queue.ready(float("inf"))
+            if piece is None or (size and size + piece.encoded.size > self._settings.request_size):
+                continue
+            queue.send()
+            piece.sent += 1
+            size += piece.encoded.size
+            assert piece.sequence is not None
+            sequence = piece.sequence if self._settings.idempotent else -1
+            header = piece.encoded.header(*identity, sequence, transactional=self.transaction is not None)
+            records.append(PartitionRecords(piece.topic, piece.partition, (header, piece.encoded.body)))
+            pieces.append(piece)
+        if not pieces:
+            return
+        settings = self._settings
+        has_answer = settings.acks != 0
+        self._connections.ask(
+            link,
+            lambda number: produce_request(
+                number,
+                settings.client_id,
+                timeout_ms=round(settings.request_timeout * 1000),
+                records=records,
+                acks=settings.acks,
+                transactional_id=settings.transactional_id,
+            ),
+            partial(self._produced if has_answer else self._handed_over, self._generation, pieces),
+            partial(self._produce_lost, self._generation, pieces),
+            has_answer=has_answer,
+        )
+
+    def _handed_over(self, generation: int, pieces: Iterable[Piece], _: memoryview) -> None:
+        """With ``acks=0`` nobody says where a batch is."""
+        for piece in pieces:
+            self._answered(piece, PartitionAnswer(piece.topic, piece.partition, 0, -1, -1, (), None))
+
+    def _produced(self, generation: int, pieces: Iterable[Piece], payload: memoryview) -> None:
+        if generation != self._generation:
+            return
+        answers = {(answer.topic, answer.partition): answer for answer in produce_response(payload)}
+        if any(piece.place not in answers for piece in pieces):
+            raise MalformedResponse("A broker's answer lacks topic partitions that something was sent to")
+        for piece in pieces:
+            self._answered(piece, answers[piece.place])
+
+    def _answered(self, piece: Piece, answer: PartitionAnswer) -> None:
+        now = self._clock()
+        retry = self._batches.answered(piece, answer, now)
+        if retry is None:
+            return
+        code = answer.error_code
+        kind = error_of(code)
+        if retry is Retry.WITH_NEW_ID:
+            text = "The producer of %s: topic %s, partition %d: %s; it goes on with a new producer id"
+            logger.warning(text, self._name, piece.topic, piece.partition, kind.name)
+            return
+        text = ": topic %s, partition %d: %s (%s); it is sent again"
+        self._connections.warn((code, piece.topic), text, piece.topic, piece.partition, kind.text, kind.name)
+        if code in LEADER_IN_DOUBT:
+            with self._state:
+                self.view.doubt(now)
+
+    def _produce_lost(self, generation: int, pieces: Iterable[Piece], error: LinkLostException) -> None:
+        if generation == self._generation:
+            self._batches.unanswered(pieces, str(error))
+
+    # ---------------------------------------------------------------- waiting
+    def _next_time(self, tried: float) -> float:
+        """Returns the time when the next thing is due without any event; everything due before `tried` was done."""
+        times = self._connections.times(tried, waiting=bool(self._batches.busy) or self.view.question_at() <= tried)
+        times.append(self.view.question_at())
+        if self._batches.busy:
+            # What waits may have waited for too long.
+            times.append(tried + _LOOK_S)
+            if (question_at := self._producer_id.question_at) is not None:
+                times.append(question_at)
+        if self.transaction is not None:
+            with self._state:
+                times.append(self.transaction.retry_at)
+        times += self._batches.retry_times()
+        # What was due before was done just now, or waits for an event of its own.
+        return min((time for time in times if time > tried), default=tried + _LOOK_S)

@@ -1,0 +1,448 @@
+"""The life of a producer's transactions: what to ask the coordinator next, and what its answers mean.
+
+Main types: `Transaction` (states and events), `Phase`, and the questions: `FindCoordinator`, `Initialize`,
+`AddPartitions`, `End`.
+
+One question is under way at a time. A coordinator that is busy with the transaction before (CONCURRENT_TRANSACTIONS) is
+asked again after a few milliseconds, one that has moved is looked for, one that cannot be reached is asked again and
+again. What is final is kept as `failure`.
+
+An abort takes a new epoch first where a batch may still be on its way: the coordinator aborts with that, and
+partitions refuse what comes late with the old one, which could otherwise land in the next transaction. A coordinator
+that is asked for a new epoch aborts whatever is open, also what a successor has opened. So it is asked before whether
+the transaction is still ours, by adding a partition once more, which a successor's coordinator refuses. The coordinator
+raises the epoch for the abort already, and only newer ones remember what it was raised from: where our epoch is refused
+then, the one after it is tried. Nobody else can have been given that one while our transaction was open, because
+whoever takes over is given one that is two higher.
+
+A question that got no answer may reach a coordinator that was frozen much later, when the next transaction is open, and
+end that one. So once such a transaction is over a new epoch is taken, by which the question is refused.
+
+Thread: none; its owner's lock is held for every call. No I/O.
+
+Source: KIP-98, KIP-360, KIP-890; TransactionManager of Kafka's producer, TransactionCoordinator of its brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from penstock.errors import (
+    CommitOutcomeUnknownException,
+    KafkaException,
+    ProducerFencedException,
+    TransactionAbortableException,
+    TransactionalIdAuthorizationException,
+)
+from penstock.kafka.protocol.errors import ErrorKind, error_of
+
+NO_IDENTITY: Final = (-1, -1)
+#: How soon a coordinator is asked again that is busy with the transaction before, at first and at last.
+CONCURRENT_S: Final = 0.002
+CONCURRENT_MOST_S: Final = 0.05
+
+_NONE: Final = 0
+_NOT_COORDINATOR: Final = frozenset({15, 16})
+_CONCURRENT: Final = 51
+_INVALID_MAPPING: Final = 49
+_NOT_ATTEMPTED: Final = 55
+_NOT_ALLOWED: Final = 53
+_ABORTABLE: Final = 120
+_FENCED: Final = frozenset({47, 90})
+#: Errors after which the transaction can be aborted, and another one begun.
+_TO_BE_ABORTED: Final = frozenset({29, 48, _INVALID_MAPPING, _ABORTABLE})
+
+Place = tuple[str, int]
+
+
+class Phase(Enum):
+    """The phases of a producer."""
+
+    NEW = auto()
+    """It has no identity."""
+    INITIALIZING = auto()
+    """The coordinator was asked for one."""
+    READY = auto()
+    """No transaction is open."""
+    OPEN = auto()
+    """Records may be sent."""
+    COMMITTING = auto()
+    """The commit was asked for."""
+    ABORTING = auto()
+    """The abort was asked for."""
+    RENEWING = auto()
+    """A new epoch was asked for, which aborts what is open."""
+
+
+@dataclass(frozen=True)
+class FindCoordinator:
+    """A request for the broker that coordinates the transactional id; any broker can answer."""
+
+
+@dataclass(frozen=True)
+class Initialize:
+    """An identity for the producer, whose old one is this."""
+
+    identity: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class AddPartitions:
+    """These partitions are to be part of the transaction."""
+
+    identity: tuple[int, int]
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of the transaction."""
+
+    identity: tuple[int, int]
+    commit: bool
+
+
+Question = FindCoordinator | Initialize | AddPartitions | End
+
+
+class Transaction:
+    """The transactions of one producer, one after the other.
+
+    Args:
+        transactional_id: of the producer, for messages.
+        backoff_s, backoff_most_s: before a coordinator that cannot answer is asked again; doubled each time up to the
+            second.
+        timeout_s: after this the coordinator ends a transaction: nobody goes on with it.
+
+    Attributes:
+        phase: Where it is.
+        identity: Producer id and epoch; None as long as there are none.
+        failure: Why the open transaction, or anything at all, cannot go on; None as long as it can.
+        fatal: Whether the failure ends the producer.
+        has_coordinator: Whether it is known which broker coordinates.
+    """
+
+    def __init__(
+        self,
+        transactional_id: str,
+        backoff_s: float = 0.1,
+        backoff_most_s: float = 1.0,
+        *,
+        timeout_s: float = float("inf"),
+    ) -> None:
+        self._id = transactional_id
+        self._timeout_s = timeout_s
+        #: When the coordinator ends what is open.
+        self._over_at = float("inf")
+        self._backoff_s = backoff_s
+        self._backoff_most_s = backoff_most_s
+        self.phase = Phase.NEW
+        self.identity: tuple[int, int] | None = None
+        self.failure: KafkaException | None = None
+        self.fatal = False
+        self.has_coordinator = False
+        self._under_way: Question | None = None
+        self._not_before = float("-inf")
+        self._attempts = 0
+        self._added: set[Place] = set()
+        self._wanted: dict[Place, None] = {}
+        #: Whether something that was asked for, and not answered, may have happened all the same.
+        self._unsure = False
+        self._needs_epoch = False
+        #: Epochs to try in turn while a new one is asked for, and the partition to add once more before.
+        self._known_epochs: list[tuple[int, int]] = []
+        self._probe: Place | None = None
+        #: Whether a question of this transaction may still reach the coordinator; whether one of those before may,
+        #: so that a new epoch comes before all else.
+        self._late = self._renews = False
+
+    # ---------------------------------------------------------------- what the producer does
+    def initialize(self) -> None:
+        """Ask for an identity; older instances are fenced."""
+        self._expect(Phase.NEW)
+        self._go_to(Phase.INITIALIZING)
+
+    def begin(self, now: float) -> None:
+        """A record is to be sent: a transaction is open from now on.
+
+        Raises:
+            KafkaException: none can be.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self.phase is Phase.READY:
+            self._go_to(Phase.OPEN)
+            self._over_at = now + self._timeout_s
+        self._expect(Phase.OPEN)
+
+    def may_send(self, place: Place) -> bool:
+        """True if a partition is part of the open transaction; if not, it will be."""
+        if self.failure is not None or self.phase is not Phase.OPEN:
+            return False
+        if place in self._added:
+            return True
+        # It is added behind the new epoch, where one comes first.
+        self._wanted.setdefault(place)
+        return False
+
+    def commit(self) -> None:
+        """Asks for the commit; everything is stored. A second call, without an answer to the first, asks again.
+
+        Raises:
+            KafkaException: it cannot be committed.
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self.phase in (Phase.READY, Phase.COMMITTING):
+            return
+        self._expect(Phase.OPEN)
+        self._go_to(Phase.COMMITTING if self._added else Phase.READY)
+
+    def abort(self, *, outstanding: bool) -> None:
+        """Asks for the abort of the transaction.
+
+        Args:
+            outstanding: whether a batch may still be on its way to a broker.
+
+        Raises:
+            KafkaException: the producer has ended, or it is not known whether the transaction was committed.
+        """
+        self.check_abort()
+        if self.phase in (Phase.ABORTING, Phase.RENEWING):
+            return
+        if self.phase not in (Phase.OPEN, Phase.COMMITTING):
+            self._expect(Phase.READY)
+            return
+        self.failure = None
+        # A partition that was to be added, without an answer, may have been.
+        asked = isinstance(self._under_way, AddPartitions) or self._unsure
+        if outstanding or self._needs_epoch or asked:
+            assert self.identity is not None
+            self._known_epochs = [self.identity]
+            self._probe = next(iter((*self._added, *self._wanted)), None)
+            self._go_to(Phase.RENEWING)
+        else:
+            self._go_to(Phase.ABORTING if self._added else Phase.READY)
+
+    def check_abort(self) -> None:
+        """Checks that the transaction may be aborted.
+
+        Raises:
+            KafkaException: the producer has ended, or it is not known whether the transaction was committed.
+        """
+        if self.fatal and self.failure is not None:
+            raise self.failure
+        if self.phase is Phase.COMMITTING and not isinstance(self.failure, TransactionAbortableException):
+            raise CommitOutcomeUnknownException(
+                f"The transaction of {self._id} cannot be aborted: whether it was committed is not known yet. Commit "
+                "it again"
+            )
+
+    def fail(self, kind: ErrorKind, *, new_epoch: bool) -> None:
+        """Notes that a batch is lost, or may be: the transaction cannot be committed.
+
+        Args:
+            kind: why.
+            new_epoch: whether it may be stored all the same, or the broker does not take the epoch any more.
+        """
+        self._needs_epoch = self._needs_epoch or new_epoch
+        if self.failure is None:
+            self.failure = TransactionAbortableException(
+                f"{self._what()} cannot be committed: {kind.text} ({kind.name})"
+            )
+
+    def expire(self, now: float) -> bool:
+        """True if the open transaction has become too old just now: the coordinator ends it."""
+        if self.phase is not Phase.OPEN or self.failure is not None or now < self._over_at:
+            return False
+        self._needs_epoch = True
+        self.failure = TransactionAbortableException(
+            f"{self._what()} cannot be committed: it was open for longer than transaction.timeout.ms allows, "
+            f"{self._timeout_s:g} s"
+        )
+        return True
+
+    # ---------------------------------------------------------------- what its owner asks
+    def question(self, now: float) -> Question | None:
+        """Returns the next request to send, if any; it counts as under way."""
+        if self._under_way is not None or now < self._not_before:
+            return None
+        wanted = self._next()
+        if wanted is not None and not self.has_coordinator:
+            wanted = FindCoordinator()
+        self._under_way = wanted
+        return wanted
+
+    @property
+    def retry_at(self) -> float:
+        """The time to look again for a request, or for expiry (monotonic seconds); infinity for never."""
+        waiting = self._under_way is None and self._next() is not None
+        open_until = self._over_at if self.phase is Phase.OPEN and self.failure is None else float("inf")
+        return min(open_until, self._not_before if waiting else float("inf"))
+
+    def _next(self) -> Question | None:
+        if self.fatal:
+            return None
+        if self.phase is Phase.INITIALIZING:
+            return Initialize(NO_IDENTITY)
+        if self.identity is None:
+            return None
+        if self.phase is Phase.RENEWING:
+            if self._probe is not None:
+                return AddPartitions(self.identity, (self._probe,))
+            return Initialize(self._known_epochs[0])
+        if self._renews and self.phase in (Phase.READY, Phase.OPEN):
+            return Initialize(self.identity)
+        if self.phase in (Phase.COMMITTING, Phase.ABORTING) and self.failure is None:
+            return End(self.identity, self.phase is Phase.COMMITTING)
+        if self.phase is Phase.OPEN and self._wanted and self.failure is None:
+            return AddPartitions(self.identity, tuple(self._wanted))
+        return None
+
+    def lost(self, now: float) -> None:
+        """The question under way gets no answer: the connection is gone, or there is none."""
+        question, self._under_way = self._under_way, None
+        # Whether the coordinator has done what it was asked nobody knows.
+        self._unsure = self._unsure or isinstance(question, End | AddPartitions)
+        self._late = self._late or self._unsure
+        self.has_coordinator = False
+        self._wait(now)
+
+    def found(self, error_code: int, now: float) -> None:
+        """The coordinator is known, or why it is not."""
+        self._under_way = None
+        if error_code == _NONE:
+            self.has_coordinator = True
+        elif error_of(error_code).retriable:
+            self._wait(now)
+        else:
+            self._end(error_code)
+
+    def initialized(self, error_code: int, identity: tuple[int, int], now: float) -> None:
+        """The answer to `Initialize`."""
+        self._under_way = None
+        if error_code == _NONE:
+            self.identity = identity
+            self._late = self._renews = False
+            if self.phase is not Phase.OPEN:
+                self._go_to(Phase.READY)
+        elif not self._again(error_code, now):
+            if error_code in _FENCED and len(self._known_epochs) > 1:
+                del self._known_epochs[0]
+            else:
+                self._end(error_code)
+
+    def added(self, error_codes: Mapping[Place, int], now: float) -> None:
+        """The answer to `AddPartitions`."""
+        question, self._under_way = self._under_way, None
+        if not isinstance(question, AddPartitions) or self.phase not in (Phase.OPEN, Phase.RENEWING):
+            return
+        codes = {error_codes.get(place, -1) for place in question.places} - {_NOT_ATTEMPTED}
+        faults = codes - {_NONE}
+        if not faults and codes:
+            self._attempts = 0
+            self._unsure = False
+            for place in question.places:
+                self._added.add(place)
+                self._wanted.pop(place, None)
+            if self.phase is Phase.RENEWING:
+                self._is_ours()
+            return
+        code = next(iter(sorted(faults, key=lambda one: (one in _FENCED, not error_of(one).retriable))[-1:]), -1)
+        if self._again(code, now):
+            return
+        if self.phase is Phase.RENEWING and code not in _FENCED:
+            # What is wrong with a partition tells nothing of who has the id.
+            self._probe = None
+        else:
+            self._end(code)
+
+    def ended(self, error_code: int, now: float) -> None:
+        """The answer to `End`."""
+        self._under_way = None
+        if error_code == _NONE:
+            self._go_to(Phase.READY)
+        elif self._again(error_code, now):
+            return
+        elif self.phase is Phase.COMMITTING and self._unsure and error_code != _NOT_ALLOWED:
+            self.fatal = True
+            self.failure = CommitOutcomeUnknownException(
+                f"Whether the transaction of {self._id} was committed is not known: the answer to the commit got lost, "
+                f"and now the coordinator says {error_of(error_code).name}. Another producer has taken over: what was "
+                "committed is found by reading"
+            )
+        else:
+            self._end(error_code)
+
+    # ---------------------------------------------------------------- inside
+    def _is_ours(self) -> None:
+        """Notes, while a new epoch is taken, that the open transaction is this producer's own."""
+        assert self.identity is not None
+        producer_id, epoch = self.identity
+        self._known_epochs = [self.identity, (producer_id, epoch + 1)]
+        self._probe = None
+
+    def _again(self, error_code: int, now: float) -> bool:
+        """Handles an error that may pass; True if the question is to be asked again later."""
+        if error_code == _CONCURRENT:
+            wait = min(CONCURRENT_MOST_S, CONCURRENT_S * 2.0 ** min(self._attempts, 10))
+            self._attempts += 1
+            self._not_before = now + wait
+            return True
+        if not error_of(error_code).retriable:
+            return False
+        if error_code in _NOT_COORDINATOR:
+            self.has_coordinator = False
+        self._wait(now)
+        return True
+
+    def _wait(self, now: float) -> None:
+        self._not_before = now + min(self._backoff_most_s, self._backoff_s * 2.0 ** min(self._attempts, 10))
+        self._attempts += 1
+
+    def _go_to(self, phase: Phase) -> None:
+        self.phase = phase
+        self._attempts = 0
+        self._not_before = float("-inf")
+        if phase is Phase.READY:
+            self._renews = self._renews or self._late
+            self._late = False
+            self.failure = None
+            self._added.clear()
+            self._needs_epoch = False
+            self._known_epochs = []
+        if phase in (Phase.READY, Phase.COMMITTING):
+            self._unsure = False
+            self._wanted.clear()
+
+    def _end(self, error_code: int) -> None:
+        """Handles an error that asking again does not change: the transaction, or the producer, has failed."""
+        kind = error_of(error_code)
+        if error_code in _TO_BE_ABORTED and self.phase in (Phase.OPEN, Phase.COMMITTING):
+            self.fail(kind, new_epoch=True)
+            return
+        self.fatal = True
+        if error_code == _NOT_ALLOWED:
+            self.failure = TransactionalIdAuthorizationException(
+                f"The user may not use the transactional id {self._id}: it needs an ACL that allows WRITE and DESCRIBE "
+                f"on TransactionalId {self._id} (kafka-acls.sh --add --producer --transactional-id {self._id})"
+            )
+        elif error_code in _FENCED:
+            self.failure = ProducerFencedException(
+                f"{self._what()} was ended by somebody else: another producer has the id, or transaction.timeout.ms "
+                f"was over ({kind.name})"
+            )
+        else:
+            self.failure = KafkaException(f"{self._what()} cannot go on: {kind.text} ({kind.name})")
+
+    def _what(self) -> str:
+        return f"The transaction of {self._id}"
+
+    def _expect(self, phase: Phase) -> None:
+        if self.phase is not phase:
+            raise KafkaException(
+                f"The producer of {self._id} is {self.phase.name.lower()}, and has to be {phase.name.lower()} for that"
+            )

@@ -1,0 +1,330 @@
+"""Sends converted records to Kafka in transactions.
+
+Main type: `TransactionalProducer`, a `ColumnProducer` whose rows become visible together, or not at all. Everything
+that it sends goes by the rules of that one; `penstock.kafka.producer.transaction` knows those of transactions.
+
+A row that Kafka refuses as too large or invalid is certainly not stored, so where failures are tolerated the rest of
+the transaction can be committed. Where nobody knows what became of a batch, it cannot be.
+
+Threads: as for `ColumnProducer`; `init_transactions`, `send_offsets_entries`, `commit` and `abort` belong to the thread
+that calls `send`.
+
+Source: KafkaProducer as ExactlyOnceWorkerSourceTask of Kafka Connect uses it; KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import RecordMetadata
+from penstock.errors import (
+    CommitOutcomeUnknownException,
+    KafkaException,
+    KafkaRetriableException,
+    TransactionAbortableException,
+)
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import Chunk, FailedDelivery, ProducerClosedException, Receipts
+from penstock.kafka.producer.partitioner import murmur2
+from penstock.kafka.producer.records import ProducerRecord, batch_of
+from penstock.kafka.producer.transaction import Phase, Transaction
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.pipeline.batch.batches import ProduceBatch
+
+
+class TransactionalProducer(ColumnProducer):
+    """Sends the batches of one task in transactions.
+
+    Args:
+        settings: what it is made with, a transactional id among them.
+        name: name of the task, for the thread and for messages.
+        connector, task: what log lines are marked with.
+        each_row: whether receipts are to say where each row went.
+        batch_ends: whether they are to say only where the first and the last row of each record batch went.
+        stops_at_failure: whether a transaction with a row that failed cannot be committed. If not, the others can.
+        clock: monotonic seconds.
+
+    Raises:
+        KafkaException: there is no transactional id, or a setting cannot be used.
+    """
+
+    def __init__(
+        self,
+        settings: ColumnSettings,
+        *,
+        name: str,
+        connector: str = "",
+        task: int | None = None,
+        each_row: bool = False,
+        batch_ends: bool = False,
+        stops_at_failure: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not settings.transactional_id:
+            raise KafkaException(f"The producer of {name} has no transactional.id")
+        self._id: Final = settings.transactional_id
+        self._failed: FailedDelivery | None = None
+        self._discards = False
+        super().__init__(
+            settings,
+            name=name,
+            connector=connector,
+            task=task,
+            each_row=each_row,
+            batch_ends=batch_ends,
+            stops_at_failure=stops_at_failure,
+            clock=clock,
+        )
+
+    @property
+    def transaction_timeout_s(self) -> float:
+        """``transaction.timeout.ms``: what is open for longer is ended by Kafka."""
+        return self._settings.transaction_timeout
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Producer id and epoch, for messages and tests."""
+        with self._state:
+            return self._transaction.identity
+
+    @property
+    def ended(self) -> KafkaException | None:
+        """The reason why the open transaction cannot be committed, or None as long as it can."""
+        with self._state:
+            if self._aborted:
+                return ProducerClosedException(f"The producer of {self._name} was closed")
+            if self._sender.failure is not None:
+                return KafkaException(self._sender.failure.text)
+            return self._transaction.failure
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Take the transactional id: older instances are fenced, what they had open is aborted.
+
+        Returns when the coordinator has answered. After a time-out it may be called again.
+
+        Raises:
+            KafkaRetriableException: it did not in time.
+            TransactionalIdAuthorizationException: the user has no right to the id.
+            KafkaException: it never will.
+        """
+        with self._state:
+            if self._transaction.phase is Phase.NEW:
+                self._transaction.initialize()
+            self._sender.wake()
+            self._wait(lambda: self._transaction.phase is Phase.READY, timeout_s)
+            self._raise_failure()
+            if self._transaction.phase is not Phase.READY:
+                raise KafkaRetriableException(
+                    f"The coordinator of the transactional id {self._id} did not answer within {timeout_s:g} s: "
+                    f"{self.trouble or 'nothing is known of why'}"
+                )
+
+    def send(
+        self,
+        batch: ProduceBatch,
+        receipts: Receipts,
+        *,
+        rows: pa.Array | None = None,
+        within_s: float = threading.TIMEOUT_MAX,
+    ) -> None:
+        """Hand rows over, in order, as part of the open transaction; one is opened if there is none.
+
+        Args:
+            batch: converted records.
+            receipts: is told of each chunk, before the transaction is committed.
+            rows: positions of the rows to send, ascending; None for all.
+            within_s: how long that may take.
+
+        Raises:
+            TransactionAbortableException: the open transaction cannot be committed any more.
+            ProducerFencedException: another producer has the transactional id.
+            ProducerClosedException: `ColumnProducer.abort` was called.
+            KafkaRetriableException: it took longer; what is left is not sent.
+        """
+        with self._state:
+            self._transaction.begin(self._clock())
+        super().send(batch, receipts, rows=rows, within_s=within_s)
+        with self._state:
+            self._raise_failure()
+
+    def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Send records as they are in the open transaction: the source offsets of Kafka Connect.
+
+        They go to the partitions that Java chooses for their keys, whatever the producer's partitioner.
+
+        Args:
+            topic: of the offsets.
+            entries: keys and values, in order.
+
+        Raises:
+            KafkaException: as `send`; or the topic cannot be written to.
+        """
+        if not entries:
+            return
+        with self._state:
+            self._transaction.begin(self._clock())
+        count = self._partitions(topic)
+        if not isinstance(count, int):
+            raise count(0).error
+        partitions = (murmur2(pa.array([key for key, _ in entries], pa.binary())) & np.int32(0x7FFFFFFF)) % count
+        records = [
+            ProducerRecord(topic, key, value, partition=partition)
+            for (key, value), partition in zip(entries, partitions.tolist(), strict=True)
+        ]
+        super().send(batch_of(records), _Offsets(self._note_failure))
+        with self._state:
+            self._raise_failure()
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over, or nothing more will be stored."""
+        with self._state:
+            self._state.wait_for(
+                lambda: self._aborted or not self._open or self._transaction.failure is not None, timeout_s
+            )
+            return not self._aborted and not self._open
+
+    def commit(self, timeout_s: float) -> None:
+        """Wait until everything is stored, then make it count. On return the transaction is durable.
+
+        After a time-out, or when its outcome is not known, it may be called again.
+
+        Raises:
+            KafkaRetriableException: not everything was stored in time; the commit was not asked for.
+            TransactionAbortableException: it cannot be committed, because a row failed: `abort_transaction`.
+            ProducerFencedException: another producer has the transactional id; nothing was committed.
+            CommitOutcomeUnknownException: the commit was asked for and not answered.
+        """
+        deadline = self._clock() + timeout_s
+        with self._state:
+            self._wait(lambda: not self._open or self._transaction.failure is not None, timeout_s)
+            self._raise_failure()
+            if self._failed is not None and self._transaction.phase is Phase.OPEN:
+                raise TransactionAbortableException(
+                    f"The transaction of {self._id} cannot be committed: a record for topic {self._failed.topic} "
+                    f"failed: {self._failed.error}"
+                ) from self._failed.error
+            if self._open:
+                raise KafkaRetriableException(
+                    f"The records of the transaction of {self._id} were not stored within {timeout_s:g} s: "
+                    f"{self.trouble or 'nothing is known of why'}"
+                )
+            self._transaction.commit()
+            self._sender.wake()
+            self._wait(lambda: self._transaction.phase is Phase.READY, deadline - self._clock())
+            self._raise_failure()
+            if self._transaction.phase is not Phase.READY:
+                raise CommitOutcomeUnknownException(
+                    f"The coordinator of {self._id} has not answered the commit within {timeout_s:g} s: "
+                    f"{self.trouble or 'nothing is known of why'}. Commit again to ask on"
+                )
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        """Give up the open transaction: nothing of it counts, and receipts are not told of what is left of it.
+
+        After a time-out it may be called again.
+
+        Raises:
+            KafkaRetriableException: the coordinator did not answer in time.
+            ProducerFencedException: another producer has the transactional id.
+            CommitOutcomeUnknownException: it may have been committed; ask by `commit`.
+        """
+        with self._state:
+            self._check_open()
+            if self._transaction.fatal:
+                self._raise_failure()
+            if self._transaction.phase in (Phase.OPEN, Phase.COMMITTING):
+                if self._transaction.phase is Phase.COMMITTING:
+                    self._transaction.check_abort()
+                self._incoming.clear()
+                self._discards = True
+                self._sender.wake()
+            elif self._transaction.phase not in (Phase.ABORTING, Phase.RENEWING):
+                self._transaction.abort(outstanding=False)
+            self._wait(lambda: not self._discards and self._transaction.phase is Phase.READY, timeout_s)
+            self._raise_failure()
+            if self._discards or self._transaction.phase is not Phase.READY:
+                raise KafkaRetriableException(
+                    f"The coordinator of {self._id} has not answered the abort within {timeout_s:g} s: "
+                    f"{self.trouble or 'nothing is known of why'}"
+                )
+
+    # ---------------------------------------------------------------- inside
+    @property
+    def _transaction(self) -> Transaction:
+        assert self._sender.transaction is not None
+        return self._sender.transaction
+
+    def _wait(self, done: Callable[[], bool], timeout_s: float) -> None:
+        """Waits until a condition holds, or can never hold. The lock is held."""
+        self._state.wait_for(
+            lambda: (
+                done()
+                or self._aborted
+                or self._sender.failure is not None
+                or (self._transaction.failure is not None and not self._discards)
+            ),
+            max(0.0, min(timeout_s, threading.TIMEOUT_MAX)),
+        )
+        self._check_open()
+
+    def _raise_failure(self) -> None:
+        if self._sender.failure is not None:
+            raise KafkaException(self._sender.failure.text)
+        if self._transaction.failure is not None and not self._discards:
+            raise self._transaction.failure
+
+    def _note_failure(self, failed: FailedDelivery) -> None:
+        with self._state:
+            self._failed = self._failed or failed
+
+    def _take(self) -> None:
+        with self._state:
+            if self._discards:
+                self._discard()
+            elif self._transaction.expire(self._clock()):
+                self._state.notify_all()
+        super()._take()
+
+    def _discard(self) -> None:
+        outstanding = self._sender.discard()
+        self._open.clear()
+        self._bytes = 0
+        self._stopped = False
+        self._failed = None
+        self._discards = False
+        # What ends the producer meanwhile is kept as its failure.
+        with contextlib.suppress(KafkaException):
+            self._transaction.abort(outstanding=outstanding)
+        self._state.notify_all()
+
+    def _is_halted(self) -> bool:
+        return super()._is_halted() or self._transaction.failure is not None
+
+    def _report(self, chunk: Chunk) -> None:
+        if chunk.failures and (self._stops_at_failure or any(one.fatal for one in chunk.failures.values())):
+            self._note_failure(chunk.sorted_failures()[0])
+        super()._report(chunk)
+
+
+class _Offsets:
+    """Receipts of offsets: without them nothing may be committed."""
+
+    def __init__(self, failed: Callable[[FailedDelivery], None]) -> None:
+        self._failed = failed
+
+    def delivered(
+        self,
+        first: int,
+        end: int,
+        failures: Sequence[FailedDelivery],
+        metadata: Mapping[int, RecordMetadata] | None,
+    ) -> None:
+        if failures:
+            self._failed(failures[0])

@@ -1,0 +1,379 @@
+"""The requests of a producer and the broker's answers to them, as the bytes of Kafka's protocol.
+
+Main functions: a `..._request` and a `..._response` for each of the requests, and `correlation_of`. Those of
+transactions are in `coordinator`.
+
+Requests begin with their size, answers are given without it: they begin with the number of the request (correlation
+id). Answers are checked: one that is cut short, or that says what the protocol does not allow, is `MalformedResponse`.
+
+Thread: any; everything is pure.
+
+Source: Kafka protocol guide, "The Messages"; KIP-467 for the errors of single records, KIP-152 for logins.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.kafka.protocol.fields import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    Api,
+    Fields,
+    body,
+    header,
+    sized,
+    string,
+    within_request,
+)
+
+_API_RANGE: Final = struct.Struct(">hhh")
+_PARTITION_LEADER: Final = struct.Struct(">hii")
+_PRODUCER_ID: Final = struct.Struct(">hqh")
+_PARTITION_OFFSETS: Final = struct.Struct(">ihqqq")
+_PRODUCE_OPTIONS: Final = struct.Struct(">hii")
+_PARTITION_RECORDS: Final = struct.Struct(">ii")
+_NO_LEADER: Final = -1
+_NONE: Final = 0
+_REPLICA_NOT_AVAILABLE: Final = 9
+#: Only transactions use it, but a broker refuses what is not positive, or above its transaction.max.timeout.ms.
+_TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address at which a broker listens.
+
+    >>> str(Address("kafka.example.org", 9092)), str(Address("::1", 9092))
+    ('kafka.example.org:9092', '[::1]:9092')
+    """
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic as one broker knows it.
+
+    Attributes:
+        error_code: 0, or why the broker says nothing of it.
+        leaders: Partition to the id of the broker that takes its records; -1 when no listed broker does.
+    """
+
+    error_code: int
+    leaders: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """The brokers of a cluster by id, and the topics that were asked for by name."""
+
+    brokers: Mapping[int, Address]
+    topics: Mapping[str, TopicMetadata]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdentity:
+    """The identity by which brokers know a producer's batches (KIP-98). Without meaning when there is an error code."""
+
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoginAnswer:
+    """The answer of a broker to a login.
+
+    Attributes:
+        error_code: 0 where it goes on, or is complete.
+        error_message: What is wrong, if the broker says so.
+        said: The bytes of the mechanism.
+        lifetime_ms: When the session ends, from now; 0 for never.
+    """
+
+    error_code: int
+    error_message: str | None
+    said: bytes
+    lifetime_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecords:
+    """One record batch for one partition.
+
+    Attributes:
+        buffers: The batch, in parts: bytes, or views of single bytes.
+    """
+
+    topic: str
+    partition: int
+    buffers: tuple[bytes | memoryview, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAnswer:
+    """The result of the batch for one partition.
+
+    Attributes:
+        error_code: 0 when the batch is stored.
+        base_offset: Of its first record; -1 when it is not stored.
+        log_append_time: Milliseconds since 1970 where the topic keeps the broker's time, else -1. For a batch that was
+            stored before (a duplicate), brokers give its largest timestamp, whatever the topic keeps.
+        record_errors: Records that made the broker refuse the batch, by index in it, with what is wrong if it says so.
+        error_message: What is wrong with the batch, if the broker says so.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time: int
+    record_errors: Sequence[tuple[int, str | None]]
+    error_message: str | None
+
+
+# ---------------------------------------------------------------------------------------------------------- requests
+def api_versions_request(correlation: int, client_id: str) -> bytes:
+    """Asks for the versions of all requests that the broker takes.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+
+    Raises:
+        ValueError: The client id has more than 32,767 bytes.
+    """
+    return sized(header(Api.API_VERSIONS, correlation, client_id))
+
+
+def metadata_request(correlation: int, client_id: str, topics: Sequence[str] | None) -> bytes:
+    """Asks for all brokers and for the leaders of some topics. The broker may create topics that do not exist.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+        topics: Names; none asks for the brokers alone, None for all topics that the user may see.
+
+    Raises:
+        ValueError: A string has more than 32,767 bytes.
+    """
+    count = -1 if topics is None else len(topics)
+    names = [string(topic) for topic in topics or ()]
+    return sized(header(Api.METADATA, correlation, client_id), INT32.pack(count), *names)
+
+
+def init_producer_id_request(correlation: int, client_id: str) -> bytes:
+    """Asks for the identity of an idempotent producer without transactions (KIP-98).
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+
+    Raises:
+        ValueError: The client id has more than 32,767 bytes.
+    """
+    return sized(
+        header(Api.INIT_PRODUCER_ID, correlation, client_id), string(None), INT32.pack(_TRANSACTION_TIMEOUT_MS)
+    )
+
+
+def sasl_handshake_request(correlation: int, client_id: str, mechanism: str) -> bytes:
+    """Asks whether the broker logs in clients by this mechanism.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+        mechanism: Kafka's name of it.
+    """
+    return sized(header(Api.SASL_HANDSHAKE, correlation, client_id), string(mechanism))
+
+
+def sasl_authenticate_request(correlation: int, client_id: str, said: bytes) -> bytes:
+    """Says what a mechanism says.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+        said: The bytes of the mechanism.
+    """
+    return sized(header(Api.SASL_AUTHENTICATE, correlation, client_id), INT32.pack(len(said)), said)
+
+
+def produce_request(
+    correlation: int,
+    client_id: str,
+    *,
+    timeout_ms: int,
+    records: Sequence[PartitionRecords],
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> list[bytes | memoryview]:
+    """Hands over record batches.
+
+    Args:
+        correlation: Number of the request.
+        client_id: What the broker's log and quotas call the client.
+        timeout_ms: How long the broker may wait for its replicas.
+        records: One batch for each of some partitions; a topic's partitions need not be next to each other.
+        acks: Who must have them before they are answered: -1 all replicas in sync, 1 the leader; with 0 nobody answers.
+        transactional_id: Of the producer whose transaction they are part of.
+
+    Returns:
+        The buffers to write one after the other. Those of the batches are among them as they are.
+
+    Raises:
+        ValueError: There are no records, a string has more than 32,767 bytes, or the request more than 2 GiB.
+    """
+    if not records:
+        raise ValueError("A produce request without records")
+    topics: dict[str, list[PartitionRecords]] = {}
+    for one in records:
+        topics.setdefault(one.topic, []).append(one)
+    # Fields gather in `fields` until the buffers of a batch come between them.
+    fields = bytearray(header(Api.PRODUCE, correlation, client_id) + string(transactional_id))
+    fields += _PRODUCE_OPTIONS.pack(acks, timeout_ms, len(topics))
+    buffers: list[bytes | memoryview] = []
+    for topic, batches in topics.items():
+        fields += string(topic) + INT32.pack(len(batches))
+        for batch in batches:
+            nbytes = within_request(sum(map(len, batch.buffers)))
+            fields += _PARTITION_RECORDS.pack(batch.partition, nbytes)
+            buffers += (bytes(fields), *batch.buffers)
+            fields.clear()
+    buffers[0] = INT32.pack(within_request(sum(map(len, buffers)))) + buffers[0]
+    return buffers
+
+
+# ----------------------------------------------------------------------------------------------------------- answers
+def correlation_of(payload: memoryview) -> int:
+    """The number of the request that is answered.
+
+    Raises:
+        MalformedResponse: It has fewer than four bytes.
+    """
+    return Fields(payload, "a request").integer(INT32)
+
+
+def api_versions_response(payload: memoryview) -> tuple[int, Mapping[int, tuple[int, int]]]:
+    """The error code, and by API key the lowest and the highest version that the broker takes.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.API_VERSIONS)
+    error_code = fields.integer(INT16)
+    ranges = fields.array(lambda: fields.integers(_API_RANGE))
+    fields.end()
+    return error_code, {api: (lowest, highest) for api, lowest, highest in ranges}
+
+
+def metadata_response(payload: memoryview) -> Metadata:
+    """The brokers and topics.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.METADATA)
+
+    def broker() -> tuple[int, Address]:
+        node, host, port = fields.integer(INT32), fields.string(), fields.integer(INT32)
+        fields.nullable_string()  # its rack
+        return node, Address(host, port)
+
+    def partition() -> tuple[int, int]:
+        error_code, index, leader = fields.integers(_PARTITION_LEADER)
+        fields.array(lambda: fields.integer(INT32))  # replicas
+        fields.array(lambda: fields.integer(INT32))  # in-sync replicas
+        # A replica that is down concerns nobody who writes to the leader.
+        known = error_code in (_NONE, _REPLICA_NOT_AVAILABLE) and leader in brokers
+        return index, leader if known else _NO_LEADER
+
+    def topic() -> tuple[str, TopicMetadata]:
+        error_code, name = fields.integer(INT16), fields.string()
+        fields.integer(INT8)  # whether it is one of Kafka's own
+        return name, TopicMetadata(error_code, dict(fields.array(partition)))
+
+    brokers = dict(fields.array(broker))
+    fields.integer(INT32)  # the controller
+    topics = dict(fields.array(topic))
+    fields.end()
+    return Metadata(brokers, topics)
+
+
+def init_producer_id_response(payload: memoryview) -> ProducerIdentity:
+    """The identity that a producer is to use.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.INIT_PRODUCER_ID)
+    fields.integer(INT32)  # throttle time
+    error_code, producer_id, producer_epoch = fields.integers(_PRODUCER_ID)
+    fields.end()
+    return ProducerIdentity(error_code, producer_id, producer_epoch)
+
+
+def sasl_handshake_response(payload: memoryview) -> tuple[int, Sequence[str]]:
+    """The error code, and the mechanisms that the broker has.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.SASL_HANDSHAKE)
+    error_code = fields.integer(INT16)
+    mechanisms = fields.array(fields.string)
+    fields.end()
+    return error_code, mechanisms
+
+
+def sasl_authenticate_response(payload: memoryview) -> LoginAnswer:
+    """Parses the broker's answer to a login.
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.SASL_AUTHENTICATE)
+    error_code, message, said = fields.integer(INT16), fields.nullable_string(), fields.chunk()
+    lifetime_ms = fields.integer(INT64)
+    fields.end()
+    return LoginAnswer(error_code, message, said, lifetime_ms)
+
+
+def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:
+    """Parses the result of each batch of a request.
+
+    The throttle time is not told: a broker that throttles a client reads nothing from it for that long (KIP-219).
+
+    Raises:
+        MalformedResponse: It is not what the protocol says.
+    """
+    fields = body(payload, Api.PRODUCE)
+
+    def record_error() -> tuple[int, str | None]:
+        return fields.integer(INT32), fields.nullable_string()
+
+    def topic() -> list[PartitionAnswer]:
+        name = fields.string()
+
+        def partition() -> PartitionAnswer:
+            index, error_code, base_offset, log_append_time, _ = fields.integers(_PARTITION_OFFSETS)
+            errors = fields.array(record_error)
+            message = fields.nullable_string()
+            return PartitionAnswer(name, index, error_code, base_offset, log_append_time, errors, message)
+
+        return fields.array(partition)
+
+    topics = fields.array(topic)
+    fields.integer(INT32)  # throttle time
+    fields.end()
+    return [answer for answers in topics for answer in answers]

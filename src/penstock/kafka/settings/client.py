@@ -1,0 +1,495 @@
+"""The settings of the worker's Kafka clients: Java's names and rules of precedence in, what a client is made with out.
+
+Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect what applies to one client (later
+wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
+`*.override.` keys of the connector); `translate` turns Java settings into `ClientSettings`. The names themselves are
+data in `client_table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
+
+Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsumerConfigs, adminConfigs).
+The override policy and what no connector may set are looked at before a value is used: what they refuse is not in the
+settings, and the reasons are. No client is made here: names and values of librdkafka are looked up in a table.
+
+Thread: any; apart from reading key stores, everything is pure.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from penstock.config.parse import HIDDEN
+from penstock.errors import ConfigException
+from penstock.kafka.settings.compression import Compression
+from penstock.kafka.settings.families import (
+    IDEMPOTENT_REQUESTS,
+    LeftOut,
+    Part,
+    adjust_consumer,
+    adjust_producer,
+    compression,
+    fit_together,
+    sasl,
+    tls,
+)
+from penstock.kafka.settings.librdkafka_table import fault_of, property_for
+from penstock.kafka.settings.override_policy import OverridePolicy, overrides_of, policy_of
+from penstock.kafka.settings.security import SaslSettings, TlsSettings, librdkafka_sasl, librdkafka_tls
+from penstock.kafka.settings.table import (
+    ClientKind,
+    Setting,
+    Treatment,
+    is_client_secret,
+    java_name_of,
+    setting_for,
+    setting_names,
+)
+from penstock.kafka.settings.values import RdValue, java_number
+
+__all__ = [
+    "ClientKind",
+    "ClientSettings",
+    "LeftOut",
+    "admin_client_id",
+    "admin_settings",
+    "client_knows",
+    "consumer_settings",
+    "dead_letter_admin_id",
+    "dead_letter_producer_id",
+    "producer_settings",
+    "refused_for_all",
+    "refused_overrides",
+    "sink_consumer_id",
+    "sink_instance_id",
+    "source_producer_id",
+    "translate",
+]
+
+_MAX_INT = str(2**31 - 1)
+
+# Java's defaults, where a client has others of its own. The producer's `batch.size` is an exception: a million bytes
+# are what makes one task fast, and an own value of the user still counts.
+_JAVA_DEFAULTS: Mapping[ClientKind, Mapping[str, str]] = {
+    ClientKind.PRODUCER: {
+        "buffer.memory": str(32 << 20),
+        "connections.max.idle.ms": "540000",
+        "max.request.size": str(1 << 20),
+        "partitioner.class": "",
+        "reconnect.backoff.max.ms": "1000",
+        "reconnect.backoff.ms": "50",
+        "request.timeout.ms": "30000",
+        "socket.connection.setup.timeout.ms": "10000",
+    },
+    ClientKind.CONSUMER: {
+        "allow.auto.create.topics": "true",
+        "check.crcs": "true",
+        "connections.max.idle.ms": "540000",
+        "isolation.level": "read_uncommitted",
+        "partition.assignment.strategy": "RangeAssignor",
+        "reconnect.backoff.max.ms": "1000",
+        "reconnect.backoff.ms": "50",
+        "request.timeout.ms": "30000",
+        "socket.connection.setup.timeout.ms": "10000",
+    },
+    ClientKind.ADMIN: {
+        "reconnect.backoff.max.ms": "1000",
+        "reconnect.backoff.ms": "50",
+        "request.timeout.ms": "30000",
+        "socket.connection.setup.timeout.ms": "10000",
+    },
+}
+
+# Java Connect sends one request at a time without idempotence, for the sake of old brokers: a retry may store records
+# twice. With idempotence the broker drops what it has already, and keeps the order of up to five requests. Invariant 3.
+_WORKER_PRODUCER = {
+    "enable.idempotence": "true",
+    "acks": "all",
+    "max.in.flight.requests.per.connection": "5",
+    "delivery.timeout.ms": _MAX_INT,
+}
+_INSTANCE = "group.instance.id"
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9._-]")
+_LONGEST_NAME = 160
+_WORKER_CONSUMER = {"auto.offset.reset": "earliest"}
+
+# Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
+_LOOK_FOR_TOPICS_MS = 10_000
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """The settings of one client.
+
+    Attributes:
+        kind: which client.
+        java: all Java settings that counted, Java's own defaults not among them.
+        librdkafka: what consumers and admin clients are made with.
+        own: the converted values of a producer, by Java's names.
+        tls: how connections are encrypted; None where they are not.
+        sasl: how the client logs in; None where it does not.
+        compression: of a producer.
+        unused: settings that change nothing here, and unknown ones.
+        refused: settings that cannot be fulfilled; a client must not be made while there are any.
+    """
+
+    kind: ClientKind
+    java: Mapping[str, str] = field(repr=False)
+    librdkafka: Mapping[str, RdValue] = field(repr=False)
+    own: Mapping[str, RdValue] = field(default_factory=dict, repr=False)
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+    compression: Compression | None = None
+    unused: tuple[LeftOut, ...] = ()
+    refused: tuple[LeftOut, ...] = ()
+
+    @property
+    def client_id(self) -> str:
+        """The name the brokers see."""
+        return str({**self.librdkafka, **self.own}.get("client.id", "penstock"))
+
+    @property
+    def refresh_s(self) -> float:
+        """The seconds between looks for new topics of a sink's pattern: `metadata.max.age.ms`, or a shorter default."""
+        return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", _LOOK_FOR_TOPICS_MS)) / 1000
+
+    @property
+    def max_poll_interval_s(self) -> float:
+        """The number of seconds that a consumer may stay away from its group (`max.poll.interval.ms`)."""
+        return int(self.librdkafka.get("max.poll.interval.ms", 300_000)) / 1000
+
+    @property
+    def api_timeout_s(self) -> float:
+        """The number of seconds that one call may take (`default.api.timeout.ms`)."""
+        try:
+            return java_number(self.java.get("default.api.timeout.ms", "60000")) / 1000
+        except ValueError:
+            return 60.0
+
+    def checked(self) -> "ClientSettings":
+        """These settings, if nothing in them is refused.
+
+        Raises:
+            ConfigException: names every refused setting with its value and what to do.
+        """
+        match self.refused:
+            case ():
+                return self
+            case (only,):
+                raise ConfigException(only.name, only.value, only.reason)
+            case several:
+                faults = "".join(f"\n  {fault.name} = {fault.value}: {fault.reason}" for fault in several)
+                raise ConfigException(
+                    f"{len(several)} settings of the {self.kind.value} {self.client_id} cannot be used:{faults}"
+                )
+
+    def log_unused(self, logger: logging.Logger) -> None:
+        """One line for each setting that changes nothing."""
+        for left_out in self.unused:
+            logger.warning(
+                "The %s %s does not use %s = %s: %s",
+                self.kind.value,
+                self.client_id,
+                left_out.name,
+                left_out.value,
+                left_out.reason,
+            )
+
+
+def source_producer_id(connector: str, task: int) -> str:
+    """The client id of a source task's producer."""
+    return f"connector-producer-{connector}-{task}"
+
+
+def task_transactional_id(group_id: str, connector: str, task: int) -> str:
+    """The transactional id of a source task's producer, with exactly-once.
+
+    >>> task_transactional_id("connect", "orders", 2)
+    'connect-orders-2'
+    """
+    return f"{group_id}-{connector}-{task}"
+
+
+def sink_consumer_id(connector: str, task: int) -> str:
+    """The client id of a sink task's consumer."""
+    return f"connector-consumer-{connector}-{task}"
+
+
+def sink_instance_id(worker: str, connector: str, task: int) -> str:
+    """The `group.instance.id` of a sink task's consumer; no two tasks of any workers have the same.
+
+    Kafka allows 249 letters, digits, dots, underscores and hyphens: other names are told apart by their digest.
+
+    Args:
+        worker: tells workers apart, and stays the same when one is started again.
+        connector: its name.
+        task: its number.
+
+    >>> sink_instance_id("00f1", "orders", 2)
+    'penstock-00f1-orders-2'
+    >>> sink_instance_id("00f1", "my orders", 2)
+    'penstock-00f1-my_orders-8482a26d-2'
+    """
+    plain = _NOT_IN_IDS.sub("_", connector)[:_LONGEST_NAME]
+    if plain != connector:
+        plain = f"{plain}-{hashlib.sha256(connector.encode()).hexdigest()[:8]}"
+    return f"penstock-{worker}-{plain}-{task}"
+
+
+def dead_letter_producer_id(connector: str, task: int) -> str:
+    """The client id of the producer of a sink task's dead letters."""
+    return f"connector-dlq-producer-{connector}-{task}"
+
+
+def dead_letter_admin_id(connector: str, task: int) -> str:
+    """The client id of the admin client that makes the dead letter topic."""
+    return f"connector-dlq-adminclient-{connector}-{task}"
+
+
+def admin_client_id(connector: str, task: int | None = None) -> str:
+    """The client id of the admin client of a source task, or of its connector."""
+    return f"connector-adminclient-{connector}" + ("" if task is None else f"-{task}")
+
+
+def producer_settings(
+    worker: Mapping[str, str],
+    connector: Mapping[str, str],
+    *,
+    client_id: str,
+    transactional_id: str | None = None,
+    forced: Mapping[str, str] = MappingProxyType({}),
+) -> ClientSettings:
+    """A producer of a source task or of dead letters.
+
+    Args:
+        worker: the worker's properties, placeholders resolved.
+        connector: the connector's configuration, placeholders resolved.
+        client_id: the default, see `source_producer_id` and `dead_letter_producer_id`.
+        transactional_id: of a producer with transactions, which is idempotent whatever a user sets.
+        forced: settings of the worker's own that count whatever a user sets.
+    """
+    own, kept = _own(worker, connector, ClientKind.PRODUCER)
+    own |= forced
+    java = {**_bootstrap(worker), "client.id": client_id, **_WORKER_PRODUCER}
+    if transactional_id is not None:
+        always = {"enable.idempotence": "true", "transactional.id": transactional_id}
+        return _refusing(translate(ClientKind.PRODUCER, java | own | always), kept)
+    if not _may_be_idempotent(own):
+        # As in Java, what the user asks for counts more than idempotence; without it only one request keeps the order.
+        java |= {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
+    return _without_transactions(_refusing(translate(ClientKind.PRODUCER, java | own), kept))
+
+
+def _without_transactions(given: ClientSettings) -> ClientSettings:
+    """A user's own transactional id is refused: its producer would wait for transactions that nobody begins."""
+    text = given.java.get("transactional.id", "").strip()
+    if not text:
+        return given
+    reason = "the worker gives transactional ids itself, with exactly.once.source.support=enabled; remove the setting"
+    return replace(given, refused=(*given.refused, LeftOut("transactional.id", text, reason)))
+
+
+def consumer_settings(
+    worker: Mapping[str, str],
+    connector: Mapping[str, str],
+    *,
+    client_id: str,
+    group_id: str,
+    instance_id: str | None = None,
+    instance_suffix: str = "",
+    forced: Mapping[str, str] = MappingProxyType({}),
+) -> ClientSettings:
+    """The consumer of a sink task.
+
+    Args:
+        worker: the worker's properties, placeholders resolved.
+        connector: the connector's configuration, placeholders resolved.
+        client_id: the default, see `sink_consumer_id`.
+        group_id: the default, `connect-<connector>`.
+        instance_id: the default of `group.instance.id`, see `sink_instance_id`; None for a dynamic member.
+        instance_suffix: tells the tasks of a connector apart whose user gives a `group.instance.id`.
+        forced: settings of the worker's own that count whatever a user sets.
+    """
+    static = {} if instance_id is None else {_INSTANCE: instance_id}
+    java = {**_bootstrap(worker), "client.id": client_id, "group.id": group_id, **static, **_WORKER_CONSUMER}
+    own, kept = _own(worker, connector, ClientKind.CONSUMER)
+    own |= forced
+    if own.get(_INSTANCE):
+        own[_INSTANCE] += instance_suffix
+    return _refusing(translate(ClientKind.CONSUMER, java | own), kept)
+
+
+def admin_settings(
+    worker: Mapping[str, str], connector: Mapping[str, str] | None = None, *, client_id: str
+) -> ClientSettings:
+    """An admin client of a connector or task, or of the worker itself when `connector` is None.
+
+    The worker's keys without a prefix apply too, those of the worker itself are no client's settings and fall away.
+    Nothing is said of those that change nothing here: they were written for the worker.
+    """
+    names = setting_names(ClientKind.ADMIN)
+    plain = {name: text for name, text in worker.items() if name in names}
+    own, kept = ({}, ()) if connector is None else _own(worker, connector, ClientKind.ADMIN)
+    given = translate(ClientKind.ADMIN, {**_bootstrap(worker), "client.id": client_id, **plain, **own})
+    unused = tuple(left for left in given.unused if left.name in own or left.name not in plain)
+    return _refusing(replace(given, unused=unused), kept)
+
+
+def refused_overrides(
+    kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str], policy: OverridePolicy
+) -> tuple[LeftOut, ...]:
+    """The overrides of a connector that cannot be used together with the worker's settings, with the reasons.
+
+    Names come without their prefix. What the policy refuses is not looked at, and not told.
+
+    Args:
+        kind: which client's settings are looked at.
+        worker: the worker's properties, placeholders resolved.
+        connector: the connector's configuration, placeholders resolved.
+        policy: what connectors may override.
+    """
+    before = refused_for_all(kind, worker)
+    allowed, _ = overrides_of(kind, connector, policy)
+    return tuple(fault for fault in _refused(kind, worker, allowed) if fault.name in allowed or fault not in before)
+
+
+def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOut, ...]:
+    """The worker's settings for connectors' clients with which no such client can be made, with the reasons."""
+    return _refused(kind, worker, {})
+
+
+def _refused(kind: ClientKind, worker: Mapping[str, str], overridden: Mapping[str, str]) -> tuple[LeftOut, ...]:
+    names = setting_names(kind) if kind is ClientKind.ADMIN else frozenset[str]()
+    plain = {name: text for name, text in worker.items() if name in names}
+    java = {**_bootstrap(worker), **plain, **_with_prefix(worker, f"{kind.value}."), **overridden}
+    found = translate(kind, java)
+    return (_without_transactions(found) if kind is ClientKind.PRODUCER else found).refused
+
+
+def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
+    """Turn Java client settings into what a client is made with.
+
+    Args:
+        kind: which client's settings they are.
+        java: by Java name; names that only librdkafka has are passed on as they are to consumers and admin clients.
+    """
+    everything = {**_JAVA_DEFAULTS[kind], **java}
+    result: dict[str, RdValue] = {}
+    unused: list[LeftOut] = []
+    refused: list[LeftOut] = []
+    others: dict[str, str] = {}
+    for name, text in everything.items():
+        row = setting_for(kind, name)
+        if row is None:
+            others[name] = text
+        elif row.treatment is Treatment.NOT_NEEDED:
+            unused.append(_left_out(name, text, row.reason))
+        elif row.treatment is Treatment.REFUSED:
+            if text.strip().lower() not in row.harmless:
+                refused.append(_left_out(name, text, row.reason))
+        elif row.family is None and (text.strip() or name == "partitioner.class"):
+            _convert(kind, row, text, result, refused)
+    encryption, login = tls(everything), sasl(everything)
+    squeezing = compression(everything) if kind is ClientKind.PRODUCER else Part[Compression]()
+    for part in (squeezing, encryption, login):
+        refused += [_left_out(name, everything.get(name, "null"), why) for name, why in part.faults.items()]
+        unused += [_left_out(name, everything[name], why) for name, why in part.unused.items()]
+    if kind is not ClientKind.PRODUCER:
+        result |= {} if encryption.value is None else librdkafka_tls(encryption.value)
+        result |= {} if login.value is None else librdkafka_sasl(login.value)
+        fit_together(result)
+    if kind is ClientKind.PRODUCER:
+        adjust_producer(everything, result, refused)
+    elif kind is ClientKind.CONSUMER:
+        adjust_consumer(everything, _JAVA_DEFAULTS[kind], result, unused)
+    for name, text in others.items():
+        if name.startswith("metrics.context."):
+            continue
+        if not client_knows(kind, name):
+            unused.append(_unknown(kind, name, text, suggests=len(unused) < _MOST_SUGGESTIONS))
+        elif (fault := fault_of(name, text)) is not None:
+            refused.append(_left_out(name, text, fault))
+        else:
+            result[name] = text.strip()
+    own, library = (result, {}) if kind is ClientKind.PRODUCER else ({}, result)
+    return ClientSettings(
+        kind,
+        dict(java),
+        library,
+        own,
+        encryption.value,
+        login.value,
+        squeezing.value,
+        tuple(unused),
+        tuple(refused),
+    )
+
+
+#: Looking for more names that were meant would take longer than all else.
+_MOST_SUGGESTIONS = 100
+
+
+def _unknown(kind: ClientKind, name: str, text: str, *, suggests: bool) -> LeftOut:
+    near = java_name_of(kind, name) if suggests else None
+    who = f"Kafka's {kind.value} has no such setting"
+    if kind is not ClientKind.PRODUCER:
+        who = f"neither Kafka's {kind.value} nor librdkafka has such a setting"
+    return _left_out(name, text, who + (f". Did you mean {near}?" if near else ""))
+
+
+def client_knows(kind: ClientKind, name: str) -> bool:
+    """True if a client takes a setting of this name that no Java client has: one of librdkafka's, unless a producer."""
+    if kind is ClientKind.PRODUCER:
+        return False
+    found = property_for(name)
+    return found is not None and found.clients in ("*", "C" if kind is ClientKind.CONSUMER else "*")
+
+
+def _may_be_idempotent(own: Mapping[str, str]) -> bool:
+    """True if the user's settings of a producer allow idempotence."""
+    idempotence = own.get("enable.idempotence")
+    if idempotence is not None:
+        # At odds with something else: the client says so, because it was asked for.
+        return idempotence.strip().lower() == "true"
+    requests = own.get("max.in.flight.requests.per.connection", "1").strip()
+    return (
+        own.get("acks", "all").strip() in ("all", "-1")
+        and own.get("retries", "1").strip() != "0"
+        and (not requests.isdecimal() or len(requests) > 9 or int(requests) <= IDEMPOTENT_REQUESTS)
+    )
+
+
+def _bootstrap(worker: Mapping[str, str]) -> dict[str, str]:
+    return {"bootstrap.servers": worker["bootstrap.servers"]} if "bootstrap.servers" in worker else {}
+
+
+def _own(
+    worker: Mapping[str, str], connector: Mapping[str, str], kind: ClientKind
+) -> tuple[dict[str, str], tuple[LeftOut, ...]]:
+    """Returns the settings of one kind of client: the worker's, then the connector's, and those not allowed."""
+    allowed, refused = overrides_of(kind, connector, policy_of(worker))
+    given = _with_prefix(connector, f"{kind.value}.override.")
+    kept = tuple(_left_out(name, given[name], reason) for name, reason in refused.items())
+    return _with_prefix(worker, f"{kind.value}.") | allowed, kept
+
+
+def _refusing(settings: ClientSettings, kept: tuple[LeftOut, ...]) -> ClientSettings:
+    return replace(settings, refused=(*kept, *settings.refused)) if kept else settings
+
+
+def _with_prefix(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {name.removeprefix(prefix): text for name, text in settings.items() if name.startswith(prefix)}
+
+
+def _convert(kind: ClientKind, row: Setting, text: str, result: dict[str, RdValue], refused: list[LeftOut]) -> None:
+    try:
+        converted = row.convert(text)
+    except ValueError as error:
+        refused.append(_left_out(row.name, text, str(error)))
+        return
+    for target in (row.name,) if kind is ClientKind.PRODUCER else row.targets:
+        result[target] = converted
+
+
+def _left_out(name: str, text: str, reason: str) -> LeftOut:
+    return LeftOut(name, HIDDEN if is_client_secret(name) else text, reason)

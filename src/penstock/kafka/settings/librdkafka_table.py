@@ -1,0 +1,217 @@
+"""The settings that only librdkafka has, and what becomes of each; names come from a list, never from a client.
+
+Main type: `Property`, one setting as `librdkafka_properties` lists it. Main functions: `property_for`, `fault_of`,
+which checks a value without the library, `reason_kept_from_connectors` and `is_secret_of_librdkafka`.
+
+Whoever writes the worker's file decides what code runs in the worker, so that file may name libraries, commands and
+files of librdkafka's. A connector's configuration may not, whatever the override policy says: a library's constructor
+runs as soon as the name of the library is set.
+
+Source: librdkafka's CONFIGURATION.md; rd_kafka_conf_set.
+Thread: any; the tables are constant.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.kafka.settings.librdkafka_properties import ROWS
+
+
+@dataclass(frozen=True)
+class Property:
+    """One setting of librdkafka.
+
+    Attributes:
+        name: Its name.
+        clients: "C" for consumers, "P" for producers, "*" for every client.
+        type: integer, number, boolean, choice, text, or code for what takes no text.
+        lowest, highest: Of an integer.
+        choices: Of a choice; any case.
+    """
+
+    name: str
+    clients: str
+    type: str
+    lowest: int = 0
+    highest: int = 0
+    choices: tuple[str, ...] = ()
+
+
+def _property(row: str) -> Property:
+    name, clients, kind, *rest = row.split(" ")
+    if kind == "integer" and rest:
+        lowest, _, highest = rest[0].partition("..")
+        return Property(name, clients, kind, int(lowest), int(highest))
+    return Property(name, clients, kind, choices=tuple(rest[0].split(",")) if rest else ())
+
+
+PROPERTIES: Final[Mapping[str, Property]] = {one.name: one for one in map(_property, ROWS.strip().splitlines())}
+"""Every setting that the library lists, by name. Those for its own tests are not among them, and never set."""
+
+#: In C, digits behind a zero are octal.
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+
+_LIBRARY: Final = "it loads a library into the worker"
+_SHELL: Final = "it is part of a command that the worker's shell runs"
+_FILE: Final = "the worker would read a file for it with its own rights"
+_PROGRAM: Final = "it is for the program that uses librdkafka"
+
+#: Settings that only the worker's file may give, and why, or what to use instead. Names of Java's clients are in
+#: `client_table`.
+_KEPT: Final[Mapping[str, str]] = {
+    "builtin.features": _PROGRAM,
+    "debug": "what it writes, secrets of the login among it, goes to the log of the whole worker",
+    "enable.sasl.oauthbearer.unsecure.jwt": "it logs in with tokens that prove nothing",
+    "enable.ssl.certificate.verification": "brokers would not have to prove who they are",
+    "enabled_events": _PROGRAM,
+    "https.ca.location": f"{_FILE}; use ssl.truststore.location or ssl.truststore.certificates",
+    "internal.termination.signal": "it sends signals to the worker's process",
+    "log.queue": _PROGRAM,
+    "offset.store.method": "it writes offsets to a file; the worker commits them to Kafka",
+    "offset.store.path": "it writes offsets to a file; the worker commits them to Kafka",
+    "plugin.library.paths": _LIBRARY,
+    "sasl.kerberos.keytab": f"{_SHELL}; use keyTab in sasl.jaas.config",
+    "sasl.kerberos.kinit.cmd": "the worker's shell runs it",
+    "sasl.kerberos.principal": f"{_SHELL}; use principal in sasl.jaas.config",
+    "sasl.oauthbearer.assertion.file": "the worker would send what is in the file to the token endpoint",
+    "sasl.oauthbearer.assertion.jwt.template.file": "the worker would send what is in the file to the token endpoint",
+    "sasl.oauthbearer.assertion.private.key.file": _FILE,
+    "sasl.oauthbearer.assertion.template.file": "the worker would send what is in the file to the token endpoint",
+    "sasl.oauthbearer.config": "it is read by a callback, and callbacks are code",
+    "sasl.oauthbearer.metadata.authentication.type": "the worker would log in as the machine that it runs on",
+    "security.providers": "it names code to load",
+    "ssl.ca.location": f"{_FILE}; use ssl.truststore.location or ssl.truststore.certificates",
+    "ssl.certificate.location": f"{_FILE}; use ssl.keystore.location or ssl.keystore.certificate.chain",
+    "ssl.crl.location": _FILE,
+    "ssl.key.location": f"{_FILE}; use ssl.keystore.location or ssl.keystore.key",
+    "topic.blacklist": "its patterns are run without a limit of time; use topics or topics.regex",
+}
+#: The same for all names that begin so, whether or not this version of the library has them.
+_KEPT_FAMILIES: Final[Mapping[str, str]] = {
+    "plugin.": _LIBRARY,
+    "ssl.engine": _LIBRARY,
+    "ssl.provider": _LIBRARY,
+    "enable.sasl.oauthbearer.": "it changes how tokens are made and checked",
+    "internal.": _PROGRAM,
+    "test.": "it is for librdkafka's own tests",
+    "ut_": "it is for librdkafka's own tests",
+}
+#: What the Python client takes beside: objects of Python, no text.
+_OF_PYTHON: Final = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery", "partitioner_callback"})
+_CODE: Final = "it takes code, and none can be given in a configuration"
+
+#: Texts that open nothing by themselves; each other text is in one of the tables here.
+PLAIN_TEXTS: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "broker.version.fallback",
+        "client.id",
+        "client.rack",
+        "group.id",
+        "group.instance.id",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "https.ca.pem",
+        "metadata.broker.list",
+        "partition.assignment.strategy",
+        "partitioner",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.sub.claim.name",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.username",
+        "share.acknowledgement.mode",
+        "ssl.ca.certificate.stores",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.curves.list",
+        "ssl.keystore.location",
+        "ssl.sigalgs.list",
+        "transactional.id",
+    }
+)
+#: Texts that must not be shown.
+_SECRETS: Final = frozenset(
+    {
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+    }
+)
+
+
+def property_for(name: str) -> Property | None:
+    """The setting of this name that can be given as text; None where the library has none."""
+    found = PROPERTIES.get(name)
+    return None if found is None or found.type == "code" else found
+
+
+def is_secret_of_librdkafka(name: str) -> bool:
+    """True if the value of librdkafka's setting must not be shown.
+
+    >>> is_secret_of_librdkafka("sasl.password"), is_secret_of_librdkafka("sasl.username")
+    (True, False)
+    """
+    return name in _SECRETS
+
+
+def reason_kept_from_connectors(name: str) -> str | None:
+    """The reason why only the worker's file may give a client this setting; None where a connector may.
+
+    >>> reason_kept_from_connectors("plugin.library.paths")
+    'it loads a library into the worker'
+    >>> reason_kept_from_connectors("queued.min.messages")
+    """
+    if name in _KEPT:
+        return _KEPT[name]
+    listed = PROPERTIES.get(name)
+    if name.endswith("_cb") or name in _OF_PYTHON or (listed is not None and listed.type == "code"):
+        return _CODE
+    return next((reason for begin, reason in _KEPT_FAMILIES.items() if name.startswith(begin)), None)
+
+
+def kept_from_connectors() -> Mapping[str, str]:
+    """The settings of the installed library that only the worker's file may give, with the reasons, by name."""
+    names = sorted({*_KEPT, *PROPERTIES, *_OF_PYTHON})
+    found = {name: reason_kept_from_connectors(name) for name in names}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def fault_of(name: str, text: str) -> str | None:
+    """Returns what is wrong with the text of a setting that the library has, or None if the library may be given it."""
+    found = PROPERTIES[name]
+    word = text.strip()
+    if found.type == "boolean":
+        return None if word.lower() in ("true", "false", "1", "0") else "it is either true or false"
+    if found.type == "integer":
+        if _INTEGER.fullmatch(word) and found.lowest <= int(word) <= found.highest:
+            return None
+        return f"it is a number from {found.lowest} to {found.highest}"
+    if found.type == "number":
+        try:
+            return None if math.isfinite(float(word)) else "it is a number"
+        except ValueError:
+            return "it is a number"
+    if found.type == "choice" and word.lower() not in (one.lower() for one in found.choices):
+        return f"it is one of {', '.join(found.choices)}"
+    return None

@@ -1,0 +1,153 @@
+"""The settings of a `ColumnProducer`.
+
+Main type: `ColumnSettings`; `backoff` says how long to wait as its limits want it.
+
+Thread: none; values and a pure function.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.kafka.protocol.cluster_view import PROPAGATION_S
+from penstock.kafka.protocol.messages import Address
+from penstock.kafka.settings.client import ClientSettings
+from penstock.kafka.settings.compression import NONE, Compression
+from penstock.kafka.settings.security import SaslSettings, TlsSettings
+from penstock.kafka.settings.values import RdValue, items
+
+_ACKS: Final = {"all": -1, "0": 0, "1": 1}
+#: With more under way nothing gets faster; idempotence allows no more.
+_MOST_UNDER_WAY: Final = 5
+#: Java's default: partitions take turns as often as there, though the record batches may be larger.
+_JAVA_BATCH_SIZE: Final = 16_384
+_BATCH_SIZE: Final = 1_000_000
+_ADDRESS: Final = re.compile(r"(?:[^/]*://)?(.*):([0-9]+)")
+
+
+@dataclass(frozen=True)
+class ColumnSettings:
+    """The settings of a `ColumnProducer`. Times are in seconds, sizes in bytes.
+
+    Attributes:
+        bootstrap: Brokers that are asked first.
+        client_id: The name that brokers see.
+        acks: Which replicas must have the records: -1 for all in sync, 1 for the leader, 0 for nobody.
+        idempotent: Whether brokers drop what comes again and keep the order.
+        transactional_id: Of a producer with transactions.
+        transaction_timeout: After this the coordinator aborts a transaction.
+        batch_size: The most bytes of a record batch, unless one record has more.
+        stick: How many bytes without keys go to one partition before another one's turn.
+        partitioner: Empty for Java's default, "keyless" where keys are not looked at, or "round robin".
+        request_size: The most bytes of a record's key and value, and of a request that has several record batches.
+        buffer: The most bytes that are under way.
+        compression: Of record batches.
+        requests: How many requests may be under way to one broker.
+        retries: How often a record batch may be sent again.
+        request_timeout: How long an answer may take.
+        delivery_timeout: How long a record may take in all.
+        connect_timeout: How long connecting may take, and then encrypting.
+        reconnect_backoff, reconnect_backoff_max: Between two tries to connect; doubled each time up to the second.
+        retry_backoff, retry_backoff_max: The same before something is sent again.
+        metadata_max_age: How old what is known of the cluster may be.
+        idle: After this an unused connection is closed; 0 for never.
+        send_buffer, receive_buffer: Of the system, for each connection; 0 for its default.
+        canonical_names: Whether the bootstrap servers are asked by their canonical names.
+        rebootstrap: Whether the bootstrap servers are asked again when no known broker can be reached.
+        tls: How connections are encrypted; None where they are not.
+        sasl: How the producer logs in; None where it does not.
+        propagation: How long a topic may be unknown to a broker.
+    """
+
+    bootstrap: tuple[Address, ...]
+    client_id: str
+    acks: int
+    idempotent: bool
+    transactional_id: str | None
+    transaction_timeout: float
+    batch_size: int
+    stick: int
+    partitioner: str
+    request_size: int
+    buffer: int
+    compression: Compression
+    requests: int
+    retries: int
+    request_timeout: float
+    delivery_timeout: float
+    connect_timeout: float
+    reconnect_backoff: float
+    reconnect_backoff_max: float
+    retry_backoff: float
+    retry_backoff_max: float
+    metadata_max_age: float
+    idle: float
+    send_buffer: int
+    receive_buffer: int
+    canonical_names: bool
+    rebootstrap: bool
+    tls: TlsSettings | None
+    sasl: SaslSettings | None
+    propagation: float = PROPAGATION_S
+
+    @classmethod
+    def of(cls, client: ClientSettings) -> ColumnSettings:
+        """The settings of a producer.
+
+        Raises:
+            ConfigException: one of them is refused.
+        """
+        given = client.checked().own
+
+        def number(name: str, default: int) -> int:
+            return int(given.get(name, default))
+
+        def seconds(name: str, default: int) -> float:
+            return number(name, default) / 1000
+
+        class_name = str(given.get("partitioner.class", ""))
+        keyless = not class_name and given.get("partitioner.ignore.keys") is True
+        return cls(
+            bootstrap=_addresses(given.get("bootstrap.servers", "")),
+            client_id=client.client_id,
+            acks=_ACKS[str(given.get("acks", "all"))],
+            idempotent=given.get("enable.idempotence", True) is True,
+            transactional_id=str(given["transactional.id"]) if given.get("transactional.id") else None,
+            transaction_timeout=seconds("transaction.timeout.ms", 60_000),
+            batch_size=number("batch.size", _BATCH_SIZE),
+            stick=number("batch.size", _JAVA_BATCH_SIZE),
+            partitioner="keyless" if keyless else class_name,
+            request_size=number("max.request.size", 1 << 20),
+            buffer=number("buffer.memory", 32 << 20),
+            compression=client.compression or Compression(NONE),
+            requests=min(_MOST_UNDER_WAY, number("max.in.flight.requests.per.connection", _MOST_UNDER_WAY)),
+            retries=number("retries", 2**31 - 1),
+            request_timeout=seconds("request.timeout.ms", 30_000),
+            delivery_timeout=seconds("delivery.timeout.ms", 120_000),
+            connect_timeout=seconds("socket.connection.setup.timeout.ms", 10_000),
+            reconnect_backoff=seconds("reconnect.backoff.ms", 50),
+            reconnect_backoff_max=seconds("reconnect.backoff.max.ms", 1000),
+            retry_backoff=seconds("retry.backoff.ms", 100),
+            retry_backoff_max=seconds("retry.backoff.max.ms", 1000),
+            metadata_max_age=max(1.0, seconds("metadata.max.age.ms", 300_000)),
+            idle=seconds("connections.max.idle.ms", 540_000),
+            send_buffer=number("send.buffer.bytes", 0),
+            receive_buffer=number("receive.buffer.bytes", 0),
+            canonical_names=given.get("client.dns.lookup") == "resolve_canonical_bootstrap_servers_only",
+            rebootstrap=given.get("metadata.recovery.strategy") != "none",
+            tls=client.tls,
+            sasl=client.sasl,
+        )
+
+
+def _addresses(text: RdValue) -> tuple[Address, ...]:
+    """The addresses in a list of them, as Kafka writes it."""
+    found = [found for found in map(_ADDRESS.fullmatch, items(str(text))) if found is not None]
+    return tuple(Address(one[1].strip("[]"), int(one[2])) for one in found)
+
+
+def backoff(first: float, longest: float, attempts: int) -> float:
+    """Seconds to wait after this many attempts before: doubled each time."""
+    return min(longest, first * 2.0 ** min(attempts, 30))

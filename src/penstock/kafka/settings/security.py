@@ -1,0 +1,171 @@
+"""The settings for encryption and login of any Kafka client.
+
+Main types: `TlsSettings`, `SaslSettings` with `TokenSettings` and `KerberosSettings`. `client_families` makes them of
+Java's settings; `librdkafka_tls` and `librdkafka_sasl` say them in librdkafka's names, `client_context` in those of
+OpenSSL for connections of our own.
+
+Thread: none; values.
+
+Source: org.apache.kafka.common.config.{SslConfigs, SaslConfigs}; librdkafka's CONFIGURATION.md.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.kafka.settings.values import RdValue
+from penstock.keystores.tls_settings import KeyMaterial, load_key, openssl_cipher, set_ciphers, set_versions, trust
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """The encryption of connections.
+
+    Attributes:
+        trusted: Certificates, PEM; empty for those that the system trusts.
+        keys: What the client shows to brokers, the first of each kind of key; empty for nothing.
+        check_name: Whether a broker's certificate must be for its name.
+        ciphers: Java's names of cipher suites; empty for OpenSSL's own.
+        versions: Java's names of the versions of TLS; empty for all.
+        key_location: Where the keys are from, for messages.
+    """
+
+    trusted: str = field(default="", repr=False)
+    keys: tuple[KeyMaterial, ...] = field(default=(), repr=False)
+    check_name: bool = True
+    ciphers: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+    key_location: str = ""
+
+
+@dataclass(frozen=True)
+class TokenSettings:
+    """The source of tokens for OAUTHBEARER.
+
+    Attributes:
+        url: The token endpoint.
+        grant_type: OAuth's name of what is shown to it.
+        client_id, client_secret, scope: What is sent to it, unless empty.
+        assertion: `sasl.oauthbearer.assertion.*` by what comes behind that, as texts; for the grant type jwt-bearer.
+        trusted: Certificates, PEM, that are trusted beside the system's.
+        connect_timeout, read_timeout: Of a request, in seconds.
+        backoff, backoff_max: Between two requests that failed, in seconds.
+    """
+
+    url: str
+    grant_type: str
+    client_id: str = ""
+    client_secret: str = field(default="", repr=False)
+    scope: str = ""
+    assertion: Mapping[str, str] = field(default_factory=dict, repr=False)
+    trusted: str = field(default="", repr=False)
+    connect_timeout: float = 10.0
+    read_timeout: float = 10.0
+    backoff: float = 0.1
+    backoff_max: float = 10.0
+
+
+@dataclass(frozen=True)
+class KerberosSettings:
+    """The principal and service of a GSSAPI login.
+
+    Attributes:
+        service: The first part of the brokers' principals.
+        principal: Of the client; empty for that of the key table or the ticket.
+        keytab: The file of its key; empty for a ticket that is there.
+        kinit: `sasl.kerberos.kinit.cmd`, empty for the default.
+    """
+
+    service: str = "kafka"
+    principal: str = ""
+    keytab: str = ""
+    kinit: str = ""
+
+
+@dataclass(frozen=True)
+class SaslSettings:
+    """The login of a client.
+
+    Attributes:
+        mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.
+        username, password: For PLAIN and SCRAM.
+        tokens: For OAUTHBEARER.
+        kerberos: For GSSAPI.
+    """
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tokens: TokenSettings | None = None
+    kerberos: KerberosSettings | None = None
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Creates the TLS context of the worker's own connections.
+
+    Raises:
+        ConfigException: OpenSSL takes a key, a certificate or the cipher suites not.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.check_hostname = settings.check_name
+    context.verify_mode = ssl.CERT_REQUIRED
+    set_versions(context, settings.versions)
+    set_ciphers(context, settings.ciphers)
+    if settings.trusted:
+        trust(context, settings.trusted)
+    else:
+        context.load_default_certs()
+    for material in reversed(settings.keys):
+        load_key(context, material, settings.key_location)
+    return context
+
+
+def librdkafka_tls(settings: TlsSettings) -> dict[str, RdValue]:
+    """The same for librdkafka, which takes one key."""
+    found: dict[str, RdValue] = {}
+    if settings.trusted:
+        found["ssl.ca.pem"] = settings.trusted
+    if settings.keys:
+        material = settings.keys[0]
+        found |= {"ssl.key.pem": material.key, "ssl.certificate.pem": material.chain or material.key}
+        if material.password:
+            found["ssl.key.password"] = material.password
+    found["ssl.endpoint.identification.algorithm"] = "https" if settings.check_name else "none"
+    named = [suite for suite in map(openssl_cipher, settings.ciphers) if suite]
+    if named:
+        found["ssl.cipher.suites"] = ":".join(named)
+    return found
+
+
+#: librdkafka's names of what comes behind `sasl.oauthbearer.assertion.`, where they are others.
+_ASSERTION = {"template.file": "jwt.template.file"}
+
+
+def librdkafka_sasl(settings: SaslSettings) -> dict[str, RdValue]:
+    """The same for librdkafka."""
+    found: dict[str, RdValue] = {"sasl.mechanism": settings.mechanism}
+    if settings.username:
+        found |= {"sasl.username": settings.username, "sasl.password": settings.password}
+    if (tokens := settings.tokens) is not None:
+        found |= {"sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.grant.type": tokens.grant_type}
+        given = {
+            "token.endpoint.url": tokens.url,
+            "client.id": tokens.client_id,
+            "client.secret": tokens.client_secret,
+            "scope": tokens.scope,
+            **{f"assertion.{_ASSERTION.get(name, name)}": text for name, text in tokens.assertion.items()},
+        }
+        found |= {f"sasl.oauthbearer.{name}": text for name, text in given.items() if text}
+    if (kerberos := settings.kerberos) is not None:
+        found["sasl.kerberos.service.name"] = kerberos.service
+        if kerberos.principal:
+            found["sasl.kerberos.principal"] = kerberos.principal
+        if kerberos.keytab:
+            found["sasl.kerberos.keytab"] = kerberos.keytab
+        if kerberos.kinit:
+            command = f'{kerberos.kinit} -t "%{{sasl.kerberos.keytab}}" -k %{{sasl.kerberos.principal}}'
+            found["sasl.kerberos.kinit.cmd"] = command
+    return found

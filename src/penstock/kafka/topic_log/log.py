@@ -1,0 +1,429 @@
+"""A compacted topic as a log that is read to its end and written to: what the stores of a cluster are made of.
+
+Main type: ``TopicLog``; ``LogRecord`` is what it hands over. It is the only place where internal topics are read and
+written. A write is answered once it is stored and was handed over to this log's own handler; ``read_to_end`` is
+answered once everything that was there when it was asked has been handed over. Callers share the answers of the cluster
+(``SharedQuestion``).
+
+Threads: any may write and wait; records are handed over on the thread of a ``LogReader``, which must not wait for
+itself.
+Source: org.apache.kafka.connect.util.KafkaBasedLog.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import confluent_kafka as ck
+
+from penstock.api import TopicPartition
+from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.admin.open_transactions import HeldUpException, OpenTransactions
+from penstock.kafka.admin.topics import TopicAdmin, error_code
+from penstock.kafka.topic_log.reader import Handler, LogPositions, LogReader, LogRecord
+from penstock.kafka.topic_log.settings import LogSettings
+from penstock.kafka.topic_log.writer import Done, Entry, LogWriter, TransactionalWriter
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Round(Generic[T]):
+    """One question with all who wait for its answer."""
+
+    done: bool = False
+    answer: T | None = None
+    error: Exception | None = None
+
+
+class SharedQuestion(Generic[T]):
+    """Asks, for all who want to know at the same time.
+
+    Args:
+        ask: The question; takes the seconds it may take.
+        what: What is asked, for messages.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, ask: Callable[[float], T], what: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask = ask
+        self._what = what
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._next: _Round[T] = _Round()
+        self._under_way = False
+
+    def answer(self, timeout_s: float) -> T:
+        """An answer to a question that was asked after this call began.
+
+        Raises:
+            KafkaRetriableException: There was none in time.
+            Exception: What the question raised.
+        """
+        deadline = self._clock() + timeout_s
+        while True:
+            with self._changed:
+                mine = self._next
+                if not self._changed.wait_for(lambda: mine.done or not self._under_way, self._left(deadline)):  # noqa: B023
+                    raise KafkaRetriableException(f"{self._what}: no answer within {timeout_s:.3g} s")
+                if not mine.done:
+                    self._under_way, self._next = True, _Round()
+            if not mine.done:
+                self._serve(mine, deadline)
+            # Another caller may have had less time than this one.
+            if not isinstance(mine.error, KafkaRetriableException) or not self._left(deadline):
+                break
+        if mine.error is not None:
+            raise mine.error
+        assert mine.answer is not None
+        return mine.answer
+
+    def _serve(self, one: _Round[T], deadline: float) -> None:
+        one.error = KafkaRetriableException(f"{self._what} was given up")
+        try:
+            one.answer = self._ask(self._left(deadline))
+            one.error = None
+        except Exception as error:
+            one.error = error
+        finally:
+            with self._changed:
+                one.done, self._under_way = True, False
+                self._changed.notify_all()
+
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clock())
+
+
+__all__ = ["Entry", "LogRecord", "TopicLog"]
+
+logger = logging.getLogger(__name__)
+
+#: What a cluster says of a topic that is being made, or whose leader moves.
+_PASSING: Final = frozenset({ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC})
+_PAUSE_S: Final = 0.1
+#: How often a wait looks whether it is in vain.
+_SLICE_S: Final = 0.5
+#: How often a log that nobody asks looks at its topic: are there more partitions, is it another topic?
+_LOOK_EVERY_S: Final = 30.0
+_LOOK_S: Final = 2.0
+_FLUSH_S: Final = 5.0
+#: How long a wait may take before it is looked whether a transaction is open there, and then until it is looked again.
+_HELD_UP_S: Final = 3.0
+_HELD_UP_AGAIN_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A topic at one moment: which one it is, and where its partitions end."""
+
+    topic_id: str
+    ends: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The parts of a log that was started."""
+
+    positions: LogPositions
+    reader: LogReader
+    writer: LogWriter | None
+    leader: TransactionalWriter | None
+    question: SharedQuestion[_Seen]
+
+
+class TopicLog:
+    """One topic, read from its beginning on and written to.
+
+    Args:
+        topic: Its name; it exists (see ``penstock.kafka.topic_log.internal_topics``).
+        settings: Of its clients.
+        admin: Asked for ends of partitions; may be shared by several logs, and outlives them.
+        make_consumer: Makes the client that reads.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        settings: LogSettings,
+        admin: TopicAdmin,
+        *,
+        make_consumer: Callable[..., Any] = ck.Consumer,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.topic = topic
+        self._settings = settings
+        self._admin = admin
+        self._make_consumer = make_consumer
+        self._clock = clock
+        self._stopped = threading.Event()
+        self._parts: _Parts | None = None
+        self._adopting = threading.Lock()
+        self._topic_id = ""
+        self._known: frozenset[int] = frozenset()
+        self._look_at = 0.0
+        self._open_transactions = OpenTransactions(settings.writer, settings.group, settings.name)
+
+    # ------------------------------------------------------------------ life
+    def start(self, handle: Handler, timeout_s: float = 60.0) -> None:
+        """Hands over everything that is in the topic now, and from then on what comes.
+
+        What is in an open transaction, or behind one, is not waited for.
+
+        Args:
+            handle: Given records in the order of each partition, on the log's thread.
+            timeout_s: How long that may take.
+
+        Raises:
+            KafkaRetriableException: It took longer, for example because brokers cannot be reached. May be called again.
+            KafkaException: The topic must not be read, or a client cannot be made.
+        """
+        deadline = self._clock() + timeout_s
+        self._stopped.clear()
+        parts = self._new_parts(handle)
+        try:
+            seen = self._seen(timeout_s, stable=self._settings.committed_only)
+            if self._stopped.is_set():
+                raise self._closed()
+            beginnings = self._admin.beginning_offsets(self._partitions(seen.ends), timeout_s=self._left(deadline))
+            self._topic_id, self._known = seen.topic_id, frozenset(seen.ends)
+            self._look_at = self._clock() + _LOOK_EVERY_S
+            parts.reader.add({at.partition: offset for at, offset in beginnings.items()})
+            self._parts = parts
+            parts.reader.start()
+            self._await(parts, seen.ends, deadline, timeout_s, "being read to its end for the first time")
+        except BaseException:
+            self._parts = parts
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Lets the topic go; whoever waits gets an error. Safe to call twice, and after a start that failed."""
+        self._stopped.set()
+        parts, self._parts = self._parts, None
+        if parts is None:
+            return
+        parts.positions.close(f"The log of the topic {self.topic} was closed")
+        if parts.writer is not None:
+            parts.writer.stop(_FLUSH_S)
+        if parts.leader is not None:
+            parts.leader.stop()
+        parts.reader.stop()
+
+    # ------------------------------------------------------------------ requests, any thread but the log's own
+    def read_to_end(self, timeout_s: float) -> None:
+        """Waits until everything that is in the topic now has been handed over.
+
+        Calls that come together share one question for where that end is.
+
+        Raises:
+            KafkaRetriableException: It took longer.
+            KafkaException: The log is closed, or the topic must not be read.
+        """
+        deadline = self._clock() + timeout_s
+        parts = self._waitable()
+        seen = parts.question.answer(timeout_s)
+        self._await(parts, seen.ends, deadline, timeout_s, "being read to its end")
+
+    def write(self, entries: Sequence[Entry], timeout_s: float = 30.0, *, transactional: bool = False) -> None:
+        """Writes records; on return they are stored, and were handed over.
+
+        Args:
+            entries: Keys and values; None is a tombstone.
+            timeout_s: How long it may take.
+            transactional: Whether they are written as one transaction, by the producer that ``claim`` has made.
+
+        Raises:
+            ProducerFencedException: The transactional id is not claimed, or another worker has claimed it.
+            KafkaRetriableException: It took longer; the records may be stored all the same.
+            KafkaException: A record was refused, or the log is closed.
+        """
+        if not entries:
+            return
+        deadline = self._clock() + timeout_s
+        parts = self._waitable()
+        writer = self._leader(parts) if transactional else parts.writer
+        if writer is None:
+            raise self._closed()
+        reached = writer.write(entries, timeout_s)
+        if not self._known.issuperset(reached):
+            # Into a partition that was added a moment ago.
+            parts.question.answer(self._left(deadline))
+        self._await(parts, reached, deadline, timeout_s, "reading back what was written")
+
+    def write_async(
+        self, key: bytes, value: bytes | None, done: Done, *, wanted: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Writes one record; never waits.
+
+        Args:
+            key, value: The record; a value of None is a tombstone.
+            done: Told once whether it is stored, perhaps before this returns.
+            wanted: Asked after a failure that may pass, whether the record is still to be sent.
+        """
+        parts = self._parts
+        if parts is None or parts.writer is None:
+            done(self._closed())
+            return
+        parts.writer.send(key, value, done, wanted)
+
+    def claim(self, timeout_s: float = 30.0) -> None:
+        """Takes the transactional id over; whoever had it is fenced.
+
+        Raises:
+            KafkaRetriableException: The cluster did not answer in time.
+            KafkaException: The log has no transactional id, or must not use it.
+        """
+        self._leader(self._waitable()).claim(timeout_s)
+
+    # ------------------------------------------------------------------ within
+    def _new_parts(self, handle: Handler) -> _Parts:
+        positions, settings = LogPositions(), self._settings
+        return _Parts(
+            positions,
+            LogReader(self.topic, settings, positions, handle, tick=self._tick, make_consumer=self._make_consumer),
+            None if settings.read_only else LogWriter(self.topic, settings.writer, settings.name),
+            None if settings.leader is None else TransactionalWriter(self.topic, settings.leader),
+            SharedQuestion(self._look, f"Asking for the ends of the topic {self.topic}"),
+        )
+
+    def _leader(self, parts: _Parts) -> TransactionalWriter:
+        if parts.leader is None:
+            raise KafkaException(f"The log of the topic {self.topic} has no transactional id")
+        return parts.leader
+
+    def _waitable(self) -> _Parts:
+        parts = self._parts
+        if parts is None:
+            raise self._closed()
+        if parts.reader.is_own_thread:
+            raise RuntimeError(f"The thread that hands over the records of {self.topic} must not wait for them")
+        return parts
+
+    def _closed(self) -> KafkaException:
+        return KafkaException(f"The log of the topic {self.topic} is closed, or was not started")
+
+    def _await(self, parts: _Parts, targets: Mapping[int, int], deadline: float, timeout_s: float, stage: str) -> None:
+        """Waits until these offsets were handed over. Where that takes long, looks for transactions that hide them."""
+        look_at, held_up = self._clock() + _HELD_UP_S, None
+        while not parts.positions.wait(targets, min(_SLICE_S, self._left(deadline))):
+            if self._settings.committed_only and self._clock() >= look_at:
+                behind = parts.positions.behind(targets)
+                places = [(self.topic, number) for number in sorted(behind)]
+                held_up = self._open_transactions.look(places, max(_HELD_UP_S, self._left(deadline)))
+                look_at = self._clock() + _HELD_UP_AGAIN_S
+            if parts.reader.refused is not None:
+                raise KafkaException(
+                    f"The topic {self.topic} cannot be read: {parts.reader.refused}. Check the worker's credentials, "
+                    "and allow its user the operations Read and Describe on this topic"
+                )
+            if not self._left(deadline):
+                late = ", ".join(
+                    f"partition {number} is at {parts.positions.reached(number)} of {offset}"
+                    for number, offset in sorted(parts.positions.behind(targets).items())[:5]
+                )
+                took = f"The topic {self.topic}, {stage}, took longer than {timeout_s:.3g} s"
+                if held_up is not None:
+                    raise HeldUpException(held_up, took)
+                trouble = f"; {parts.reader.trouble}" if parts.reader.trouble else ""
+                raise KafkaRetriableException(f"{took}: {late}{trouble}")
+
+    def _look(self, timeout_s: float) -> _Seen:
+        """Asks where the topic ends now, and adopts what has changed about it."""
+        parts = self._parts
+        if parts is None:
+            raise self._closed()
+        generation = parts.positions.generation
+        before = {number: parts.positions.reached(number) for number in self._known}
+        stable = self._settings.committed_only and not self._settings.waits
+        seen = self._seen(timeout_s, stable=stable)
+        if _lost(seen, before):
+            # A broker that is overloaded, or has just taken over, may have told where the topic ended a moment ago.
+            seen = self._seen(timeout_s, stable=stable)
+        with self._adopting:
+            if parts.positions.generation == generation:
+                self._adopt(parts, seen, before)
+        return seen
+
+    def _adopt(self, parts: _Parts, seen: _Seen, before: Mapping[int, int]) -> None:
+        """Reads new partitions, or everything again if records that were read have gone."""
+        if seen.topic_id != self._topic_id or _lost(seen, before):
+            how = "was deleted and created again" if seen.topic_id != self._topic_id else "was truncated"
+            logger.error(
+                "The topic %s %s: what this worker has read of it is not there any more (%s). What is there now is "
+                "read; write again what is missing, before workers are restarted and know nothing of it",
+                self.topic,
+                how,
+                ", ".join(f"partition {n} up to offset {offset}" for n, offset in sorted(before.items()) if offset),
+            )
+            parts.reader.begin_anew(dict.fromkeys(seen.ends, 0))
+        elif added := sorted(set(seen.ends) - self._known):
+            logger.warning(
+                "The topic %s has %d partitions now, %d more than before: records of a key that has moved to another "
+                "partition have no order any more",
+                self.topic,
+                len(seen.ends),
+                len(added),
+            )
+            parts.reader.add(dict.fromkeys(added, 0))
+        self._topic_id, self._known = seen.topic_id, frozenset(seen.ends)
+
+    def _seen(self, timeout_s: float, *, stable: bool) -> _Seen:
+        """Asks the cluster; a topic that is being made is waited for.
+
+        Args:
+            timeout_s: How long that may take.
+            stable: Whether partitions end where the oldest open transaction begins.
+        """
+        deadline = self._clock() + timeout_s
+        while True:
+            try:
+                return self._ask(max(_PAUSE_S, self._left(deadline)), stable)
+            except KafkaException as error:
+                passing = isinstance(error, KafkaRetriableException) or error_code(error) in _PASSING
+                if not passing or self._stopped.is_set():
+                    raise
+                if not self._left(deadline):
+                    raise KafkaRetriableException(
+                        f"The topic {self.topic}, being asked for its ends, took longer than {timeout_s:.3g} s: {error}"
+                    ) from error
+            self._stopped.wait(_PAUSE_S)
+
+    def _ask(self, timeout_s: float, stable: bool) -> _Seen:
+        deadline = self._clock() + timeout_s
+        found = self._admin.describe_topics([self.topic], timeout_s=timeout_s).get(self.topic)
+        if found is None or not found.partitions:
+            raise KafkaRetriableException(f"The topic {self.topic} does not exist")
+        ends = self._admin.end_offsets(
+            self._partitions(range(found.partitions)),
+            committed_only=stable,
+            timeout_s=max(_PAUSE_S, self._left(deadline)),
+        )
+        return _Seen(found.topic_id, {at.partition: offset for at, offset in ends.items()})
+
+    def _partitions(self, numbers: Sequence[int] | range | Mapping[int, int]) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, number) for number in numbers]
+
+    def _left(self, deadline: float) -> float:
+        return max(0.0, deadline - self._clock())
+
+    def _tick(self) -> None:
+        """Called by the reader between two fetches."""
+        parts = self._parts
+        if parts is None or self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + _LOOK_EVERY_S
+        try:
+            self._look(_LOOK_S)
+        except KafkaException as error:
+            logger.debug("The topic %s could not be looked at: %s", self.topic, error)
+
+
+def _lost(seen: _Seen, before: Mapping[int, int]) -> bool:
+    """True if records that were read are not there any more."""
+    return any(seen.ends.get(number, 0) < offset for number, offset in before.items())

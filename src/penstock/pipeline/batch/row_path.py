@@ -1,0 +1,317 @@
+"""The row road: records through transforms and converters one by one, by the methods that these have for one record.
+
+Some records of a batch may go so while others are columns (``roads.py`` decides). They are parted in front of a segment
+and meet again behind it, by the number of their row. The same instances serve both roads.
+
+Main functions: ``parted``, ``merged`` and ``transformed``. Main type: ``OneSide`` (a converter).
+
+Thread: a task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from operator import itemgetter
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, Converter, SinkRecord
+from penstock.api.arrow import one_array
+from penstock.data import ConnectHeaders, Schema
+from penstock.data.text import to_java_text
+from penstock.errors import DataException, as_exception
+from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.segments import Columns, Failures
+from penstock.pipeline.batch.transfer import Part
+from penstock.pipeline.columns.layout import default_physical
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
+
+#: Fewer records of a topic and schema are as quick one by one.
+MIN_AT_ONCE: Final = 64
+#: Records and their rows in the batch.
+Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
+
+
+def is_narrow(side: Side) -> bool:
+    """True if a column is in the narrowest layout of its schema, as converters beside Spark take it."""
+    return unbounded(side.physical) == default_physical(side.schema)
+
+
+def java_text_of(value: object, schema: Schema | None) -> str:
+    """A value as Java's text, which is UTF-8."""
+    return to_java_text(value, schema).encode("utf-8", "replace").decode()
+
+
+def all_rows(live: list[ConnectRecord], positions: Sequence[int] | None) -> Rows:
+    """Records with their rows; positions None = 0, 1, 2, ..."""
+    return live, range(len(live)) if positions is None else positions
+
+
+def parted(rows: Rows, chosen: Set[int]) -> tuple[Rows, Rows]:
+    """The records whose rows are not among these, and those whose rows are."""
+    if not chosen:
+        return rows, ([], [])
+    pairs = list(zip(*rows, strict=True))
+    return _rows([one for one in pairs if one[1] not in chosen]), _rows([one for one in pairs if one[1] in chosen])
+
+
+def merged(one: Rows, other: Rows) -> Rows:
+    """The records of both, in the order of their rows."""
+    if not one[0] or not other[0]:
+        return other if other[0] else one
+    pairs = [*zip(*one, strict=True), *zip(*other, strict=True)]
+    return _rows(sorted(pairs, key=itemgetter(1)))
+
+
+def _rows(pairs: Sequence[tuple[ConnectRecord, int]]) -> Rows:
+    return [record for record, _ in pairs], [row for _, row in pairs]
+
+
+def transformed(segment: Columns, rows: Rows, failures: Failures) -> Rows:
+    """Records after the transforms of a segment, without failed and dropped ones."""
+    # What stock transforms return needs no look.
+    chain = [(one.transformation.apply if one.predicate is None else one.apply, one.name) for one in segment.alone]
+    if not chain:
+        return rows
+    live: list[ConnectRecord] = []
+    kept: list[int] = []
+    for record, row in zip(*rows, strict=True):
+        at = chain[0]
+        try:
+            for at in chain:
+                made = at[0](record)
+                if made is None:
+                    break
+                record = made
+            else:
+                live.append(record)
+                kept.append(row)
+        except BaseException as error:
+            failures.raised(row, Stage.TRANSFORMATION, at[1], as_exception(error))
+    return live, kept
+
+
+class OneSide:
+    """The converter of keys or of values, for single records.
+
+    Args:
+        side: Which.
+        converter: The converter.
+        stage: Its stage, for errors.
+        name: Its name, for errors.
+    """
+
+    def __init__(self, side: SideName, converter: Converter, stage: str, name: str) -> None:
+        self._side = side
+        self._converter = converter
+        self._stage = stage
+        self._name = name
+
+    def written(self, rows: Rows, failures: Failures) -> pa.Array:
+        """The bytes of some records, null where one has failed.
+
+        Args:
+            rows: The records.
+            failures: Gets more, and the rows that a converter of a schema registry has written one by one.
+        """
+        if not isinstance(self._converter, RowConverter):
+            return self._written_alone(rows, failures)
+        parts: list[pa.Array] = []
+        count = len(rows[0])
+        alone = np.ones(count, dtype=bool)
+        places = np.arange(count)
+        for (topic, schema), mine in self._alike(rows, failures).items():
+            if len(mine) < MIN_AT_ONCE:
+                continue
+            values = [one[1] for one in mine]
+            made = self._converter.write_at_once(topic, schema, values)
+            if made is None:
+                continue
+            good = np.flatnonzero(~made.odd)
+            taken = np.array([one[0] for one in mine])[good]
+            places[taken] = good + sum(map(len, parts))
+            alone[taken] = False
+            parts.append(made.messages)
+        left = np.flatnonzero(alone)
+        if len(left):
+            records, seqs = rows
+            some = [records[at] for at in left.tolist()], [seqs[at] for at in left.tolist()]
+            places[left] = np.arange(len(left)) + sum(map(len, parts))
+            failures.went_as_rows(some[1], Why.ONE_BY_ONE)
+            parts.append(self._written_alone(some, failures))
+        whole = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        return whole if np.array_equal(places, np.arange(len(whole))) else whole.take(pa.array(places))
+
+    def written_column(
+        self,
+        topic: str | None,
+        schema: Schema | None,
+        column: pa.Array | pa.ChunkedArray | None,
+        rows: np.ndarray,
+        records: Callable[[np.ndarray], list[ConnectRecord]],
+        failures: Failures,
+    ) -> pa.Array:
+        """The bytes of values that are a column, null where one has failed; as `written`.
+
+        Args:
+            topic: The topic of all rows; None if they have several.
+            schema: Of this side.
+            column: The values in the narrowest layout of the schema; None if they are in none.
+            rows: The row of each in the batch.
+            records: Gives some of them as records, by their places in the column.
+            failures: Gets more, and the rows that were written one by one.
+        """
+        made: WrittenAtOnce | None = None
+        if topic is not None and column is not None and isinstance(self._converter, RowConverter):
+            made = self._converter.write_at_once(topic, schema, one_array(column))
+        odd = np.arange(len(rows)) if made is None else np.flatnonzero(made.odd)
+        if made is not None and not len(odd):
+            return made.messages
+        failures.went_as_rows(rows[odd], Why.ONE_BY_ONE)
+        alone = self._written_alone((records(odd), rows[odd].tolist()), failures)
+        if made is None:
+            return alone
+        places = np.arange(len(rows))
+        places[odd] = len(rows) + np.arange(len(odd))
+        return pa.concat_arrays([made.messages, alone]).take(pa.array(places))
+
+    def written_part(self, part: Part, failures: Failures) -> pa.Array:
+        """The bytes of records that are columns; as `written`.
+
+        Args:
+            part: They.
+            failures: Gets more, and the rows that were written one by one.
+        """
+        assert part.shape is not None, "it is columns"
+        side, topics = part.shape.side(self._side), part.attribute("topic")
+        column = None if side.absent else one_array(part.columns[self._side])
+        if column is None or not is_narrow(side) or len(part) < MIN_AT_ONCE or set(map(type, topics)) != {str}:
+            return self.written((part.records(), part.rows.tolist()), failures)
+        encoded = pa.array(topics, pa.string()).dictionary_encode()
+        pieces: list[pa.Array] = []
+        places: list[np.ndarray] = []
+        for code, topic in enumerate(encoded.dictionary.to_pylist()):
+            mine = np.flatnonzero(encoded.indices.to_numpy() == code)
+
+            def records(some: np.ndarray, mine: np.ndarray = mine) -> list[ConnectRecord]:
+                made = part.records()
+                return [made[place] for place in mine[some].tolist()]
+
+            some = column if len(mine) == len(part) else column.take(pa.array(mine))
+            pieces.append(self.written_column(topic, side.schema, some, part.rows[mine], records, failures))
+            places.append(mine)
+        whole = pa.concat_arrays(pieces)
+        return whole if len(pieces) == 1 else whole.take(pa.array(np.argsort(np.concatenate(places))))
+
+    def _alike(self, rows: Rows, failures: Failures) -> dict[tuple[str, Schema | None], list[tuple[int, object]]]:
+        """The places and values of the records of each topic and schema, without those that have failed."""
+        found: dict[tuple[str, Schema | None], list[tuple[int, object]]] = {}
+        # Looking a schema up compares it in full; its identity settles nearly all records.
+        known: dict[tuple[str, int], list[tuple[int, object]]] = {}
+        of_keys = self._side == "key"
+        for place, (one, row) in enumerate(zip(*rows, strict=True)):
+            if failures.errors and failures.of_row(row) is not None:
+                continue
+            schema, value = (one.key_schema, one.key) if of_keys else (one.value_schema, one.value)
+            mine = known.get((one.topic, id(schema)))
+            if mine is None:
+                mine = known[one.topic, id(schema)] = found.setdefault((one.topic, schema), [])
+            mine.append((place, value))
+        return found
+
+    def _written_alone(self, rows: Rows, failures: Failures) -> pa.Array:
+        data: list[bytes | None] = []
+        for record, row in zip(*rows, strict=True):
+            one: bytes | None = None
+            if failures.of_row(row) is None:
+                try:
+                    one = self._bytes_of(record)
+                except BaseException as error:
+                    failures.raised(row, self._stage, self._name, as_exception(error))
+            data.append(one)
+        return pa.array(data, pa.binary())
+
+    def _bytes_of(self, record: ConnectRecord) -> bytes | None:
+        of_keys = self._side == "key"
+        schema, value = (record.key_schema, record.key) if of_keys else (record.value_schema, record.value)
+        made: object = self._converter.from_connect_data(record.topic, schema, value, record.headers)
+        if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
+            raise DataException(f"{self._name} must return bytes or None, got {type(made).__name__}")
+        return made if made is None else bytes(made)
+
+    def texts(
+        self, topics: Sequence[str], data: Sequence[bytes | None], rows: Sequence[int], failures: Failures
+    ) -> pa.Array:
+        """Java's text of what some messages are; null for null, and where one has failed."""
+        found: list[str | None] = []
+        for topic, one, row in zip(topics, data, rows, strict=True):
+            text: str | None = None
+            try:
+                schema, value = self._converter.to_connect_data(topic, one, None)
+                text = None if value is None else java_text_of(value, schema)
+            except BaseException as error:
+                failures.raised(row, self._stage, self._name, as_exception(error))
+            found.append(text)
+        return pa.array(found, pa.string())
+
+    def texts_at_once(self, messages: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
+        """Java's texts of all messages, as in ``texts``; None = their plan makes them.
+
+        Args:
+            messages: They.
+            failures: Those so far; gets more, and learns which messages went one by one.
+        """
+        column = messages.column(self._side)
+        found = self._converter.texts_at_once(column) if isinstance(self._converter, ColumnConverter) else None
+        if found is None or not found.odd:
+            return None if found is None else found.texts
+        failures.went_as_rows(found.odd, Why.MIXED_VALUES)
+        odd = pa.array(found.odd)
+        topics, data = (messages.column(name).take(odd).to_pylist() for name in ("topic", self._side))
+        place = np.arange(len(column))
+        place[found.odd] = len(column) + np.arange(len(found.odd))
+        made = self.texts(topics, data, found.odd, failures)
+        return pa.chunked_array([*found.texts.chunks, made]).take(pa.array(place))
+
+    def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
+        """Reads the messages that can be read without a call for each."""
+        found = self._converter.read_at_once(column) if isinstance(self._converter, ColumnConverter) else None
+        rows = len(column)
+        return ReadAtOnce(None, [None] * rows, range(rows)) if found is None else found
+
+    def all_values(
+        self, topics: pa.ChunkedArray, column: pa.ChunkedArray
+    ) -> tuple[list[object], dict[int, BaseException]]:
+        """Returns the values of messages without a schema, and the errors of those that cannot be read, by position."""
+        found = self.read_at_once(column)
+        values: list[object] = list(found.values)
+        errors: dict[int, BaseException] = {}
+        for place in found.odd:
+            try:
+                _, values[place] = self._converter.to_connect_data(
+                    topics[place].as_py(), column[place].as_py(), ConnectHeaders()
+                )
+            except BaseException as error:
+                errors[place] = as_exception(error)
+        return values, errors
+
+    def note(self, failures: Failures, row: int, error: BaseException) -> None:
+        """Notes that the message of a row could not be read, or its value is nothing Connect knows."""
+        failures.raised(row, self._stage, self._name, error)
+
+    def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
+        """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""
+        try:
+            schema, value = self._converter.to_connect_data(record.topic, data, record.headers)
+        except BaseException as error:
+            failures.raised(row, self._stage, self._name, as_exception(error))
+            return False
+        if self._side == "key":
+            record.key_schema, record.key = schema, value
+        else:
+            record.value_schema, record.value = schema, value
+        return True

@@ -1,0 +1,612 @@
+"""The sink path: consumed messages become records, or frames, for a sink task.
+
+Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
+(the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
+transforms are Spark columns, except a user's own classes, and for what ``roads.py`` says: those run here record by
+record.
+
+Thread: one instance a task, used by the task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, Converter, SinkRecord, ValueForm
+from penstock.data import ConnectHeaders
+from penstock.pipeline.batch.assembly import LazyColumns
+from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
+from penstock.pipeline.batch.frames import FrameRunner
+from penstock.pipeline.batch.groups import group_records, rows_of_pairs
+from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
+from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
+from penstock.pipeline.batch.roads import (
+    Why,
+    are_many,
+    is_huge,
+    parted_by_plan,
+    why_messages_in_rows,
+    why_rows,
+)
+from penstock.pipeline.batch.row_path import OneSide, Rows, java_text_of, parted, transformed
+from penstock.pipeline.batch.segments import (
+    Classic,
+    Columns,
+    Failures,
+    Framed,
+    Segment,
+    Stateless,
+    class_name,
+    cut_transforms,
+    why_one_process,
+)
+from penstock.pipeline.batch.sink.frames import changed_columns, frames_of, topics_of, with_wire_headers
+from penstock.pipeline.batch.sink.known_texts import with_texts
+from penstock.pipeline.batch.sink.loose_values import LooseValues, TypedPart, add_of_records, without_loose
+from penstock.pipeline.batch.sink.records import MessageReader, beside_of_messages
+from penstock.pipeline.batch.stateless import Spreader
+from penstock.pipeline.batch.transfer import Part, can_be_part, part_of_records, parts_of_outcomes
+from penstock.pipeline.columns.header_columns import headers_column
+from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.columns.schemaless import KnownTypes
+from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.frame_values import AsText
+from penstock.pipeline.plan.jobs import Group, SparkJobs, unchanged
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    RAW,
+    RAW_TEXT,
+    SCHEMALESS_TEXT,
+    ColumnConverter,
+    RowConverter,
+    Shape,
+    Side,
+    SideName,
+    Sorted,
+)
+from penstock.pipeline.plan.variant_building import AsVariant
+
+if TYPE_CHECKING:
+    from penstock.pipeline.spark.session import SparkRuntime
+
+_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+#: What has no schema and is typed columns in frames, by the form of their values.
+_TYPED: Final[Mapping[ValueForm | None, tuple[SideName, ...]]] = {
+    ValueForm.COLUMNS: ("key", "value"),
+    ValueForm.TEXT: ("key",),
+}
+#: The hint of values that are texts already.
+_AT_ONCE: Final = "at once"
+
+
+def build_sink_pipeline(
+    runtime: SparkRuntime,
+    spec: PipelineSpec,
+    jobs: SparkJobs | None = None,
+    moved: Moved = lambda roads: None,
+) -> SinkPipeline:
+    """Makes the pipeline of one sink task.
+
+    Args:
+        runtime: Owner of the Spark session.
+        spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        moved: Told of each batch how many records of it took which road.
+    """
+    return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
+
+
+class SinkPipeline:
+    """Turns batches of consumed messages into what one sink task takes. Thread: the task's pipeline thread."""
+
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        spec: PipelineSpec,
+        jobs: SparkJobs,
+        moved: Moved = lambda roads: None,
+    ) -> None:
+        make_room()
+        self._session = runtime.session if spec.session is None else spec.session
+        self._jobs = jobs
+        self._moved = moved
+        self._spent = spec.spent
+        self._whole = spec.nothing_beside_spark
+        self._without_spark = spec.without_spark
+        self._no_session = spec.no_session
+        self._form = spec.value_form
+        self._join = spec.frames_join
+        self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
+        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
+        self._header_writer = HeaderWriter(spec.header_converter)
+        self._header_name = class_name(spec.header_converter)
+        self._alone = {
+            side: OneSide(side, converter, _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+        }
+        #: What is never columns.
+        self._own = {
+            side for side, one in self._converters.items() if not isinstance(one, (ColumnConverter, RowConverter))
+        }
+        segments = cut_transforms(spec.transforms)
+        self._first = Columns(())
+        if not self._own and segments and isinstance(first := segments[0], Columns):
+            self._first = first
+            segments = segments[1:]
+        self._segments = segments
+        self._reader = MessageReader(self._alone, self._own, HeaderReader(spec.header_converter), self._first)
+        self._framer = FrameRunner(jobs)
+        self._spreader = Spreader(None if spec.without_spark or spec.no_session else jobs, spec.spent)
+        self._last: tuple[Staged, ...] = ()
+        if self._form in (ValueForm.TEXT, ValueForm.VARIANT):
+            last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
+            self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
+        # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
+        self._straight = self._form is not None and not segments and not self._own
+        #: What frames have as typed columns where it has no schema, and what of it is read here, not by a plan.
+        self._typed = frozenset(_TYPED.get(self._form, ()))
+        self._loose: frozenset[SideName] = frozenset()
+        if self._straight and not self._first.steps:
+            self._loose = frozenset(side for side in self._typed if _is_schemaless(self._converters[side]))
+        self._known = KnownTypes()
+        # Texts look the same in a frame, however they were made.
+        self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
+
+    @property
+    def in_one_process(self) -> str | None:
+        """The reason why the messages have to pass through this process; None if any process may have them."""
+        return why_one_process(self._segments)
+
+    def run(self, batch: ConsumedBatch) -> SinkBatch:
+        """Runs one batch. Blocks for the Spark job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        return self.begin(batch, when_asked)()
+
+    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+        """Begins one batch, up to its first Spark job.
+
+        Args:
+            batch: What was consumed.
+            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+
+        Returns:
+            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
+            were begun. Every call of a user's transform or converter is in it, but for that of a header converter whose
+            headers a column step reads.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        table = batch.table
+        return self._begin(self._jobs.through(table) if self._whole and table.num_rows else table, submit)
+
+    def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
+        if not table.num_rows:
+            return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
+        failures = Failures()
+        groups, alone, why, messages = self._parted(table, failures)
+        read = self._begin_reading(groups, table, messages, failures, submit)
+        # While Spark has what is before it; what has failed is noted when that is done.
+        topics, everything = table.column("topic"), np.arange(table.num_rows)
+        values = {side: self._alone[side].all_values(topics, table.column(side)) for side in self._loose}
+
+        def finish() -> SinkBatch:
+            outcomes = read()
+            loose = {side: LooseValues(side) for side in _SIDES if side in self._typed}
+            for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
+                if side not in values:
+                    continue
+                loose[side].add(everything, values[side][0])
+                for row, error in values[side][1].items():
+                    if side == "key" or failures.of_row(row) is None:
+                        self._alone[side].note(failures, row, error)
+            made = self._finish(outcomes, alone, table, failures, why, loose)
+            self._moved(failures.roads(table.num_rows, consumed=True))
+            return made
+
+        return finish
+
+    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None, pa.Table]:
+        """The groups of those messages that are columns, and the rows of the others; why the batch goes as rows; the
+        messages, as they were sorted."""
+        everything = np.arange(table.num_rows)
+        if self._without_spark:
+            return [], everything, Why.NO_SPARK, table
+        if self._own:
+            failures.went_as_rows(None, Why.OWN_CLASS)
+        if len(self._own) == len(_SIDES):
+            return [], everything, None, table
+        if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
+            failures.went_as_rows(None, Why.HUGE_VALUE)
+            return [], everything, Why.HUGE_VALUE, table
+        found, unread, deep, changed, messages = self._sorted(table, failures)
+        if self._loose:
+            found = [one for one in found if not (one.shape.key.absent and one.shape.value.absent)]
+        if not self._whole and self._form is None:
+            why = why_messages_in_rows(len(found), table, deep=deep, changed=changed)
+            if why is not None:
+                failures.went_as_rows(None, why)
+                return [], everything, why, table
+        to_records = self._form is None and not self._whole
+        groups: list[Group] = []
+        left = np.zeros(table.num_rows, dtype=bool)
+        if len(unread):
+            failures.went_as_rows(unread, Why.ONE_BY_ONE)
+        for one in found:
+            why = why_rows(one.steps, one.shape, to_records=to_records)
+            if why is None and self._no_session and parted_by_plan([one])[1]:
+                why = Why.NO_SPARK
+            if why is None:
+                groups.append(one)
+                continue
+            if self._texts_alone:
+                failures.went_as_rows(one.rows, why)
+                groups.append(self._as_texts(one, table, failures))
+                continue
+            left[everything if one.rows is None else one.rows] = True
+            # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
+            failures.went_as_rows(one.rows if self._form is None else None, why)
+        if self._form is not None and left.any():
+            return [], everything, None, table
+        left[unread] = True
+        return groups, np.flatnonzero(left), None, messages
+
+    def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
+        """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
+        rows = np.arange(table.num_rows) if group.rows is None else group.rows
+        mine = table.select(["topic", "value"]).take(pa.array(rows))
+        topics, values = (column.to_pylist() for column in mine.columns)
+        texts = self._alone["value"].texts(topics, values, rows.tolist(), failures)
+        steps = tuple(one for one in group.steps if getattr(one.step, "side", None) == "key")
+        columns = {**group.columns, "value": texts}
+        return replace(group, steps=steps, shape=group.shape.with_side("value", SCHEMALESS_TEXT), columns=columns)
+
+    def _finish(
+        self,
+        outcomes: Sequence[Outcome],
+        alone: np.ndarray,
+        table: pa.Table,
+        failures: Failures,
+        why: Why | None,
+        loose: Mapping[SideName, LooseValues],
+    ) -> SinkBatch:
+        rows = table.num_rows
+        if self._straight and not len(alone):
+            self._reader.look_at_headers(table, failures)
+            return self._frames(outcomes, table, failures, loose)
+        read: Sequence[Outcome] = ()
+        if self._straight:
+            # What the plan has made is what frames hold.
+            read, outcomes = outcomes, ()
+        headers = self._reader.headers_before(outcomes, alone, table, failures)
+        live, positions = self._transformed(outcomes, alone, table, headers, failures, why)
+        consumed = rows
+        if failures.origins is not None:
+            rows = len(failures.origins)
+            table = table.take(pa.array(failures.origins))
+        if self._form is not None:
+            before = [headers[failures.seq(row)] for row in positions]
+            made = self._framed(live, positions, before, table, failures, loose)
+            return self._frames([*read, *made], table, failures, loose)
+        aligned: list[SinkRecord | None] = [None] * rows
+        for seq, record in zip(positions, live, strict=True):
+            if isinstance(record, SinkRecord):
+                aligned[seq] = record
+        there = set(positions) if failures.origins is None else {failures.seq(seq) for seq in positions}
+        dropped = consumed - len(there | failures.errors.keys())
+        return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
+
+    # ------------------------------------------------------------------ reading
+    def _begin_reading(
+        self, groups: Sequence[Group], table: pa.Table, messages: pa.Table, failures: Failures, submit: Submit
+    ) -> Callable[[], Sequence[Outcome]]:
+        rows = table.num_rows
+        makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
+            name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
+        }
+        makers["headers"] = partial(self._headers_column, table, failures)
+        shared = LazyColumns(makers)
+        if not groups and self._without_spark:
+            return list
+        unplanned, planned = ([], list(groups)) if self._whole else parted_by_plan(groups)
+
+        def job() -> list[Outcome]:
+            # As bytes, all messages go through a plan.
+            if not planned:
+                self._seen_by_spark(messages)
+                return unplanned
+            if beside := [one.rows for one in unplanned if one.rows is not None]:
+                self._seen_by_spark(messages.take(pa.array(np.sort(np.concatenate(beside)))))
+            return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)]
+
+        read = submit(job)
+
+        def finish() -> Sequence[Outcome]:
+            outcomes = read()
+            failures.found(outcomes)
+            return outcomes
+
+        return finish
+
+    def _seen_by_spark(self, table: pa.Table) -> None:
+        """Sends messages of which nothing is left to do through a plan, which hands none of them back."""
+        if not (self._whole or self._no_session or is_huge(table)):
+            self._jobs.pass_by(table.select(_SIDES))
+
+    def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
+        def on_bad(row: int, error: Exception) -> None:
+            failures.raised(row, Stage.HEADER_CONVERTER, self._header_name, error)
+
+        return headers_column(self._reader.headers_of(table, failures), on_bad)
+
+    def _sorted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, bool, bool, pa.Table]:
+        """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
+        for a plan; whether texts lack something; the messages, without the schemas that stand in them."""
+        columns = {side: table.column(side) for side in _SIDES}
+        nothing = {side for side in _SIDES if side in self._loose or columns[side].null_count == len(columns[side])}
+        sides = {side: NOTHING if side in nothing else RAW for side in _SIDES}
+        found: dict[SideName, Sorted] = {}
+        for side in _SIDES:
+            converter = self._converters[side]
+            if side in self._loose:
+                found[side] = Sorted(hints=(None,))
+            elif side == "value" and (made := self._texts_at_once(table, failures)) is not None:
+                found[side] = Sorted(hints=(_AT_ONCE,), read={0: (SCHEMALESS_TEXT, made)})
+            elif isinstance(converter, ColumnConverter):
+                worked_on = bool(self._first.steps) or (side == "value" and self._form is ValueForm.TEXT)
+                found[side] = converter.sort(columns[side], worked_on=worked_on, beside_spark=not self._whole)
+                rewritten = found[side].column
+                columns[side] = columns[side] if rewritten is None else rewritten
+                unread = len(found[side].read) < len(found[side].hints)
+                if converter.reads_text and unread and not sides[side].absent:
+                    sides[side], columns[side] = _as_text(columns[side])
+            elif isinstance(converter, RowConverter):
+                found[side] = converter.read_columns(columns[side], table.column("topic"), self._worth_columns)
+            else:
+                found[side] = Sorted(hints=(None,))
+        groups: list[Group] = []
+        for rows, codes in rows_of_pairs(found["key"], found["value"], table.num_rows):
+            steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
+            given = {
+                side: found[side].read_rows(codes[side], rows)
+                if codes[side] in found[side].read
+                else (sides[side], _rows_of(columns[side], rows))
+                for side in _SIDES
+            }
+            present: dict[str, pa.ChunkedArray] = {
+                name: column for name, (side, column) in given.items() if not side.absent
+            }
+            group = Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
+            groups.append(with_texts(group) if self._texts_alone and not self._whole else group)
+        single = np.zeros(table.num_rows, dtype=bool)
+        for one in found.values():
+            if one.codes is not None:
+                single |= one.codes < 0
+        deep, changed = (any(getattr(one, name) for one in found.values()) for name in ("deep", "changed"))
+        return groups, np.flatnonzero(single), deep, changed, pa.table(columns)
+
+    def _worth_columns(self, schemas: int, rows: int) -> bool:
+        """True if so many schemas in so many messages would go as columns."""
+        return self._whole or self._form is not None or not are_many(schemas, rows)
+
+    def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
+        steps = [
+            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+            if isinstance(converter, ColumnConverter) and hints[side] != _AT_ONCE and side not in self._loose
+        ]
+        return (*steps, *self._first.steps, *(self._last if self._straight else ()))
+
+    def _texts_at_once(self, table: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
+        """The texts of all values, if these can be had in front of the plan without columns."""
+        values = table.column("value")
+        if not self._texts_alone or self._whole or values.null_count == len(values):
+            return None
+        return self._alone["value"].texts_at_once(table, failures)
+
+    # ------------------------------------------------------------------ transforms that are not in the first plan
+    def _transformed(
+        self,
+        outcomes: Sequence[Outcome],
+        alone: np.ndarray,
+        table: pa.Table,
+        headers: Sequence[ConnectHeaders | None],
+        failures: Failures,
+        why: Why | None,
+    ) -> Rows:
+        """The records behind all transforms."""
+        segments, rows = self._segments, table.num_rows
+        parts: list[Part] = []
+        first = segments[0] if segments else None
+        leave = not self._own and self._spreader.takes(first, rows - len(alone))
+        if leave:
+            beside = beside_of_messages(table, headers)
+            parts = parts_of_outcomes(SinkRecord, outcomes, rows, beside, failures.failed(rows))
+            outcomes, segments = (), segments[1:]
+        records = self._reader.records(outcomes, alone, table, headers, failures)
+        ones = sorted(records)
+        given: Rows = [records[row] for row in ones], ones
+        if leave and isinstance(first, Stateless):
+            if ones:
+                parts.append(part_of_records(*given))
+            _, given = self._spreader.run(first, parts, failures, columns=False)
+        return self._transform(given, segments, failures, rows, why)
+
+    def _transform(
+        self, given: Rows, segments: Sequence[Segment], failures: Failures, rows: int, why: Why | None
+    ) -> Rows:
+        live, positions = given
+        for segment in segments:
+            started = time.perf_counter()
+            if isinstance(segment, Stateless):
+                live, positions = self._stateless(segment, (live, positions), failures, why)
+                continue
+            if isinstance(segment, Classic):
+                failures.went_as_rows(positions, Why.OWN_CLASS)
+                live, kept = apply_classic(segment, live, positions, failures)
+                positions = positions if kept is None else kept
+                self._spent(segment.alias, time.perf_counter() - started)
+                continue
+            if isinstance(segment, Framed):
+                live, kept = self._framer.apply(segment, live, positions, failures, rows, sink=True)
+                rows = rows if failures.origins is None else len(failures.origins)
+                self._spent(segment.alias, time.perf_counter() - started)
+                positions = list(range(rows)) if kept is None else kept
+                continue
+            live, positions = self._apply_columns(segment, (live, positions), failures, rows, why)
+        return live, positions
+
+    def _stateless(self, segment: Stateless, given: Rows, failures: Failures, why: Why | None) -> Rows:
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(given[0])) or not can_be_part(given[0]):
+            return self._spreader.here(segment, given, failures)
+        return self._spreader.run(segment, [part_of_records(*given)], failures, columns=False)[1]
+
+    def _apply_columns(self, segment: Columns, given: Rows, failures: Failures, rows: int, why: Why | None) -> Rows:
+        """Runs column steps between transforms in Python, for those records that are columns."""
+        groups: list[Group] = []
+        for one in self._grouped(segment.steps, *given, failures, mixed=False) if why is None else ():
+            reason = why_rows(one.steps, one.shape)
+            if reason is None:
+                groups.append(one)
+            else:
+                failures.went_as_rows(one.rows, reason)
+        taken = {row for one in groups for row in (range(rows) if one.rows is None else one.rows.tolist())}
+        alone, (live, positions) = parted(given, taken)
+        made: list[list[tuple[int, ConnectRecord]]] = []
+        if groups:
+            by_position = dict(zip(positions, live, strict=True))
+            columns = columns_of(attributes_of(live), positions, rows, failures)
+            outcomes = self._jobs.run(groups, columns, rows, apart=True)
+            failures.found(outcomes)
+            made += [rebuilt_rows(outcome, by_position) for outcome in outcomes]
+        if alone[0]:
+            live, positions = transformed(segment, alone, failures)
+            made.append(list(zip(positions, live, strict=True)))
+        live, kept = in_order(made, rows, failures)
+        return live, list(range(rows)) if kept is None else kept
+
+    def _grouped(
+        self,
+        steps: tuple[Staged, ...],
+        live: Sequence[ConnectRecord],
+        positions: Sequence[int],
+        failures: Failures,
+        *,
+        mixed: bool,
+        loose: Set[SideName] = frozenset(),
+    ) -> list[Group]:
+        def on_bad(seq: int, side: SideName, error: Exception) -> None:
+            failures.raised(seq, _STAGES[side], self._names[side], error)
+
+        found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed, loose=loose)
+        return [Group(steps, one.shape, one.rows, one.columns) for one in found]
+
+    # ------------------------------------------------------------------ frames
+    def _framed(
+        self,
+        live: list[ConnectRecord],
+        positions: Sequence[int],
+        headers: Sequence[ConnectHeaders | None],
+        table: pa.Table,
+        failures: Failures,
+        loose: Mapping[SideName, LooseValues],
+    ) -> list[Outcome]:
+        """Records as columns of frames, and in ``loose`` what has no schema.
+
+        Args:
+            live: The records.
+            positions: Their rows.
+            headers: What they had before transforms in Python.
+            table: The messages.
+            failures: Those so far; gets more.
+            loose: Gets keys and values without a schema.
+        """
+        if not live:
+            return []
+        steps = self._last
+        carry = changed_columns(live, headers, table.take(pa.array(positions)))
+        if self._form is ValueForm.TEXT:
+            steps = ()
+            live = [
+                one
+                if one.value is None
+                else one.new_record(value_schema=None, value=java_text_of(one.value, one.value_schema))
+                for one in live
+            ]
+        left = {side: one for side, one in loose.items() if side not in self._loose}
+        add_of_records(left, live, np.asarray(positions, dtype=np.int64))
+        found = self._grouped(steps, live, positions, failures, mixed=True, loose=self._typed)
+        groups = [replace(one, carry=carry) for one in found]
+        columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
+        if not steps:
+            # A plan, which these messages have seen before, would change nothing.
+            return [unchanged(one, columns) for one in groups]
+        outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
+        failures.found(outcomes)
+        return outcomes
+
+    def _frames(
+        self,
+        outcomes: Sequence[Outcome],
+        table: pa.Table,
+        failures: Failures,
+        loose: Mapping[SideName, LooseValues],
+    ) -> SinkBatch:
+        rows = table.num_rows
+        typed: dict[SideName, Sequence[TypedPart]] = {}
+        if self._typed:
+            outcomes = [without_loose(one, rows, loose) for one in outcomes]
+            topics = topics_of(outcomes, table)
+            for side, one in loose.items():
+                typed[side] = one.typed(topics, self._known, partial(self._alone[side].note, failures))
+        present = np.zeros(rows, dtype=bool)
+        for outcome in outcomes:
+            positions = np.arange(rows) if outcome.rows is None else outcome.rows
+            kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
+            present[positions] = kept
+        # Of messages without a schema not all are in a plan; where they are read here, no step drops any.
+        present |= bool(self._loose)
+        present[failures.failed(rows)] = False
+        outcomes = [with_wire_headers(outcome, table, present, self._header_writer, failures) for outcome in outcomes]
+        present[failures.failed(rows)] = False
+        assert self._form is not None, "the task takes frames"
+        frames = frames_of(
+            outcomes,
+            table,
+            ~present,
+            self._session,
+            form=self._form,
+            join=self._join,
+            origins=failures.origins,
+            typed=typed,
+        )
+        dropped = max(0, int(rows - present.sum() - failures.failed(rows).sum()))
+        return SinkBatch(None, frames, failures.errors, dropped, failures.origins)
+
+
+def _is_schemaless(converter: Converter) -> bool:
+    return isinstance(converter, ColumnConverter) and converter.is_schemaless
+
+
+def _rows_of(column: pa.ChunkedArray, rows: np.ndarray | None) -> pa.ChunkedArray:
+    return column if rows is None else column.take(pa.array(rows))
+
+
+def _as_text(column: pa.ChunkedArray) -> tuple[Side, pa.ChunkedArray]:
+    """Messages as strings, if all of them are UTF-8."""
+    try:
+        return RAW_TEXT, column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return RAW, column

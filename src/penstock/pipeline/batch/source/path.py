@@ -1,0 +1,674 @@
+"""The source path: what a task polled becomes bytes for Kafka.
+
+Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one
+shape of plan; transforms and converters are Spark columns, except a user's own classes, and for what ``roads.py`` says:
+those run here record by record. All meet again by position: row i of the result is record i of the batch.
+
+Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
+
+Thread: one instance a task, used by the task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
+from penstock.pipeline.batch.assembly import Assembly, LazyColumns
+from penstock.pipeline.batch.batches import Moved, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
+from penstock.pipeline.batch.frames import FrameRunner
+from penstock.pipeline.batch.groups import group_records
+from penstock.pipeline.batch.headers import HeaderWriter
+from penstock.pipeline.batch.rebuild import (
+    Attributes,
+    apply_classic,
+    attributes_of,
+    columns_of,
+    in_order,
+    rebuilt_rows,
+    rows_of,
+)
+from penstock.pipeline.batch.roads import Why, is_huge, parted_by_plan, why_batch_in_rows, why_rows
+from penstock.pipeline.batch.row_path import OneSide, Rows, all_rows, is_narrow, merged, parted, transformed
+from penstock.pipeline.batch.segments import (
+    Classic,
+    Columns,
+    Failures,
+    Framed,
+    Segment,
+    Stateless,
+    class_name,
+    cut_transforms,
+    why_one_process,
+)
+from penstock.pipeline.batch.source.assembly import put_coordinates, write_headers, write_own_headers
+from penstock.pipeline.batch.source.frame_input import (
+    FrameColumns,
+    beside_of_frame,
+    columns_of_dataframe,
+    columns_of_table,
+    frame_to_records,
+    missing_constants,
+    records_of,
+    shared_of,
+)
+from penstock.pipeline.batch.source.frame_spark import misfit_of
+from penstock.pipeline.batch.stateless import Spreader
+from penstock.pipeline.batch.transfer import (
+    Part,
+    beside_of,
+    by_row,
+    can_be_part,
+    joined,
+    part_of_records,
+    parts_of_outcomes,
+    with_parts,
+)
+from penstock.pipeline.columns.layout import collectable
+from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.pipeline.plan.jobs import FrameData
+    from penstock.pipeline.spark.session import SparkRuntime
+
+_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
+_SIDES: tuple[SideName, SideName] = ("key", "value")
+
+
+def build_source_pipeline(
+    runtime: SparkRuntime,
+    spec: PipelineSpec,
+    jobs: SparkJobs | None = None,
+    moved: Moved = lambda roads: None,
+) -> SourcePipeline:
+    """Makes the pipeline of one source task.
+
+    Args:
+        runtime: Owner of the Spark session.
+        spec: Converters and transforms, configured.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        moved: Told of each batch how many records of it took which road.
+    """
+    return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
+
+
+class SourcePipeline:
+    """Turns batches of one source task into bytes for Kafka. Thread: the task's pipeline thread."""
+
+    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda roads: None) -> None:
+        make_room()
+        self._jobs = jobs
+        self._moved = moved
+        self._spent = spec.spent
+        self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
+        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
+        self._headers = HeaderWriter(spec.header_converter)
+        steps = [
+            Staged(converter.writing(side), _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+            if isinstance(converter, ColumnConverter)
+        ]
+        self._alone = {
+            side: OneSide(side, converter, _STAGES[side], self._names[side])
+            for side, converter in self._converters.items()
+        }
+        #: What is never columns.
+        self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
+        segments = cut_transforms(spec.transforms)
+        self._has_transforms = bool(segments)
+        self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
+        self._last = Columns(tuple(steps))
+        if not self._own and segments and isinstance(last := segments[-1], Columns):
+            segments.pop()
+            self._last = Columns((*last.steps, *steps), last.alone)
+        self._segments: list[Segment] = segments
+        self._frames = FrameRunner(jobs)
+        self._must = spec.nothing_beside_spark
+        self._without_spark = spec.without_spark
+        stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
+        self._stock = bool(self._own) and stock
+        # Whether nothing is done to frames but what converters do, which may be beside Spark.
+        self._written_beside = not self._has_transforms and not self._without_spark and (self._stock or not self._own)
+
+    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+        """Runs one batch. Blocks for the Spark job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        return self.begin(batch, when_asked)()
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        """Begins one batch: all but its last Spark job, and so every call of a user's transform.
+
+        Args:
+            batch: What was polled.
+            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+
+        Returns:
+            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
+            were begun, and blocks for the job.
+
+        Raises:
+            SparkUnavailableException: There is no Spark session and none can be started.
+        """
+        if isinstance(batch, SourceFrame):
+            finish = self._begin_frame(batch, submit)
+        else:
+            finish = self._begin_records(batch.records, submit)
+
+        def end() -> ProduceBatch:
+            made = finish()
+            if self._must and made.table.num_rows:
+                made = replace(made, table=self._jobs.through(made.table))
+            return made
+
+        return end
+
+    @property
+    def whole_plan(self) -> tuple[Staged, ...] | None:
+        """The steps of all transforms and converters, if one plan has them all."""
+        return None if self._segments or self._own or self._without_spark else self._last.steps
+
+    @property
+    def leaves_headers(self) -> bool:
+        """True if frames that no one plan is for keep the headers that they came with, as bytes."""
+        return self._stock and not self._has_transforms
+
+    @property
+    def changes_topic(self) -> bool:
+        """True if records may go to other topics than that of their batch."""
+        segments: list[Segment] = [*self._segments, self._last]
+        return any(
+            not isinstance(one, Columns) or any(staged.step.changes_topic for staged in one.steps) for one in segments
+        )
+
+    @property
+    def in_one_process(self) -> str | None:
+        """The reason why the records have to pass through this process; None if any process may have them."""
+        return why_one_process(self._segments)
+
+    # ------------------------------------------------------------------ frames
+    def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        data = frame.data
+        first = self._segments[0] if self._segments else self._last
+        straight = first is self._last and not self._own and not self._without_spark
+        if not isinstance(data, pa.Table):
+            # The topics that a step asks for are known only when the task's own plan has run.
+            if straight and not any(one.step.asks_of_topic for one in self._last.steps):
+                return self._begin_dataframe(frame, data, submit)
+            data = self._jobs.on_dataframe(data, partial(_rows_of, frame))
+            frame = replace(frame, data=data)
+        if not data.num_rows:
+            return lambda: Assembly(0).batch(Failures())
+        if self._written_beside and not is_huge(data) and (self._stock or not self._must):
+            return self._begin_frame_beside(frame, data, submit)
+        if not isinstance(first, Columns) or not (straight or self._segments) or self._without_spark:
+            return self._begin_records(frame_to_records(frame, data), submit)
+        columns = columns_of_table(frame, data)
+        if why_rows(first.steps, columns.shape) is not None or (is_huge(data) and not self._must):
+            return self._begin_records(frame_to_records(frame, data), submit)
+        if not straight:
+            return self._begin_read_frame(first, frame, columns, data.num_rows, submit)
+        rows = data.num_rows
+        group = Group(self._last.steps, columns.shape, None, columns.sides)
+        shared = shared_of(columns, missing_constants(frame, columns), rows)
+        result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
+        return lambda: self._finish_frame(frame, columns, result()[0], rows)
+
+    def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> Callable[[], ProduceBatch]:
+        """Begins a frame of which converters write columns without Spark: what is left goes through their plan."""
+        columns, rows = columns_of_table(frame, data), data.num_rows
+        written = {} if self._must else self._written_columns(columns)
+        shape = columns.shape
+        for side in self._own | written.keys():
+            shape = shape.with_side(side, NOTHING)
+        if why_rows(self._last.steps, shape) is not None:
+            return self._begin_records(frame_to_records(frame, data), submit)
+        sides = {name: columns.sides[name] for name in columns.sides if name not in self._own | written.keys()}
+        unplanned, groups = parted_by_plan([Group(self._last.steps, shape, None, sides)])
+        shared = shared_of(columns, missing_constants(frame, columns), rows)
+        result: Callable[[], list[Outcome]] = list
+        seen: Callable[[], None] | None = None
+        if groups:
+            result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
+        elif written and not self._own:
+            # Nothing is left to be written: Spark sees the messages while the next batch is begun.
+            messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
+            seen = submit(lambda: self._jobs.pass_by(messages))
+
+        def records(some: np.ndarray) -> list[ConnectRecord]:
+            return list(frame_to_records(frame, data.take(pa.array(some))))
+
+        def write(assembly: Assembly, failures: Failures) -> None:
+            for side, made in written.items():
+                assembly.put(side, made)
+            topic = None if "topic" in columns.others else frame.topic
+            for side in _SIDES:
+                known = columns.shape.side(side)
+                if side in self._own and not known.absent:
+                    column = columns.sides[side] if topic and is_narrow(known) else None
+                    made = self._alone[side].written_column(
+                        topic, known.schema, column, np.arange(rows), records, failures
+                    )
+                    assembly.put(side, made)
+
+        def finish() -> ProduceBatch:
+            made = self._finish_frame(frame, columns, [*unplanned, *result()][0], rows, write)
+            if seen is not None:
+                seen()
+            elif not (groups or self._must):
+                self._jobs.pass_by(made.table.select(_SIDES))
+            return made
+
+        return finish
+
+    def _written_columns(self, columns: FrameColumns) -> dict[SideName, pa.Array]:
+        """The bytes of those sides of a frame that converters with a plan write beside it."""
+        found: dict[SideName, pa.Array] = {}
+        for side, converter in self._converters.items():
+            if isinstance(converter, ColumnConverter) and side in columns.sides:
+                made = converter.write_column(columns.shape.side(side), columns.sides[side])
+                if made is not None:
+                    found[side] = made
+        return found
+
+    def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
+        """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""
+        read = partial(columns_of_dataframe, frame)
+        steps = self._last.steps
+
+        def job() -> tuple[FrameColumns, Outcome] | pa.Table:
+            try:
+                return self._jobs.on_dataframe(data, run)
+            except PySparkException as error:
+                if misfit := misfit_of(error):
+                    raise misfit from error
+                raise
+
+        def run(rows: DataFrame) -> tuple[FrameColumns, Outcome] | pa.Table:
+            columns = read(rows)
+            if why_rows(steps, columns.shape) is not None:
+                return _rows_of(frame, rows)
+            return columns, self._jobs.run_frame(columns, steps)
+
+        result = submit(job)
+
+        def finish() -> ProduceBatch:
+            made = result()
+            if isinstance(made, pa.Table):
+                return self._begin_records(frame_to_records(frame, made), when_asked)()
+            columns, outcome = made
+            return self._finish_frame(frame, columns, outcome, len(next(iter(outcome.columns.values()))))
+
+        return finish
+
+    def _finish_frame(
+        self,
+        frame: SourceFrame,
+        columns: FrameColumns,
+        outcome: Outcome,
+        rows: int,
+        write: Callable[[Assembly, Failures], None] = lambda *_: None,
+    ) -> ProduceBatch:
+        failures = Failures()
+        made = frame_batch(frame, columns, outcome, rows, self._headers, failures, write)
+        self._moved(failures.roads(rows))
+        return made
+
+    def _begin_read_frame(
+        self, first: Columns, frame: SourceFrame, columns: FrameColumns, rows: int, submit: Submit
+    ) -> Callable[[], ProduceBatch]:
+        """Begins a frame whose first segment is followed by a user's transform: its rows become records there."""
+        failures = Failures()
+        group = Group(first.steps, columns.shape, None, columns.sides)
+        shared = shared_of(columns, missing_constants(frame, columns), rows)
+        outcomes = self._jobs.run([group], shared, rows, apart=True)
+        failures.found(outcomes)
+        rest = self._segments[1:]
+        if self._stays_columns(rest, rows):
+            beside = beside_of_frame(frame, columns.others, rows)
+            laid: Sequence[Part] = parts_of_outcomes(SourceRecord, outcomes, rows, beside, failures.failed(rows))
+            left: Rows = [], []
+            if rest and isinstance(one := rest[0], Stateless):
+                laid, left = self._spread(one, laid, rest[1:], failures)
+            return self._go_on(*left, rows, failures, rest[1:], None, submit, laid)
+        made = [_records_of(frame, columns, outcome, rows) for outcome in outcomes]
+        live, positions = in_order(made, rows, failures)
+        return self._go_on(live, positions, rows, failures, rest, None, submit)
+
+    # ------------------------------------------------------------------ records
+    def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> Callable[[], ProduceBatch]:
+        why = Why.NO_SPARK if self._without_spark else None
+        if not (self._must or self._without_spark):
+            why = why_batch_in_rows(records)
+        return self._go_on(list(records), None, len(records), Failures(), self._segments, why, submit)
+
+    def _go_on(
+        self,
+        live: list[ConnectRecord],
+        positions: Sequence[int] | None,
+        rows: int,
+        failures: Failures,
+        segments: Sequence[Segment],
+        why: Why | None,
+        submit: Submit,
+        laid: Sequence[Part] = (),
+    ) -> Callable[[], ProduceBatch]:
+        """Runs all segments but the last.
+
+        Args:
+            live: The records that are left.
+            positions: Their rows; None: row i is record i.
+            rows: How many the batch has.
+            failures: Those so far.
+            segments: What is left to run, but the last segment.
+            why: Why the whole batch goes as rows; None: it need not.
+            submit: Gets the last job.
+            laid: Records that are left, as columns; there are some only in front of the last segment.
+        """
+        parts: Sequence[Part] = ()
+        planned = False
+        for index, segment in enumerate(segments):
+            started = time.perf_counter()
+            behind = segments[index + 1 :]
+            if isinstance(segment, Stateless) and parts:
+                whole = [*parts, *([part_of_records(*all_rows(live, positions))] if live else [])]
+                laid, (live, positions) = self._spread(segment, whole, behind, failures)
+                parts = ()
+            elif isinstance(segment, Stateless):
+                given = all_rows(live, positions)
+                laid, (live, positions) = self._stateless(segment, given, behind, failures, why)
+            elif isinstance(segment, Classic):
+                failures.went_as_rows(positions, Why.OWN_CLASS)
+                live, positions = apply_classic(segment, live, positions, failures)
+                self._spent(segment.alias, time.perf_counter() - started)
+            elif isinstance(segment, Framed):
+                live, positions = self._frames.apply(segment, live, positions, failures, rows, sink=False)
+                rows = rows if failures.origins is None else len(failures.origins)
+                self._spent(segment.alias, time.perf_counter() - started)
+            else:
+                leave = why is None and self._stays_columns(behind, len(live)) and can_be_part(live)
+                found = self._apply_columns(segment, live, positions, failures, rows, why, leave)
+                parts, (live, positions) = found[:2]
+                planned = planned or found[2]
+        laid, of_laid, left = self._parted_columns([*laid, *parts])
+        if left[0]:
+            live, positions = merged(all_rows(live, positions), left)
+        groups: list[Group] = []
+        alone: Rows = [], []
+        if self._last.steps and live:
+            groups, rest, alone = self._parted(self._last, live, positions, failures, why)
+            if alone[0]:
+                alone = transformed(self._last, alone, failures)
+                live, positions = merged(rest, alone)
+        rest = all_rows(live, positions)
+        attributes: Attributes = attributes_of(live)
+        if laid:
+            groups += of_laid
+            attributes, positions = with_parts(*rest, laid)
+        columns = columns_of(attributes, positions, rows, failures)
+        unplanned, groups = parted_by_plan(groups)
+        result: Callable[[], list[Outcome]] = list
+        if groups:
+            result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
+        beside_spark = bool(live) and not (planned or groups or self._must or self._without_spark)
+
+        def finish() -> ProduceBatch:
+            given = positions, attributes
+            made = self._finish_records(given, rest, laid, alone, Assembly(rows), failures, columns, result, unplanned)
+            # Bytes that were made beside Spark only have seen no plan.
+            if not beside_spark or not made.table.num_rows or is_huge(made.table):
+                return made
+            if self._stock:
+                self._jobs.pass_by(made.table.select(_SIDES))
+                return made
+            return replace(made, table=self._jobs.through(made.table))
+
+        return finish
+
+    def _finish_records(
+        self,
+        given: tuple[Sequence[int] | None, Attributes],
+        live: Rows,
+        laid: Sequence[Part],
+        alone: Rows,
+        assembly: Assembly,
+        failures: Failures,
+        columns: LazyColumns,
+        result: Callable[[], list[Outcome]],
+        unplanned: Sequence[Outcome],
+    ) -> ProduceBatch:
+        positions, attributes = given
+        # First: the job may be making some of the columns at this moment.
+        outcomes: Sequence[Outcome] = [*unplanned, *result()]
+        if positions is not None:
+            assembly.drop_all_but(positions, failures)
+        put_coordinates(assembly, attributes, columns)
+        failures.found(outcomes)
+        headers_changed = any("headers" in outcome.columns for outcome in outcomes)
+        if headers_changed:
+            assembly.put("headers", columns["headers"])
+        if outcomes and alone[0]:
+            # What steps change in columns stays as it is in rows.
+            rows = np.asarray(alone[1], dtype=np.int64)
+            outcomes = [*outcomes, Outcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
+        assembly.take(outcomes)
+        if headers_changed:
+            write_headers(assembly, self._headers, failures)
+        else:
+            write_own_headers(assembly, self._headers, attributes, positions, failures)
+        for side, one in self._alone.items():
+            by_rows = alone
+            if side in self._own:
+                by_rows = live
+                assembly.put(side, pa.nulls(assembly.rows, pa.binary()))
+                for part in laid:
+                    assembly.fill(side, part.rows.tolist(), one.written_part(part, failures))
+            if by_rows[0]:
+                assembly.fill(side, by_rows[1], one.written(by_rows, failures))
+        if not all(isinstance(self._converters[side], RowConverter) for side in self._own):
+            failures.went_as_rows(None, Why.OWN_CLASS)
+        self._moved(failures.roads(assembly.rows))
+        return assembly.batch(failures)
+
+    # ------------------------------------------------------------------ transforms without state
+    def _stateless(
+        self, segment: Stateless, given: Rows, behind: Sequence[Segment], failures: Failures, why: Why | None
+    ) -> tuple[Sequence[Part], Rows]:
+        """Runs transforms without state, in Python workers where that pays; ``why``: the batch goes as rows."""
+        live, positions = given
+        if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(live)) or not can_be_part(live):
+            return (), self._spreader.here(segment, given, failures)
+        return self._spread(segment, [part_of_records(live, positions)], behind, failures)
+
+    def _spread(
+        self, segment: Stateless, parts: Sequence[Part], behind: Sequence[Segment], failures: Failures
+    ) -> tuple[list[Part], Rows]:
+        """Runs a segment in Python workers and returns the results: as columns if only those are left, and the rest."""
+        columns = not behind and bool(self._last.steps) and not self._own
+        laid, left = self._spreader.run(segment, parts, failures, columns=columns)
+        return joined(laid), left
+
+    # ------------------------------------------------------------------ what stays columns
+    def _stays_columns(self, behind: Sequence[Segment], rows: int) -> bool:
+        """True if what comes out of a plan is no records for what is behind it.
+
+        That is Python workers, or converters that write columns beside Spark: these would make columns of it again.
+        """
+        return self._spreader.takes(behind[0], rows) if behind else self._stock and not self._without_spark
+
+    def _parted_columns(self, laid: Sequence[Part]) -> tuple[list[Part], list[Group], Rows]:
+        """Those parts that the last plan takes, their groups in it, and the records of the others.
+
+        Sides that are written beside the plan are in no group.
+        """
+        taken: list[Part] = []
+        groups: list[Group] = []
+        left: Rows = [], []
+        for part in laid:
+            assert part.shape is not None, "it is columns"
+            shape = part.shape
+            for side in self._own:
+                shape = shape.with_side(side, NOTHING)
+            if why_rows(self._last.steps, shape) is not None:
+                left = merged(left, (part.records(), part.rows.tolist()))
+                continue
+            taken.append(part)
+            columns = {name: column for name, column in part.columns.items() if name not in self._own}
+            groups.append(Group(self._last.steps, shape, part.rows, columns))
+        return taken, groups if self._last.steps else [], left
+
+    # ------------------------------------------------------------------ the two roads
+    def _parted(
+        self,
+        segment: Columns,
+        live: list[ConnectRecord],
+        positions: Sequence[int] | None,
+        failures: Failures,
+        why: Why | None,
+    ) -> tuple[list[Group], Rows, Rows]:
+        """The groups of those records that are columns, these records, and those that go as rows."""
+        rows = all_rows(live, positions)
+        if why is not None:
+            failures.went_as_rows(positions, why)
+            return [], ([], []), rows
+
+        def on_bad(seq: int, side: SideName, error: Exception) -> None:
+            failures.raised(seq, _STAGES[side], self._names[side], error)
+
+        # A converter that ignores schemas takes any value, if no transform has to take it first.
+        last = self._converters["value"]
+        any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
+        # What is written beside Spark need not go there.
+        without = self._own if segment is self._last else frozenset()
+        found = group_records(
+            live, positions, sink=False, on_bad=on_bad, any_value=any_value, mixed=False, without=without
+        )
+        groups: list[Group] = []
+        chosen: set[int] = set()
+        for one in found:
+            why = why_rows(segment.steps, one.shape)
+            if why is None:
+                groups.append(Group(segment.steps, one.shape, one.rows, one.columns))
+            else:
+                failures.went_as_rows(one.rows, why)
+                chosen.update(rows[1] if one.rows is None else one.rows.tolist())
+        return groups, *parted(rows, chosen)
+
+    def _apply_columns(
+        self,
+        segment: Columns,
+        live: list[ConnectRecord],
+        positions: Sequence[int] | None,
+        failures: Failures,
+        rows: int,
+        why: Why | None,
+        leave: bool,
+    ) -> tuple[Sequence[Part], tuple[list[ConnectRecord], Sequence[int] | None], bool]:
+        """Runs column steps whose result Python needs.
+
+        Returns:
+            What is left: parts, if they ``leave``, and records. And whether all went through a plan.
+        """
+        if not live:
+            return (), (live, positions), False
+        groups, rest, alone = self._parted(segment, live, positions, failures, why)
+        outcomes = self._read(groups, rest, failures, rows)
+        planned = not alone[0]
+        if alone[0]:
+            alone = transformed(segment, alone, failures)
+        given, places = rest
+        whole = len(given) == rows
+        if leave and given:
+            beside = beside_of(given)
+            beside = beside if whole else by_row(beside, places, rows)
+            return parts_of_outcomes(type(live[0]), outcomes, rows, beside, failures.failed(rows)), alone, planned
+        known = given if whole else dict(zip(places, given, strict=True))
+        made = [rebuilt_rows(outcome, known) for outcome in outcomes]
+        left = in_order([*made, list(zip(alone[1], alone[0], strict=True))], rows, failures)
+        return (), left, planned
+
+    def _read(self, groups: list[Group], rest: Rows, failures: Failures, rows: int) -> list[Outcome]:
+        if not groups:
+            return []
+        live, positions = rest
+        shared = columns_of(attributes_of(live), None if len(live) == rows else positions, rows, failures)
+        outcomes = self._jobs.run(groups, shared, rows, apart=True)
+        failures.found(outcomes)
+        return outcomes
+
+
+def _records_of(
+    frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int
+) -> list[tuple[int, ConnectRecord]]:
+    """Returns the results of a job on rows of a frame, as records with their rows."""
+    key, value = outcome.shape.key, outcome.shape.value
+    frame = replace(frame, key_schema=key.schema, value_schema=value.schema)
+    others = columns.others
+    if outcome.rows is not None:
+        pick = pa.array(outcome.rows)
+        others = {name: column.take(pick) for name, column in others.items()}
+    return rows_of(outcome, rows, lambda places, keys, values: records_of(frame, others, keys, values))
+
+
+def frame_batch(
+    frame: SourceFrame,
+    columns: FrameColumns,
+    outcome: Outcome,
+    rows: int,
+    headers: HeaderWriter,
+    failures: Failures,
+    write: Callable[[Assembly, Failures], None] = lambda *_: None,
+) -> ProduceBatch:
+    """The batch of a frame of which a plan has made bytes.
+
+    Args:
+        frame: Says what holds for all rows.
+        columns: How it is laid out.
+        outcome: What the plan made.
+        rows: How many there are.
+        headers: Writes headers.
+        failures: Gets those that failed.
+        write: Puts in what no plan has made.
+    """
+    assembly = Assembly(rows)
+    failures.found([outcome])
+    for name, column in columns.others.items():
+        assembly.put(name, column)
+    for name, value in missing_constants(frame, columns).items():
+        assembly.put_constant(name, value)
+    assembly.take([outcome])
+    if "headers" in outcome.columns:
+        write_headers(assembly, headers, failures)
+    write(assembly, failures)
+    return assembly.batch(failures)
+
+
+def rows_of_dataframe(frame: SourceFrame, data: DataFrame) -> DataFrame:
+    """The rows of a query as they are taken to be records; lazy, the same columns and order.
+
+    Raises:
+        ConnectException: A column has a type that cannot be taken.
+    """
+    columns_of_dataframe(frame, data)
+    variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
+    return data.withColumns({name: collectable(data[name]) for name in variants})
+
+
+def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
+    return rows_of_dataframe(frame, data).toArrow()

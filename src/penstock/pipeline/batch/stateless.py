@@ -1,0 +1,251 @@
+"""Sends large batches through Spark's Python workers, for transforms without state.
+
+All cores work on them there, and those of a cluster, and the interpreter of the worker is free.
+
+Where it cannot be, the records go through the same transforms here, and one warning says why: an instance, or what a
+record holds, that cannot be pickled; Python workers that cannot import a class. That is found out before the first
+record is sent, and remembered for as long as the task runs.
+
+What a Python worker ends with while it works on records is no reason to try them here: a transform that ends a process
+would end this one. Invariant 6.
+
+Main type: ``Spreader``. Thread: a task's pipeline thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+from pyspark import cloudpickle
+
+from penstock.api import ConnectRecord
+from penstock.errors import ConnectException, SparkUnavailableException
+from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.crossing import rebuilt
+from penstock.pipeline.batch.python_workers import Done, Member, Order, Recipe, StatelessWork
+from penstock.pipeline.batch.rebuild import apply_classic
+from penstock.pipeline.batch.roads import Why, spreads
+from penstock.pipeline.batch.row_path import Rows, all_rows
+from penstock.pipeline.batch.segments import Classic, Failures, Segment, Stateless
+from penstock.pipeline.batch.transfer import Part
+from penstock.pipeline.spark.driver.jvm import brief
+from penstock.pipeline.spark.driver.prepared_plan import Mapped
+
+log = logging.getLogger(__name__)
+
+
+class PythonWorkers(Protocol):
+    """The part of ``SparkJobs`` that is needed here."""
+
+    @property
+    def parallelism(self) -> int:
+        """The number of rows that are processed at once."""
+        ...
+
+    def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:
+        """See ``SparkJobs.in_python_workers``."""
+        ...
+
+
+class Spreader:
+    """Runs stateless transforms for one task.
+
+    Args:
+        workers: Where they run; None: here.
+        spent: Told how long each transform took, by its alias.
+    """
+
+    def __init__(self, workers: PythonWorkers | None, spent: Callable[[str, float], None]) -> None:
+        self._workers = workers
+        self._spent = spent
+        #: What was found out of each chain: what is sent of it, or None: it runs here.
+        self._known: dict[Stateless, StatelessWork | None] = {}
+
+    def takes(self, segment: Segment | None, rows: int) -> bool:
+        """True if so many records go to Python workers; tests whether they can, the first time."""
+        workers = self._workers
+        if workers is None or not isinstance(segment, Stateless) or not spreads(rows, workers.parallelism):
+            return False
+        if segment not in self._known:
+            self._known[segment] = self._tried(segment, workers)
+        return self._known[segment] is not None
+
+    def run(
+        self, segment: Stateless, parts: Sequence[Part], failures: Failures, *, columns: bool
+    ) -> tuple[list[Part], Rows]:
+        """Runs a chain in Python workers.
+
+        Args:
+            segment: The chain; ``takes`` has said yes.
+            parts: The records.
+            failures: Gets those that fail.
+            columns: Whether they are to come back as columns, where they can be.
+
+        Returns:
+            What comes back as columns, and all other records.
+
+        Raises:
+            ConnectException: A Python worker has ended while it ran the chain.
+        """
+        for part in parts:
+            failures.went_as_rows(part.rows, Why.STATELESS)
+        work = self._known[segment]
+        assert work is not None, "it was asked"
+        assert self._workers is not None, "they have made it"
+        done = self._done(segment, work, self._workers, parts, columns=columns)
+        if done is None:
+            live = [record for part in parts for record in part.records()]
+            rows = [row for part in parts for row in part.rows.tolist()]
+            return [], self.here(segment, _in_order(live, rows), failures)
+        laid: list[Part] = []
+        live, rows = [], []
+        for one in done:
+            for row, number, error in one.errors:
+                failures.raised(row, Stage.TRANSFORMATION, segment.chain[number].name, rebuilt(error))
+            laid += [part for part in one.parts if part.shape is not None]
+            for part in one.parts:
+                if part.shape is None:
+                    live += part.records()
+                    rows += part.rows.tolist()
+            live += [record for _, record in one.whole]
+            rows += [row for row, _ in one.whole]
+        for number, classic in enumerate(segment.chain):
+            self._spent(classic.alias, sum(one.seconds[number] for one in done))
+        return laid, _in_order(live, rows)
+
+    def here(self, segment: Stateless, given: Rows, failures: Failures) -> Rows:
+        """Runs a chain in the worker."""
+        failures.went_as_rows(given[1], Why.OWN_CLASS)
+        live, rows = given
+        for classic in segment.chain:
+            started = time.perf_counter()
+            live, rows = all_rows(*apply_classic(classic, live, rows, failures))
+            self._spent(classic.alias, time.perf_counter() - started)
+        return live, rows
+
+    # ------------------------------------------------------------------ finding out
+    def _tried(self, segment: Stateless, workers: PythonWorkers) -> StatelessWork | None:
+        """Returns the work for a chain, once a Python worker on each core has made it; None if they cannot."""
+        try:
+            work = StatelessWork(_sent(segment.chain), [os.path.abspath(place) for place in sys.path])
+        except Exception as error:
+            self._refuse(segment, f"it cannot be sent: {type(error).__name__}: {error}")
+            return None
+        asked = pickle.dumps(Order(()), 5)
+        try:
+            answers = workers.in_python_workers(work, work.digest, [asked] * workers.parallelism)
+        except SparkUnavailableException:
+            raise
+        except Exception as error:
+            self._refuse(segment, f"Spark's Python workers do not start, or lack a package: {brief(error)}")
+            return None
+        refused = next((done.refused for done in map(_read, answers) if done.refused is not None), None)
+        if refused is not None:
+            self._refuse(segment, f"a Python worker cannot make it: {refused}")
+            return None
+        return work
+
+    def _refuse(self, segment: Stateless, why: str) -> None:
+        """Remembers that a chain runs here."""
+        self._known[segment] = None
+        log.warning("%s: stateless, and run in the worker all the same: %s", _aliases(segment), why)
+
+    def _done(
+        self, segment: Stateless, work: StatelessWork, workers: PythonWorkers, parts: Sequence[Part], *, columns: bool
+    ) -> list[Done] | None:
+        """Returns the results for the records, or None if they or their results cannot be sent."""
+        size = -(-sum(map(len, parts)) // workers.parallelism)
+        try:
+            orders = [pickle.dumps(Order(some, columns), 5) for some in _cut(parts, size)]
+        except Exception as error:
+            self._refuse(segment, f"its records cannot be sent: {type(error).__name__}: {error}")
+            return None
+        try:
+            answers = workers.in_python_workers(work, work.digest, orders)
+        except SparkUnavailableException:
+            raise
+        except Exception as error:
+            raise ConnectException(
+                f"{_aliases(segment)}: a Python worker of Spark has ended while it ran a stateless transform, or could "
+                f"not be reached. What it printed is in the log at level DEBUG. {brief(error)}"
+            ) from error
+        done = [_read(one) for one in answers]
+        refused = next((one.refused for one in done if one.refused is not None), None)
+        if refused is not None:
+            self._refuse(segment, f"what it returns cannot be sent: {refused}")
+            return None
+        return done
+
+
+def _read(answer: bytes) -> Done:
+    done: Done = pickle.loads(answer)
+    return done
+
+
+def _in_order(live: list[ConnectRecord], rows: list[int]) -> Rows:
+    """Records of several parts, by their rows."""
+    places = np.argsort(np.asarray(rows, dtype=np.int64), kind="stable").tolist()
+    return [live[place] for place in places], [rows[place] for place in places]
+
+
+def _aliases(segment: Stateless) -> str:
+    return ", ".join(f"transforms.{one.alias}" for one in segment.chain)
+
+
+def _cut(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
+    """Parts, cut and put together so that each lot has so many records, the last one the rest."""
+    lot: list[Part] = []
+    room = size
+    for part in parts:
+        start = 0
+        while start < len(part):
+            taken = min(room, len(part) - start)
+            lot.append(part.slice(start, start + taken))
+            start += taken
+            room -= taken
+            if not room:
+                yield lot
+                lot, room = [], size
+    if lot:
+        yield lot
+
+
+def _sent(chain: Sequence[Classic]) -> bytes:
+    """A chain, pickled.
+
+    Raises:
+        Exception: An instance can neither be pickled nor be made of its settings.
+    """
+    members = [
+        Member(
+            _instance(one.transformation, one.props),
+            None if one.predicate is None else _instance(one.predicate, one.predicate_props),
+            one.negate,
+            one.name,
+            one.alias,
+        )
+        for one in chain
+    ]
+    return pickle.dumps(members, 5)
+
+
+def _instance(made: object, props: Mapping[str, object] | None) -> bytes:
+    try:
+        return _pickled(made)
+    except Exception:
+        if props is None:
+            raise
+        return _pickled(Recipe(type(made), dict(props)))
+
+
+def _pickled(made: object) -> bytes:
+    """With cloudpickle, which takes classes of a script and functions without a name."""
+    dumps: Callable[[object], bytes] = cloudpickle.dumps
+    return dumps(made)

@@ -1,0 +1,348 @@
+"""Records of a batch that go to another process and come back: as lists of what they hold, or as columns.
+
+A record pickled by itself costs as much as a transform does. Here a list of one attribute of all records is pickled at
+once, structs of one schema as lists of their values, and what is the same for all records is said once. Keys and
+values that a plan has made, or that the next one takes, stay Arrow columns.
+
+Main type: ``Part``. Main functions: ``part_of_records``, ``parts_of_outcomes``, ``part_of_group``, and ``joined``,
+which makes one part of those that are laid out alike.
+
+Thread: pure functions and immutable values; a part is pickled where it is sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import ConnectRecord, SinkRecord, SourceRecord
+from penstock.data import Schema, Struct
+from penstock.pipeline.batch.crossing import table_bytes, table_of
+from penstock.pipeline.batch.groups import RecordGroup
+from penstock.pipeline.columns.header_columns import headers_of_column
+from penstock.pipeline.columns.records import from_arrow
+from penstock.pipeline.columns.text_bounds import bounded, unbounded
+from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.step import Shape, Side, SideName
+
+_SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
+#: What records have beside keys, values and their schemas, by kind.
+_BESIDE: Final[Mapping[type[ConnectRecord], tuple[str, ...]]] = {
+    kind: tuple(
+        name
+        for name in (*ConnectRecord.__slots__, *kind.__slots__)
+        if name not in ("key", "key_schema", "value", "value_schema")
+    )
+    for kind in (SourceRecord, SinkRecord)
+}
+#: Sets an attribute of a record, whatever it is called.
+_SETTERS: Final[Mapping[type[ConnectRecord], Mapping[str, Callable[[ConnectRecord, object], None]]]] = {
+    kind: {name: vars(owner)[name].__set__ for owner in (ConnectRecord, kind) for name in owner.__slots__}
+    for kind in (SourceRecord, SinkRecord)
+}
+_SET_SCHEMA: Final = vars(Struct)["schema"].__set__
+_SET_VALUES: Final = vars(Struct)["values"].__set__
+#: What records call the other columns of an outcome, and how these are read. The schemas of headers have numbers in a
+#: plan, which are those of this process.
+_READERS: Final[Mapping[str, tuple[str, Callable[[Any], list[Any]]]]] = {
+    "topic": ("topic", pa.ChunkedArray.to_pylist),
+    "partition": ("kafka_partition", pa.ChunkedArray.to_pylist),
+    "timestamp": ("timestamp", pa.ChunkedArray.to_pylist),
+    "headers": ("raw_headers", headers_of_column),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The same value for all records."""
+
+    value: object
+
+    def __getitem__(self, part: slice) -> Same:
+        """A part of it is the same."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Structs:
+    """Structs of one schema by their values."""
+
+    schema: Schema
+    values: list[list[object]]
+
+    def __getitem__(self, part: slice) -> Structs:
+        """Some of them."""
+        return Structs(self.schema, self.values[part])
+
+
+Values: TypeAlias = Sequence[Any] | Same | Structs
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some records of a batch.
+
+    Attributes:
+        kind: Their class.
+        rows: The row of each in the batch.
+        beside: What they have beside keys and values, by the attribute; and keys, values and their schemas where these
+            are no columns.
+        shape: What is known of the columns; None where there are none.
+        columns: Keys and values as columns, unless they are absent.
+    """
+
+    kind: type[ConnectRecord]
+    rows: np.ndarray
+    beside: Mapping[str, Values]
+    shape: Shape | None = None
+    columns: Mapping[str, pa.Array | pa.ChunkedArray] = ()  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getstate__(self) -> tuple[object, ...]:
+        columns = pa.table(dict(self.columns)) if self.columns else None
+        sent = None if columns is None else table_bytes(columns)
+        return self.kind, self.rows, self.beside, self.shape, sent
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        kind, rows, beside, shape, sent = state
+        table = None if sent is None else table_of(sent)
+        columns = {} if table is None else dict(zip(table.column_names, table.columns, strict=True))
+        named = {"kind": kind, "rows": rows, "beside": beside, "shape": shape, "columns": columns}
+        for name, value in named.items():
+            object.__setattr__(self, name, value)
+
+    def slice(self, start: int, stop: int) -> Part:
+        """Some of them, in order."""
+        part = slice(start, stop)
+        return replace(
+            self,
+            rows=self.rows[part],
+            beside={name: values[part] for name, values in self.beside.items()},
+            columns={name: column.slice(start, stop - start) for name, column in dict(self.columns).items()},
+        )
+
+    def attribute(self, name: str) -> Sequence[Any]:
+        """Returns the values of an attribute that is not a key or value, one for each record."""
+        values = self.beside[name]
+        return _listed(values, len(self))
+
+    def records(self) -> list[ConnectRecord]:
+        """The records. Nobody else has them yet."""
+        rows = len(self)
+        new = self.kind.__new__
+        made: list[ConnectRecord] = [new(self.kind) for _ in repeat(None, rows)]
+        given = dict(self.beside)
+        if self.shape is not None:
+            for name in _SIDES:
+                side = self.shape.side(name)
+                given[f"{name}_schema"] = Same(side.schema)
+                given[str(name)] = _side_values(side, self.columns.get(name))
+        for attribute, values in given.items():
+            _spread(_SETTERS[self.kind][attribute], made, _each(values))
+        return made
+
+
+def _each(values: Values) -> Iterator[Any]:
+    if isinstance(values, Same):
+        return repeat(values.value)
+    if isinstance(values, Structs):
+        made = [Struct.__new__(Struct) for _ in repeat(None, len(values.values))]
+        _spread(_SET_SCHEMA, made, repeat(values.schema))
+        _spread(_SET_VALUES, made, values.values)
+        return iter(made)
+    return iter(values)
+
+
+def _spread(set_one: Callable[[Any, Any], None], made: Sequence[object], values: Any) -> None:
+    """Sets an attribute of each, without a step of the interpreter for one."""
+    deque(map(set_one, made, values), maxlen=0)
+
+
+def _side_values(side: Side, column: pa.Array | pa.ChunkedArray | None) -> Values:
+    if side.absent or column is None:
+        return Same(None)
+    return from_arrow(column, side.carrier if side.schema is None else side.schema, side.physical)
+
+
+# ------------------------------------------------------------------------------------------------------------- packing
+def packed(values: list[Any]) -> Values:
+    """Packs values: those that are the same for all once, and structs of one schema as their values."""
+    if all(map(is_, values, repeat(values[0]))):
+        return Same(values[0])
+    if set(map(type, values)) == {Struct}:
+        schema = values[0].schema
+        if all(map(is_, map(attrgetter("schema"), values), repeat(schema))):
+            return Structs(schema, list(map(attrgetter("values"), values)))
+    return values
+
+
+def beside_of(records: Sequence[ConnectRecord]) -> dict[str, Values]:
+    """Returns the attributes that records have besides keys and values."""
+    return {name: packed(list(map(attrgetter(name), records))) for name in _BESIDE[type(records[0])]}
+
+
+def can_be_part(records: Sequence[ConnectRecord]) -> bool:
+    """True if there are records, all of one class, and that not one of a user's own."""
+    kinds = set(map(type, records))
+    return len(kinds) == 1 and kinds <= _BESIDE.keys()
+
+
+def part_of_records(records: Sequence[ConnectRecord], rows: Sequence[int]) -> Part:
+    """A part of records, by lists."""
+    kind = type(records[0])
+    sides = {
+        name: packed(list(map(attrgetter(name), records))) for name in ("key", "key_schema", "value", "value_schema")
+    }
+    return Part(kind, np.asarray(rows, dtype=np.int64), {**beside_of(records), **sides})
+
+
+def parts_of_outcomes(
+    kind: type[ConnectRecord], outcomes: Sequence[Outcome], rows: int, beside: Mapping[str, Values], gone: np.ndarray
+) -> list[Part]:
+    """Returns the results of a plan as columns, without failed and dropped records.
+
+    Args:
+        kind: The class of the records.
+        outcomes: What came of them.
+        rows: How many the batch has.
+        beside: What its records have beside keys and values, for each row of the batch.
+        gone: True for the rows of the batch that have failed.
+    """
+    return [_part_of_outcome(kind, one, rows, beside, gone) for one in outcomes]
+
+
+def _part_of_outcome(
+    kind: type[ConnectRecord], outcome: Outcome, rows: int, beside: Mapping[str, Values], gone: np.ndarray
+) -> Part:
+    places = np.arange(rows) if outcome.rows is None else outcome.rows
+    kept = ~gone[places]
+    if outcome.dropped is not None:
+        kept &= ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
+    columns: dict[str, pa.ChunkedArray] = {name: outcome.columns[name] for name in _SIDES if name in outcome.columns}
+    changed = {name: outcome.columns[name] for name in _READERS if name in outcome.columns}
+    if not kept.all():
+        pick = pa.array(np.flatnonzero(kept))
+        columns = {name: column.take(pick) for name, column in columns.items()}
+        changed = {name: column.take(pick) for name, column in changed.items()}
+        places = places[kept]
+    mine = dict(beside) if len(places) == rows and outcome.rows is None else _picked(beside, places)
+    for name, column in changed.items():
+        attribute, read = _READERS[name]
+        mine[attribute] = read(column)
+    return Part(kind, places, mine, outcome.shape, columns)
+
+
+def part_of_group(records: Sequence[ConnectRecord], rows: np.ndarray, group: RecordGroup) -> Part:
+    """Records of one shape, as columns."""
+    return Part(type(records[0]), rows, beside_of(records), group.shape, group.columns)
+
+
+def by_row(beside: Mapping[str, Values], positions: Sequence[int], rows: int) -> dict[str, Values]:
+    """Spreads the attributes of some records over a batch, with None for its other rows."""
+    found: dict[str, Values] = {}
+    for name, values in beside.items():
+        if isinstance(values, Same):
+            found[name] = values
+            continue
+        column: list[object] = [None] * rows
+        for row, value in zip(positions, _each(values), strict=True):
+            column[row] = value
+        found[name] = column
+    return found
+
+
+def with_parts(
+    records: Sequence[ConnectRecord], rows: Sequence[int], parts: Sequence[Part]
+) -> tuple[Callable[[str], Sequence[Any]], list[int]]:
+    """Returns a function that gives an attribute of records and parts, and the row of each."""
+
+    def attribute(name: str) -> list[Any]:
+        found = [getattr(record, name, None) for record in records]
+        for part in parts:
+            found += part.attribute(name) if name in part.beside else [None] * len(part)
+        return found
+
+    positions = list(rows)
+    for part in parts:
+        positions += part.rows.tolist()
+    return attribute, positions
+
+
+def _picked(beside: Mapping[str, Values], places: np.ndarray) -> dict[str, Values]:
+    chosen = places.tolist()
+    found: dict[str, Values] = {}
+    for name, values in beside.items():
+        listed = values if isinstance(values, Same) else list(_each(values))
+        found[name] = listed if isinstance(listed, Same) else [listed[place] for place in chosen]
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------------- joining
+def joined(parts: Sequence[Part]) -> list[Part]:
+    """Parts that are columns, those laid out alike as one: another shape would be another plan.
+
+    What is known of text and of nulls holds for all of a part, so it is found out again.
+    """
+    alike: dict[Hashable, list[Part]] = {}
+    for part in parts:
+        assert part.shape is not None
+        bare = part.shape.without_bounds(_SIDES)
+        sides = tuple(replace(bare.side(name), present=False) for name in _SIDES)
+        types = tuple((name, column.type) for name, column in sorted(part.columns.items()))
+        alike.setdefault((part.kind, sides, types), []).append(part)
+    return [found[0] if len(found) == 1 else _one_of(found) for found in alike.values()]
+
+
+def _one_of(parts: Sequence[Part]) -> Part:
+    first = parts[0]
+    assert first.shape is not None
+    columns = {
+        name: pa.chunked_array([chunk for part in parts for chunk in _chunks(part.columns[name])])
+        for name in first.columns
+    }
+    beside = {name: _concatenated([part.beside[name] for part in parts], parts) for name in first.beside}
+    rows = np.concatenate([part.rows for part in parts])
+    return Part(first.kind, rows, beside, _shape_of(parts, first.shape, columns), columns)
+
+
+def _shape_of(parts: Sequence[Part], shape: Shape, columns: Mapping[str, pa.ChunkedArray]) -> Shape:
+    if all(part.shape == shape for part in parts):
+        return shape
+    for name in _SIDES:
+        if name in columns:
+            known = [part.shape.side(name) for part in parts if part.shape is not None]
+            side = replace(
+                known[0],
+                physical=bounded(unbounded(known[0].physical), columns[name]),
+                present=all(one.present for one in known),
+                complete=all(one.complete for one in known),
+            )
+            shape = shape.with_side(name, side)
+    return shape
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def _concatenated(values: Sequence[Values], parts: Sequence[Part]) -> Values:
+    if all(isinstance(one, Same) for one in values):
+        first = values[0]
+        assert isinstance(first, Same)
+        others = [one.value for one in values if isinstance(one, Same)]
+        if all(type(one) is type(first.value) and one == first.value for one in others):
+            return first
+    return [value for one, part in zip(values, parts, strict=True) for value in _listed(one, len(part))]
+
+
+def _listed(values: Values, count: int) -> Sequence[Any]:
+    return [values.value] * count if isinstance(values, Same) else list(_each(values))

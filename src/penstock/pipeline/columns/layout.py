@@ -1,0 +1,399 @@
+"""Connect schemas as column types: Connect ``Schema`` <-> Arrow type <-> Spark ``DataType``.
+
+Main types: ``Physical`` (how one frame lays a schema out; chosen per frame, recorded beside the schema) and ``Form``.
+A schema does not fix its column type alone: a decimal that does not fit 38 digits, or a map with a null key, forces a
+wider form on the whole frame. ``default_physical`` is the narrow choice, ``widen`` joins two choices, ``physical_of_*``
+reads the choice back from a column.
+
+Every field is nullable at every depth: whether a value may be missing is said by the Connect schema only. One thing to
+know about variants: Spark 4.3's ``toArrow`` refuses a NULL in a column of them ("nulls in input cannot be viewed as
+non-nullable"), so a plan ends with ``collectable``, which puts the variant null there. Reading gives None for both.
+
+Thread: pure functions and immutable values, safe from any thread.
+"""
+
+from __future__ import annotations
+
+import decimal
+import enum
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from penstock.api.arrow import is_variant
+from penstock.data import Date, Decimal, Field, Schema, Time, Timestamp, Type
+from penstock.errors import DataException
+
+#: Of a decimal column.
+MAX_DECIMAL_DIGITS: Final = 38
+#: Schemas that something is remembered of.
+_MAX_SCHEMAS: Final = 1024
+
+
+class Form(enum.Enum):
+    """The form in which the values of one schema node are stored in a column."""
+
+    SCALAR = "scalar"
+    """One plain column; temporal types are their raw integers (ms, ms of the day, days)."""
+    DECIMAL = "decimal"
+    """``decimal(38, scale)``: every value has the scale of the schema and at most 38 digits."""
+    UNSCALED = "unscaled"
+    """``struct<unscaled binary, scale int>``: two's complement big-endian digits, each value with its own scale."""
+    ARRAY = "array"
+    MAP = "map"
+    """A map column: string keys, none of them null."""
+    ENTRIES = "entries"
+    """``array<struct<key, value>>``: any other map."""
+    STRUCT = "struct"
+    OBJECT = "object"
+    """Schemaless maps that have all the same keys, with values of the same kinds: a struct of them."""
+    VARIANT = "variant"
+    """No schema (or values that deny their schema): see ``penstock.pipeline.columns.variant.writing``."""
+
+
+class TextBound(enum.IntEnum):
+    """The bounds on the text of all values of a column; the higher one says more."""
+
+    ANY = 0
+    """Nothing."""
+    BMP = 1
+    """No character is beyond U+FFFF."""
+    CLEAN = 2
+    """JSON writes every character as it is: no quotes, backslashes, control characters, nothing beyond U+FFFF."""
+
+
+@dataclass(frozen=True, slots=True)
+class Physical:
+    """The physical choice for one schema of one frame: a form and the choices of the schema's children.
+
+    Children: ARRAY (element), MAP and ENTRIES (key, value), STRUCT (one each field, in order), otherwise none.
+
+    Attributes:
+        form: The form.
+        children: The choices of the children.
+        text: What is known of the values as text; see ``penstock.pipeline.columns.text_bounds``.
+    """
+
+    form: Form
+    children: tuple[Physical, ...] = ()
+    text: TextBound = TextBound.ANY
+
+
+SCALAR: Final = Physical(Form.SCALAR)
+#: One plain column of what JSON writes as it is: numbers, say.
+CLEAN_SCALAR: Final = Physical(Form.SCALAR, text=TextBound.CLEAN)
+DECIMAL: Final = Physical(Form.DECIMAL)
+UNSCALED: Final = Physical(Form.UNSCALED)
+VARIANT: Final = Physical(Form.VARIANT)
+
+VARIANT_FIELDS: Final = (
+    pa.field("value", pa.binary(), nullable=False),
+    # Spark knows a variant by this mark on the second field of a struct.
+    pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+)
+VARIANT_ARROW: Final = pa.struct(list(VARIANT_FIELDS))
+UNSCALED_ARROW: Final = pa.struct([pa.field("unscaled", pa.binary()), pa.field("scale", pa.int32())])
+HEADERS_ARROW: Final = pa.list_(
+    pa.field(
+        "element",
+        pa.struct([pa.field("key", pa.string()), pa.field("schema", pa.int32()), pa.field("value", VARIANT_ARROW)]),
+    )
+)
+RAW_HEADERS_ARROW: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+
+UNSCALED_SPARK: Final = T.StructType(
+    [T.StructField("unscaled", T.BinaryType()), T.StructField("scale", T.IntegerType())]
+)
+HEADERS_SPARK: Final = T.ArrayType(
+    T.StructType(
+        [
+            T.StructField("key", T.StringType()),
+            T.StructField("schema", T.IntegerType()),
+            T.StructField("value", T.VariantType()),
+        ]
+    )
+)
+RAW_HEADERS_SPARK: Final = T.ArrayType(
+    T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+)
+
+_ARROW_SCALARS: Final[dict[Type, pa.DataType]] = {
+    Type.INT8: pa.int8(),
+    Type.INT16: pa.int16(),
+    Type.INT32: pa.int32(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT32: pa.float32(),
+    Type.FLOAT64: pa.float64(),
+    Type.BOOLEAN: pa.bool_(),
+    Type.STRING: pa.string(),
+    Type.BYTES: pa.binary(),
+}
+_SPARK_SCALARS: Final[dict[Type, T.DataType]] = {
+    Type.INT8: T.ByteType(),
+    Type.INT16: T.ShortType(),
+    Type.INT32: T.IntegerType(),
+    Type.INT64: T.LongType(),
+    Type.FLOAT32: T.FloatType(),
+    Type.FLOAT64: T.DoubleType(),
+    Type.BOOLEAN: T.BooleanType(),
+    Type.STRING: T.StringType(),
+    Type.BYTES: T.BinaryType(),
+}
+_LOGICAL_TYPES: Final[dict[str, Type]] = {
+    Timestamp.LOGICAL_NAME: Type.INT64,
+    Time.LOGICAL_NAME: Type.INT32,
+    Date.LOGICAL_NAME: Type.INT32,
+    Decimal.LOGICAL_NAME: Type.BYTES,
+}
+
+
+def logical_name(schema: Schema) -> str | None:
+    """Return the name of the logical type a column of this schema holds, or None for a plain type.
+
+    A known name on a type it does not belong to (a string named Date) is a plain type here.
+    """
+    name = schema.name
+    return name if name is not None and _LOGICAL_TYPES.get(name) is schema.type else None
+
+
+def is_decimal(schema: Schema) -> bool:
+    """Tell whether the schema is Connect's Decimal."""
+    return schema.type is Type.BYTES and schema.name == Decimal.LOGICAL_NAME
+
+
+def decimal_scale(schema: Schema) -> int | None:
+    """Return the scale of a Decimal schema, None where the parameter is missing or no number."""
+    text = (schema.parameters or {}).get("scale")
+    try:
+        scale = None if text is None else int(text)
+    except ValueError:
+        return None
+    return scale if scale is not None and -(2**31) <= scale < 2**31 else None
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def default_physical(schema: Schema | None) -> Physical:
+    """Return the narrowest physical choice for a schema: what a frame uses until a value forces a wider one."""
+    if schema is None:
+        return VARIANT
+    match schema.type:
+        case Type.ARRAY:
+            return Physical(Form.ARRAY, (default_physical(schema.value_schema),))
+        case Type.MAP:
+            children = (default_physical(schema.key_schema), default_physical(schema.value_schema))
+            return Physical(Form.MAP if has_plain_keys(schema) else Form.ENTRIES, children)
+        case Type.STRUCT:
+            return Physical(Form.STRUCT, tuple(default_physical(field.schema) for field in schema.fields))
+        case _:
+            if is_decimal(schema):
+                scale = decimal_scale(schema)
+                narrow = scale is not None and 0 <= scale <= MAX_DECIMAL_DIGITS and not _is_wide(schema.default)
+                return DECIMAL if narrow else UNSCALED
+            return SCALAR
+
+
+def _is_wide(default: object) -> bool:
+    return isinstance(default, decimal.Decimal) and len(default.as_tuple().digits) > MAX_DECIMAL_DIGITS
+
+
+def has_plain_keys(schema: Schema) -> bool:
+    """Tell whether a map schema has string keys, and so may be a map column."""
+    return schema.key_schema is not None and schema.key_schema.type is Type.STRING
+
+
+_WIDER: Final = {
+    frozenset((Form.DECIMAL, Form.UNSCALED)): Form.UNSCALED,
+    frozenset((Form.MAP, Form.ENTRIES)): Form.ENTRIES,
+}
+
+
+def widen(first: Physical, second: Physical) -> Physical:
+    """Return the narrowest choice that can hold what either of two frames of one schema holds."""
+    if first == second:
+        return first
+    if first.form is second.form:
+        if len(first.children) != len(second.children):
+            return VARIANT
+        pairs = zip(first.children, second.children, strict=True)
+        return Physical(first.form, tuple(widen(one, other) for one, other in pairs))
+    form = _WIDER.get(frozenset((first.form, second.form)))
+    if form is None:
+        return VARIANT
+    pairs = zip(first.children, second.children, strict=True)
+    return Physical(form, tuple(widen(one, other) for one, other in pairs))
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def arrow_type(schema: Schema | None, physical: Physical | None = None) -> pa.DataType:
+    """Return the Arrow type of a column of this schema; ``physical`` None means the default choice."""
+    layout = default_physical(schema) if physical is None else physical
+    if layout.form is Form.VARIANT or schema is None:
+        return VARIANT_ARROW
+    match layout.form:
+        case Form.UNSCALED:
+            return UNSCALED_ARROW
+        case Form.DECIMAL:
+            return pa.decimal128(MAX_DECIMAL_DIGITS, decimal_scale(schema))
+        case Form.ARRAY:
+            return pa.list_(pa.field("element", arrow_type(schema.value_schema, layout.children[0])))
+        case Form.MAP | Form.ENTRIES:
+            key = arrow_type(schema.key_schema, layout.children[0])
+            value = arrow_type(schema.value_schema, layout.children[1])
+            if layout.form is Form.MAP:
+                return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
+            return pa.list_(pa.field("element", pa.struct([pa.field("key", key), pa.field("value", value)])))
+        case Form.STRUCT | Form.OBJECT:
+            pairs = zip(schema.fields, layout.children, strict=True)
+            return pa.struct([pa.field(field.name, arrow_type(field.schema, child)) for field, child in pairs])
+        case _:
+            return _ARROW_SCALARS[schema.type]
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def spark_type(schema: Schema | None, physical: Physical | None = None) -> T.DataType:
+    """Return the Spark type of a column of this schema; ``physical`` None means the default choice."""
+    layout = default_physical(schema) if physical is None else physical
+    if layout.form is Form.VARIANT or schema is None:
+        return T.VariantType()
+    match layout.form:
+        case Form.UNSCALED:
+            return UNSCALED_SPARK
+        case Form.DECIMAL:
+            return T.DecimalType(MAX_DECIMAL_DIGITS, decimal_scale(schema) or 0)
+        case Form.ARRAY:
+            return T.ArrayType(spark_type(schema.value_schema, layout.children[0]))
+        case Form.MAP | Form.ENTRIES:
+            key = spark_type(schema.key_schema, layout.children[0])
+            value = spark_type(schema.value_schema, layout.children[1])
+            if layout.form is Form.MAP:
+                return T.MapType(key, value)
+            return T.ArrayType(T.StructType([T.StructField("key", key), T.StructField("value", value)]))
+        case Form.STRUCT | Form.OBJECT:
+            pairs = zip(schema.fields, layout.children, strict=True)
+            return T.StructType([T.StructField(field.name, spark_type(field.schema, child)) for field, child in pairs])
+        case _:
+            return _SPARK_SCALARS[schema.type]
+
+
+@lru_cache(maxsize=_MAX_SCHEMAS)
+def holds_variant(physical: Physical) -> bool:
+    """Tell whether a column of this layout is a VARIANT, or has one inside."""
+    return physical.form is Form.VARIANT or any(map(holds_variant, physical.children))
+
+
+def collectable(column: Column) -> Column:
+    """Return a variant column as ``toArrow`` accepts it: the variant null in place of NULL."""
+    return F.coalesce(column, F.parse_json(F.lit("null")))
+
+
+def physical_of_arrow(column_type: pa.DataType, schema: Schema | None) -> Physical:
+    """Read the physical choice back from the Arrow type of a column that holds values of ``schema``."""
+    if schema is None or is_variant(column_type):
+        return VARIANT
+    is_list = pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
+    match schema.type:
+        case Type.ARRAY:
+            return Physical(Form.ARRAY, (physical_of_arrow(column_type.value_type, schema.value_schema),))
+        case Type.MAP if is_list:
+            entry = column_type.value_type
+            key = physical_of_arrow(entry.field("key").type, schema.key_schema)
+            return Physical(Form.ENTRIES, (key, physical_of_arrow(entry.field("value").type, schema.value_schema)))
+        case Type.MAP:
+            key = physical_of_arrow(column_type.key_type, schema.key_schema)
+            return Physical(Form.MAP, (key, physical_of_arrow(column_type.item_type, schema.value_schema)))
+        case Type.STRUCT:
+            types = [column_type.field(index).type for index in range(column_type.num_fields)]
+            pairs = zip(types, schema.fields, strict=True)
+            return Physical(Form.STRUCT, tuple(physical_of_arrow(one, field.schema) for one, field in pairs))
+        case _ if pa.types.is_decimal(column_type):
+            return DECIMAL
+        case _:
+            return UNSCALED if pa.types.is_struct(column_type) else SCALAR
+
+
+def physical_of_spark(column_type: T.DataType, schema: Schema | None) -> Physical:
+    """Read the physical choice back from the Spark type of a column that holds values of ``schema``."""
+    if schema is None:
+        return VARIANT
+    match column_type:
+        case T.VariantType():
+            return VARIANT
+        case T.ArrayType(elementType=element) if schema.type is Type.MAP and isinstance(element, T.StructType):
+            key = physical_of_spark(element["key"].dataType, schema.key_schema)
+            return Physical(Form.ENTRIES, (key, physical_of_spark(element["value"].dataType, schema.value_schema)))
+        case T.ArrayType(elementType=element):
+            return Physical(Form.ARRAY, (physical_of_spark(element, schema.value_schema),))
+        case T.MapType(keyType=key_type, valueType=value_type):
+            key = physical_of_spark(key_type, schema.key_schema)
+            return Physical(Form.MAP, (key, physical_of_spark(value_type, schema.value_schema)))
+        case T.DecimalType():
+            return DECIMAL
+        case T.StructType() if schema.type is Type.STRUCT:
+            pairs = zip(column_type.fields, schema.fields, strict=True)
+            children = (physical_of_spark(one.dataType, field.schema) for one, field in pairs)
+            return Physical(Form.STRUCT, tuple(children))
+        case T.StructType():
+            return UNSCALED
+        case _:
+            return SCALAR
+
+
+_FROM_SPARK: Final[dict[type[T.DataType], Type]] = {type(one): kind for kind, one in _SPARK_SCALARS.items()}
+
+
+def schema_of_spark(column_type: T.DataType, *, optional: bool = True) -> Schema | None:
+    """Return the Connect schema of a Spark column a frame task made; None for VARIANT.
+
+    Real dates, timestamps and times become the logical types. ``optional`` says whether the column is nullable.
+
+    Raises:
+        DataException: the type has no counterpart (intervals, for instance).
+    """
+    match column_type:
+        case T.VariantType():
+            return None
+        case T.DecimalType():
+            return _logical(Decimal.LOGICAL_NAME, optional, {"scale": str(column_type.scale)})
+        case T.DateType():
+            return _logical(Date.LOGICAL_NAME, optional)
+        case T.TimestampType() | T.TimestampNTZType():
+            return _logical(Timestamp.LOGICAL_NAME, optional)
+        case T.TimeType():
+            return _logical(Time.LOGICAL_NAME, optional)
+        case T.CharType() | T.VarcharType():
+            return Schema(Type.STRING, optional=optional)
+        case T.ArrayType():
+            element = schema_of_spark(column_type.elementType, optional=column_type.containsNull)
+            return Schema(Type.ARRAY, optional=optional, value_schema=element)
+        case T.MapType():
+            key = schema_of_spark(column_type.keyType, optional=False)
+            value = schema_of_spark(column_type.valueType, optional=column_type.valueContainsNull)
+            return Schema(Type.MAP, optional=optional, key_schema=key, value_schema=value)
+        case T.StructType():
+            inner = [(one.name, schema_of_spark(one.dataType, optional=one.nullable)) for one in column_type.fields]
+            return _struct_schema(inner, optional=optional)
+        case _:
+            kind = _FROM_SPARK.get(type(column_type))
+            if kind is None:
+                raise DataException(f"A column of Spark type {column_type.simpleString()} has no Connect schema")
+            return Schema(kind, optional=optional)
+
+
+def _logical(name: str, optional: bool, parameters: dict[str, str] | None = None) -> Schema:
+    return Schema(_LOGICAL_TYPES[name], optional=optional, name=name, version=1, parameters=parameters)
+
+
+def _struct_schema(inner: list[tuple[str, Schema | None]], *, optional: bool) -> Schema:
+    fields: list[Field] = []
+    for index, (name, schema) in enumerate(inner):
+        if schema is None:
+            raise DataException(f'The field "{name}" is a VARIANT: a struct of Connect needs a schema for each field')
+        fields.append(Field(name, index, schema))
+    return Schema(Type.STRUCT, optional=optional, fields=tuple(fields))

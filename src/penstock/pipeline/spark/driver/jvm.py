@@ -1,0 +1,499 @@
+"""The driver JVM of a classic Spark session: its process, settings, heartbeat and log.
+
+Main type: `DriverJvm`, owned by the session thread of `SparkRuntime`. PySpark keeps process-wide references to the
+JVM; `DriverJvm.close` clears them, which is what lets a new JVM start in the same Python process.
+
+A ``Heartbeat`` asks whether something still answers, without waiting for it longer than asked to; ``Silence`` adds up
+how long it has not. Each question runs on a ``spark-heartbeat`` thread that ends with its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import SparkUnavailableException
+from penstock.pipeline.spark.cluster import cluster_settings
+from penstock.pipeline.spark.driver.class_archive import archive_option
+from penstock.pipeline.spark.driver.memory_pool import HEAPS_VARIABLE, MOST_HEAPS
+from penstock.pipeline.spark.executors import ExecutorWatch
+from penstock.pipeline.spark.scratch import make_scratch, remove_scratch, remove_stale_scratch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+
+class Silence:
+    """For how long there was no answer, by rounds of asking and not by the clock alone.
+
+    Args:
+        max_round_s: What a round counts at most. One that takes longer was frozen itself, as a whole container or
+            machine is, and knows nothing of what it asks.
+        clock: Monotonic seconds.
+
+    >>> moments = iter([0.0, 2.0, 4.0, 3600.0, 3602.0, 3604.0])
+    >>> silence = Silence(3.0, lambda: next(moments))
+    >>> [silence.after(answered=answered) for answered in (True, False, False, False, True)]
+    [0.0, 2.0, 5.0, 7.0, 0.0]
+    """
+
+    def __init__(self, max_round_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_round_s = max_round_s
+        self._clock = clock
+        self._latest = clock()
+        self._seconds = 0.0
+
+    def after(self, *, answered: bool) -> float:
+        """Seconds without an answer, after one more round."""
+        before, self._latest = self._latest, self._clock()
+        self._seconds = 0.0 if answered else self._seconds + min(self._max_round_s, self._latest - before)
+        return self._seconds
+
+
+class Heartbeat:
+    """Puts one question again and again; what does not answer blocks the thread of the question, not the asker.
+
+    Args:
+        ask: The question; it may raise, and it may block for ever. Such a thread ends when its connection is closed.
+    """
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self._ask = ask
+        self._thread: threading.Thread | None = None
+        self._answered = threading.Event()
+        self._refused: BaseException | None = None
+
+    @property
+    def refused(self) -> BaseException | None:
+        """The exception of the latest question that came back, or None if it was answered."""
+        return self._refused
+
+    def answers(self, wait_s: float) -> bool:
+        """True if the latest question was answered; waits for that up to ``wait_s``. Asks the next one."""
+        if self._thread is not None and self._thread.is_alive():
+            return self._joined(wait_s)
+        ok = self._thread is None or self._answered.is_set()
+        self._answered.clear()
+        self._thread = threading.Thread(target=self._put, name="spark-heartbeat", daemon=True)
+        self._thread.start()
+        return self._joined(wait_s) and ok
+
+    def _joined(self, wait_s: float) -> bool:
+        assert self._thread is not None
+        self._thread.join(wait_s)
+        return self._answered.is_set()
+
+    def _put(self) -> None:
+        try:
+            self._ask()
+        except Exception as error:
+            self._refused = error
+            log.debug("Heartbeat of Spark: %s", error)
+        else:
+            self._refused = None
+            self._answered.set()
+
+
+#: Settings a pipeline's results or latency depend on; a user's value for any but the last group wins.
+REQUIRED_SETTINGS: Mapping[str, str] = {
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "false",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    # Text in any of the JVM's character sets; what cannot be said in one becomes "?" or U+FFFD, as with Java's String.
+    "spark.sql.legacy.javaCharsets": "true",
+    "spark.sql.legacy.codingErrorAction": "true",
+}
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "spark.sql.execution.arrow.localRelationThreshold": "200k",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.shuffle.partitions": "2",
+    # Each array within another one takes the analyzer two rounds or more.
+    "spark.sql.analyzer.maxIterations": "1000",
+    "spark.sql.adaptive.enabled": "false",
+    # A file is no table: ``SELECT * FROM text.`/etc/passwd``` reads whatever the worker's user may.
+    "spark.sql.runSQLOnFiles": "false",
+    "spark.sql.codegen.cache.maxEntries": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+}
+CLASSIC_SETTINGS: Mapping[str, str] = {
+    "spark.master": "local[*]",
+    "spark.app.name": "penstock",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.retainedJobs": "5",
+    "spark.ui.retainedStages": "5",
+    "spark.ui.retainedTasks": "50",
+    "spark.scheduler.mode": "FAIR",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.driver.memory": "700m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.maxResultSize": "0",
+    "spark.task.maxDirectResultSize": "64m",
+    "spark.rpc.message.maxSize": "512",
+    "spark.cleaner.periodicGC.interval": "5min",
+    # PySpark would tell the JVM for every column which line of Python made it: four calls each, and a process has this
+    # or not by the thread that makes its first column.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+}
+# Spark goes through nested data by recursion: this is several times what ``nesting.py`` lets through takes.
+STACK_OPTION = "-Xss16m"
+# What Spark compiles for a function over an array reads each element before it asks whether there is one. Arrow refuses
+# to read a number that is null, unless it is told not to look.
+NULL_OPTION = "-Darrow.enable_null_check_for_get=false"
+# An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
+JVM_OPTIONS = (
+    f"{STACK_OPTION} {NULL_OPTION} -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError -Xmn300m -XX:GCTimeRatio=19 "
+    # A long chain is one method of more than 8,000 bytes, which the JVM would only ever interpret.
+    "-XX:-DontCompileHugeMethods "
+    # A batch calls what it does with each record 100,000 times; Spark's planner reaches the JVM's own thresholds while
+    # it starts, and a core is busy for many seconds with compiling code that hardly runs.
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=1000000"
+)
+#: What PySpark asks the JVM for by name whenever it builds a column or a DataFrame. To find a class, Py4J tries each
+#: package that was imported, and each miss looks into all of Spark's jars: a fifth of a small batch's time in the JVM.
+KEPT_NAMES: Final = (
+    "System",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "functions",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+)
+#: Exit codes of a JVM that had no memory left: its own, as it was told with ``ExitOnOutOfMemoryError``, and Spark's.
+_OUT_OF_MEMORY: Final = (3, 52)
+ANSWER_WAIT_S = 1.0
+EXIT_GRACE_S = 2.0
+#: A path of a Unix socket may have 108 bytes; PySpark's names in its directory have 42.
+_LONGEST_SOCKET_DIR = 60
+#: What ``spark-submit`` itself needs to know.
+_LAUNCH = (
+    *("spark.master", "spark.app.name", "spark.driver.", "spark.jars", "spark.files", "spark.archives"),
+    *("spark.submit.", "spark.local.dir", "spark.pyspark.", "spark.log."),
+)
+
+
+class JavaMissingException(SparkUnavailableException):
+    """No Java runtime was found; trying again does not help."""
+
+
+class SessionRefusedException(SparkUnavailableException):
+    """Spark itself said no, usually to a setting; trying again does not help."""
+
+
+class DriverJvm:
+    """The driver JVM of a classic session with its process, heartbeat and log. Owned by the session thread."""
+
+    def __init__(
+        self, conf: Mapping[str, str], on_launch: Callable[[subprocess.Popen[bytes]], None] = lambda process: None
+    ) -> None:
+        """Starts the JVM and its session; `on_launch` gets the process as soon as it is there."""
+        from pyspark import SparkConf, SparkContext
+        from pyspark.java_gateway import launch_gateway
+        from pyspark.sql import SparkSession
+
+        require_java()
+        # JVMs of killed processes had no time to do it.
+        remove_stale_scratch()
+        self._scratch = make_scratch()
+        self._heartbeat = Heartbeat(self._ask)
+        #: Told the executors of the session with each heartbeat.
+        self.watch: ExecutorWatch | None = None
+        settings = classic_settings(conf, self._scratch)
+        if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
+            settings["spark.driver.extraJavaOptions"] += f" {archive_option()}".rstrip()
+        self._memory = settings["spark.driver.memory"]
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        launch_conf = SparkConf(loadDefaults=False).setAll(list(launch_settings(settings).items()))
+        # Spark takes python3 from PATH otherwise, which need not have PySpark or be the same version.
+        os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+        # Arrow's memory in the JVM is from the C library, whose heaps for each few threads keep what these have freed.
+        os.environ.setdefault(HEAPS_VARIABLE, str(MOST_HEAPS))
+        gateway: Any = None
+        self._process: subprocess.Popen[bytes] | None = None
+        reader, writer = os.pipe()
+        self._log = _LogTail(reader)
+        try:
+            launch: Any = launch_gateway
+            # Signals to the worker's process group are the worker's: it still needs the JVM to stop in order.
+            gateway = launch(launch_conf, {"stdout": writer, "stderr": writer, "process_group": 0})
+        except Exception as error:
+            os.close(writer)
+            self._log.join()
+            remove_scratch(self._scratch)
+            raise SparkUnavailableException(f"the Spark JVM did not start: {self._log.text() or error}") from error
+        os.close(writer)
+        self._process = gateway.proc
+        self._gateway = gateway
+        on_launch(gateway.proc)
+        _ignore_sigterm(gateway.jvm)
+        try:
+            context = SparkContext(conf=spark_conf, gateway=gateway)
+            context.setLogLevel("ERROR")
+            # It prints a trace when the JVM ends while Python workers are there.
+            vars(context._accumulatorServer)["handle_error"] = _ignore_request
+            self.session: SparkSession = SparkSession.builder.getOrCreate()
+            #: How much memory its objects may take.
+            self.heap_bytes = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
+            for name in KEPT_NAMES:
+                setattr(gateway.jvm, name, getattr(gateway.jvm, name))
+        except Exception as error:
+            cause = brief(error)  # a Java exception's text is fetched from the JVM, so before it is gone
+            self.close()
+            raise SessionRefusedException(f"Spark refused to start: {cause}") from None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the JVM; None before it was started."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the JVM, or None while it runs, and before it was started."""
+        return self._process.poll() if self._process is not None else None
+
+    def is_gone(self, grace_s: float) -> bool:
+        """True if the process has ended, waiting up to `grace_s` for one that is about to."""
+        if self._process is None:
+            return False
+        try:
+            self._process.wait(grace_s) if grace_s else None
+        except subprocess.TimeoutExpired:
+            return False
+        return self._process.poll() is not None
+
+    def ended(self) -> str | None:
+        """Describes how the process ended, if it has."""
+        return f"The Spark JVM {self.how_ended()}" if self.is_gone(0.0) else None
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """True if the process has ended because its heap was full."""
+        return self.exit_code in _OUT_OF_MEMORY
+
+    def how_ended(self) -> str:
+        """Describes how the process ended, as the end of a sentence, and what to do about it."""
+        return how_ended(self.exit_code, self._memory)
+
+    def _ask(self) -> None:
+        self._gateway.jvm.System.currentTimeMillis()
+        session = getattr(self, "session", None)
+        if self.watch is not None and session is not None:
+            self.watch.ask(session)
+
+    def answers(self) -> bool:
+        """True if the JVM has answered the latest question; asks the next one.
+
+        A frozen JVM blocks the thread of the question until the process is killed.
+        """
+        return self._heartbeat.answers(ANSWER_WAIT_S)
+
+    def lost_by(self, error: BaseException) -> bool:
+        """True if a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
+        return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
+
+    def close(self) -> None:
+        """Kills the JVM and forgets PySpark's process-wide references to it, so that a new one can start."""
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        process = self._process
+        if process is not None:
+            # A clean stop of a healthy JVM has nothing to save, and of a frozen one never ends.
+            process.kill()
+            process.wait(10)
+            if process.stdin is not None:
+                process.stdin.close()
+        context = SparkContext._active_spark_context
+        if context is not None and getattr(context, "_accumulatorServer", None) is not None:
+            context._accumulatorServer.shutdown()
+        try:
+            self._gateway.shutdown()
+        except Exception as error:
+            log.debug("Closing the gateway of a dead JVM: %s", error)
+        SparkContext._active_spark_context = None
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        SparkSession._instantiatedSession = None
+        SparkSession._activeSession = None
+        self._log.join()
+        remove_scratch(self._scratch)
+
+
+def how_ended(code: int | None, memory: str) -> str:
+    """Describes how a JVM ended, as the end of a sentence.
+
+    Args:
+        code: Its exit code, negative for a signal; None if it has not ended.
+        memory: What it was given, ``spark.driver.memory``.
+
+    >>> [how_ended(code, "700m") for code in (3, 1, None)]
+    ['ran out of memory (spark.driver.memory is 700m)', 'ended with exit code 1', 'does not answer']
+    """
+    if code in _OUT_OF_MEMORY:
+        return f"ran out of memory (spark.driver.memory is {memory})"
+    if code == -signal.SIGKILL:
+        return "was killed, as the system does when memory runs out"
+    return "does not answer" if code is None else f"ended with exit code {code}"
+
+
+class _LogTail:
+    """Reads what the JVM prints, passes it on at debug level and keeps the last lines for an error message."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._lines: deque[str] = deque(maxlen=20)
+        self._stream = os.fdopen(descriptor, "rb")
+        self._thread = threading.Thread(target=self._read, name="spark-log", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._stream:
+            for raw in self._stream:
+                line = raw.decode(errors="replace").rstrip()
+                # The frames of a Java trace would push its first line, the reason, out.
+                if line.strip() and not line.lstrip().startswith("at "):
+                    self._lines.append(line)
+                log.debug("Spark: %s", line)
+
+    def join(self) -> None:
+        self._thread.join(2)
+
+    def text(self) -> str:
+        """Returns what was printed from the first error on; all that is kept if nothing looks like one."""
+        lines = list(self._lines)
+        first = next((row for row, line in enumerate(lines) if "Exception" in line or "Error" in line), 0)
+        return " | ".join(lines[first:])
+
+
+def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
+    """The settings of a session: ours where `conf` says nothing else, and those that results depend on."""
+    settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
+    settings["spark.local.dir"] = scratch
+    settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")
+    if conf.get("spark.master", settings["spark.master"]).partition("[")[0] == "local":
+        # Nobody but the JVM itself speaks to its ports; without that every user of the machine could.
+        settings["spark.authenticate"] = "true"
+        if len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
+            # PySpark's daemon begins a process for whoever connects to its port, before anything was said. A socket in
+            # a directory of the user's lets nobody else connect.
+            settings["spark.python.unix.domain.socket.enabled"] = "true"
+            settings["spark.python.unix.domain.socket.dir"] = scratch
+    for name, value in cluster_settings(conf).items():
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+    settings.update(conf)
+    settings.update(REQUIRED_SETTINGS)
+    executor_options = conf.get("spark.executor.extraJavaOptions", "")
+    settings["spark.executor.extraJavaOptions"] = f"{STACK_OPTION} {NULL_OPTION} {executor_options}".strip()
+    user_options = conf.get("spark.driver.extraJavaOptions", "")
+    settings["spark.driver.extraJavaOptions"] = (
+        f"{JVM_OPTIONS} -Duser.timezone=UTC -Djava.io.tmpdir={scratch} {user_options}".strip()
+    )
+    return settings
+
+
+def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """The settings that start the JVM: they stand on its command line, which everybody on the machine may read.
+
+    The others, which may have secrets, go to the session over the connection to the JVM.
+
+    >>> launch_settings({"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "s"})
+    {'spark.driver.memory': '1g'}
+    """
+    return {name: value for name, value in settings.items() if name.startswith(_LAUNCH)}
+
+
+def _ignore_request(request: object, address: object) -> None:
+    """Nothing is left to be done for a connection that has ended."""
+
+
+def _ignore_sigterm(jvm: Any) -> None:
+    """Lets the JVM go on when all processes of a service are told to end, as systemd does by default.
+
+    PySpark starts it with SIGINT ignored. It ends when its standard input does, which this process holds open.
+    """
+    try:
+        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal("TERM"), jvm.sun.misc.SignalHandler.SIG_IGN)
+    except Exception as error:
+        log.debug("The Spark JVM does not ignore SIGTERM: %s", brief(error))
+
+
+def require_java() -> None:
+    """Raises JavaMissingException when neither JAVA_HOME nor PATH has a Java runtime."""
+    home = os.environ.get("JAVA_HOME")
+    if home and os.access(os.path.join(home, "bin", "java"), os.X_OK):
+        return
+    if shutil.which("java") is None:
+        raise JavaMissingException(
+            "no Java runtime was found; install Java 17 or newer (on Debian: apt-get install default-jre-headless) "
+            "or set JAVA_HOME"
+        )
+
+
+def brief(error: BaseException) -> str:
+    """One line for a log: class and first line of the message; of an exception in the JVM that one's, and its cause."""
+    text = _text_of(error).strip()
+    lines = text.splitlines()
+    reasons = java_reasons(text)
+    return f"{type(error).__name__}: {' | caused by '.join(reasons) or (lines[0] if lines else '')}"[:500]
+
+
+def java_reasons(text: str) -> list[str]:
+    """The exception that a trace of the JVM tells of, and its first cause; empty if the text has none.
+
+    Args:
+        text: The message of a ``Py4JJavaError``: what was called, then the trace.
+
+    >>> java_reasons("An error occurred while calling o1.x.\\n: a.B: no\\n\\tat c\\nCaused by: d.E: why\\n\\tat f")
+    ['a.B: no', 'd.E: why']
+    >>> java_reasons("plain")
+    []
+    """
+    lines = text.splitlines()
+    if len(lines) < 2 or not lines[1].startswith(": "):
+        return []
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return [lines[1].removeprefix(": "), *causes[-1:]]
+
+
+def _text_of(error: BaseException) -> str:
+    """Its message; empty where that would have to be asked of a JVM that is gone."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    """True if an error, or one of its causes, is about the connection to the JVM rather than about the job."""
+    seen: BaseException | None = error
+    names = {"Py4JNetworkError", "Py4JError", "ArrowInvalid"}
+    while seen is not None:
+        if isinstance(seen, (OSError, EOFError)) or type(seen).__name__ in names:
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False
+
+
+def _is_stopped_context(error: BaseException) -> bool:
+    text = _text_of(error)
+    return "stopped SparkContext" in text or "SparkContext was shut down" in text

@@ -1,0 +1,411 @@
+"""Runs a plan on the JVM of a classic session, where all of it is known but the data.
+
+PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch, most of them to read settings that
+do not change, to build lists of columns, and to read arrays element by element. What they tell is kept with the plan
+here.
+
+Of a batch of fifty thousand records planning takes a third, of one of twenty nearly all: to analyse, optimize and plan
+it, and to write the code that is compiled for it. All this depends on the plan and the schema of its input alone. A
+DataFrame keeps its physical plan, and that its RDD; at the end of it are partitions that hold Arrow messages. To run it
+again with other rows is to put other messages in their place. These go with the tasks wherever they run: kept in the
+block store of a local driver's JVM instead, chains and converters took the same processor time within 6 %.
+
+What may be kept is a chain of projections, and every expression of it has to give the same for the same row at any
+time: one that holds the time or a random number of its planning would repeat it.
+
+Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be taken
+(``arrow_of`` gets the rows of any other DataFrame): it knows PySpark's inside, so it is for the releases it was tried
+with, and for data that PySpark only hands on. ``PreparedQuery``, which one thread uses at a time, is a query that is
+kept; ``PreparedQueries`` are those that nobody uses now. ``scratch_file`` hands a batch to the JVM.
+
+Invariant 6: Arrow in, Arrow out, nothing else. Thread: any.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from penstock.pipeline.spark.driver.calls import assign, call, class_name, element, forget, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger(__name__)
+
+#: How many are kept that nobody uses.
+MAX_IDLE: Final = 64
+#: What stands between the rows that go in and those that come out; else another job or its result may be part of it.
+_PROJECTING: Final = frozenset(
+    {"WholeStageCodegenExec", "InputAdapter", "ProjectExec", "FilterExec", "MapInArrowExec", "ColumnarToRowExec"}
+)
+_SCAN: Final = "RDDScanExec"
+#: A session may be set to take batches for small up to a size that nobody wants to fill for nothing.
+_MOST_BYTES: Final = 64 * 1024 * 1024
+#: Releases of PySpark whose inside is what is expected here.
+KNOWN_RELEASES: Final = ("4.3.",)
+#: PySpark shifts these by the session's time zone, value by value.
+_SHIFTED: Final = '"timestamp'
+#: A query is prepared once so many small batches have used its plan: it has to be compiled, which takes as long as
+#: several batches that Spark works out while it plans. A large batch is compiled anyway.
+FEW_BATCHES: Final = 4
+#: Batches up to so many bytes go with the call, larger ones through a file.
+SMALL_BYTES: Final = 64 * 1024
+
+_thread = threading.local()
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedQuery:
+    """A DataFrame in the JVM whose rows can be replaced.
+
+    Attributes:
+        java: The DataFrame.
+        arrays: An array for each of its partitions, in the JVM, with room for one Arrow message.
+    """
+
+    java: Any
+    arrays: Sequence[Any]
+
+    def assign(self, messages: Sequence[bytes | None]) -> None:
+        """Puts in a message for each partition; None takes it out."""
+        for array, message in zip(self.arrays, messages, strict=True):
+            assign(array, 0, message)
+
+    def fill(self, messages: Any) -> None:
+        """Puts in the messages of a Java iterator."""
+        for array in self.arrays:
+            # Takes the next one, as many as the array has room for.
+            call(messages, "copyToArray", array)
+
+    def empty(self) -> None:
+        """Takes the messages out."""
+        self.assign([None] * len(self.arrays))
+
+    def forget(self) -> None:
+        """Lets the JVM forget it."""
+        forget((*self.arrays, self.java))
+
+
+class PreparedQueries:
+    """Prepared queries that nobody uses now; those that were not used for longest are forgotten. Thread: any."""
+
+    def __init__(self, most: int = MAX_IDLE) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._idle: list[tuple[Hashable, PreparedQuery]] = []
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    def take(self, key: Hashable) -> PreparedQuery | None:
+        """Takes a query of this key, for the caller alone; None if there is none."""
+        with self._lock:
+            for index in range(len(self._idle) - 1, -1, -1):
+                if self._idle[index][0] == key:
+                    return self._idle.pop(index)[1]
+        return None
+
+    def put(self, key: Hashable, query: PreparedQuery) -> None:
+        """Puts back a query that can be used again."""
+        with self._lock:
+            self._idle.append((key, query))
+            dropped = [old for _, old in self._idle[: -self._most]]
+            del self._idle[: len(dropped)]
+        for old in dropped:
+            old.forget()
+
+
+def prepare(session: Any, schema: str, parts: int, select: Callable[[list[Any]], None]) -> PreparedQuery | None:
+    """Makes a query; its partitions hold a stand-in until they are filled.
+
+    Args:
+        session: A classic session.
+        schema: Of its input, as Spark's JSON.
+        parts: How many partitions it takes.
+        select: Gets a list that ends with the input, as a DataFrame in the JVM; adds what is selected of it, step by
+            step.
+
+    Returns:
+        None when the plan has to be made for each batch: it is more than projections, or what it gives depends on when
+        or how often it is planned.
+    """
+    made: list[Any] = []
+    try:
+        rows = _no_rows(session, parts)
+        if rows is None:
+            return None
+        made.append(rows)
+        made.append(session._jvm.PythonSQLUtils.toDataFrame(rows, schema, session._jsparkSession))
+        select(made)
+        read = _read(session, made[-1])
+        if read is None or call(read, "getNumPartitions") != parts:
+            return None
+        partitions = call(read, "partitions")
+        arrays = [call(call(element(partitions, index), "values"), "unsafeArray") for index in range(parts)]
+        return PreparedQuery(made.pop(), arrays)
+    finally:
+        forget(made)
+
+
+def _no_rows(session: Any, parts: int) -> Any:
+    """A stand-in for Arrow messages, too large to be evaluated while Spark plans."""
+    jvm = session._jvm
+    settings = call(call(session._jsparkSession, "sessionState"), "conf")
+    nbytes = int(call(settings, "arrowLocalRelationThreshold")) // parts + 1
+    if nbytes > _MOST_BYTES:
+        return None
+    # An array of arrays stays in the JVM; Py4J would bring an array of bytes here, and send it back with the next call.
+    fillers = session._sc._gateway.new_array(jvm.byte, parts, nbytes)
+    return call(jvm.scala.collection.immutable.ArraySeq.unsafeWrapArray(fillers), "iterator")
+
+
+def _read(session: Any, java: Any) -> Any:
+    """The RDD of the rows that a query reads; None = it cannot be run again with others."""
+    query = call(java, "queryExecution")
+    analyzed = call(query, "analyzed")
+    now = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    if not call(analyzed, "deterministic") or call(analyzed, "containsPattern", now):
+        return None
+    node = call(query, "executedPlan")
+    while (kind := class_name(node)) in _PROJECTING:
+        node = call(node, "child")
+    if kind != _SCAN:
+        log.debug("A plan with %s is made again for each batch", kind)
+        return None
+    return call(node, "rdd")
+
+
+class Mapped(Protocol):
+    """The work of Spark's Python workers on the rows of a table with one column.
+
+    Attributes:
+        column: Its name.
+        schema: The same column for Spark, with its type.
+    """
+
+    column: str
+    schema: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch], /) -> Iterator[pa.RecordBatch]:
+        """Gives a row for each row, in order."""
+        ...
+
+
+def driver_plan(
+    session: SparkSession,
+    schema: pa.Schema,
+    projections: Sequence[Sequence[Column | str]],
+    prepared: PreparedQueries,
+    mapped: Mapped | None = None,
+) -> DriverPlan | None:
+    """Makes a plan for input of a schema.
+
+    Args:
+        session: The session to run it on.
+        schema: Of the input.
+        projections: What is selected of it, one after the other.
+        prepared: Keeps the queries of plans that are used again.
+        mapped: What Python workers make of the rows behind that; None = nothing.
+
+    Returns:
+        None when batches have to go PySpark's own way: on Spark Connect, with releases that are not known, with
+        timestamps, without columns, and where Spark encrypts what it puts on disk or serves rows at a path.
+    """
+    from pyspark import __version__
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    context = getattr(session, "_sc", None)
+    if context is None or context._encryption_enabled or not __version__.startswith(KNOWN_RELEASES):
+        return None
+    given = from_arrow_schema(schema)
+    if not given.fields or _SHIFTED in given.json():
+        return None
+    return DriverPlan(session, given, projections, prepared, mapped)
+
+
+class DriverPlan:
+    """A plan of which all is known but the data. Made by ``driver_plan``.
+
+    Thread: any, several at a time.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        given: StructType,
+        projections: Sequence[Sequence[Column | str]],
+        prepared: PreparedQueries,
+        mapped: Mapped | None = None,
+    ) -> None:
+        from pyspark.sql.classic.column import _to_java_column, _to_seq
+
+        context = session._sc
+        jvm: Any = context._jvm
+        self._session: Any = session
+        self._directory: str = context._temp_dir
+        self._given = given.json()
+        self._takes = _arrow_schema(given)
+        self._makes: pa.Schema | None = None
+        self._activate = jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession
+        self._read = jvm.PythonSQLUtils.readArrowStreamFromFile
+        self._to_frame = jvm.PythonSQLUtils.toDataFrame
+        self._projections = [_to_seq(context, columns, _to_java_column) for columns in projections]
+        self._prepared = prepared
+        self._mapped = mapped
+        with scratch_file(self._directory, in_memory=True) as path:
+            # What this process has in memory is not there for a JVM of another user, or in a container of its own.
+            self._in_memory = bool(jvm.java.io.File(path).canRead())
+        # Not exact when batches end at the same moment, which does not matter.
+        self._small_batches = 0
+        self._can_be_prepared = True
+
+    def collect(self, table: pa.Table) -> pa.Table:
+        """The rows that the plan makes of these, in the same order. Runs one Spark job.
+
+        Args:
+            table: Of the schema that the plan was made for; each chunk becomes a partition.
+
+        Raises:
+            PySparkException: What PySpark raises for a job that fails.
+        """
+        session = self._session._jsparkSession
+        if getattr(_thread, "session", None) is not session:
+            self._activate(session)
+            _thread.session = session
+        table = table if table.schema.equals(self._takes) else table.cast(self._takes)
+        parts = table.to_batches()
+        large = table.nbytes > SMALL_BYTES
+        query = self._query(len(parts), large=large)
+        batches = self._collect_once(table) if query is None else self._collect_again(query, table, parts, large=large)
+        return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
+
+    @property
+    def _schema(self) -> pa.Schema:
+        assert self._makes is not None, "every way to rows learns it first"
+        return self._makes
+
+    def _collect_once(self, table: pa.Table) -> list[pa.RecordBatch]:
+        made: list[Any] = []
+        try:
+            made.append(self._sent(table))
+            made.append(self._to_frame(made[-1], self._given, self._session._jsparkSession))
+            self._select(made)
+            return rows_of(made[-1])
+        finally:
+            forget(made)
+
+    def _select(self, made: list[Any]) -> None:
+        for projection in self._projections:
+            made.append(call(made[-1], "select", projection))
+        if self._mapped is not None:
+            made.append(self._frame(made[-1]).mapInArrow(self._mapped, self._mapped.schema)._jdf)
+        if self._makes is None:
+            self._makes = self._schema_of(made[-1])
+
+    # ------------------------------------------------------------------ queries that are kept
+    def _query(self, parts: int, *, large: bool) -> PreparedQuery | None:
+        """A query for so many partitions that nobody else uses now."""
+        if not self._can_be_prepared or not parts:
+            return None
+        query = self._prepared.take((self, parts))
+        if query is not None:
+            return query
+        if not large and self._small_batches < FEW_BATCHES:
+            self._small_batches += 1
+            return None
+        query = prepare(self._session, self._given, parts, self._select)
+        self._can_be_prepared = query is not None
+        return query
+
+    def _collect_again(
+        self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch], *, large: bool
+    ) -> list[pa.RecordBatch]:
+        try:
+            if large:
+                sent = self._sent(table)
+                try:
+                    query.fill(sent)
+                finally:
+                    forget([sent])
+            else:
+                query.assign([part.serialize().to_pybytes() for part in parts])
+            rows = rows_of(query.java)
+            # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
+            if large:
+                query.empty()
+        except BaseException:
+            query.forget()
+            raise
+        self._prepared.put((self, len(parts)), query)
+        return rows
+
+    # ------------------------------------------------------------------ rows to the JVM
+    def _sent(self, table: pa.Table) -> Any:
+        """The table's chunks in the JVM, to be gone through once."""
+        with scratch_file(self._directory, in_memory=self._in_memory) as path:
+            with pa.OSFile(path, "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+                stream.write_table(table)
+            return self._read(path)
+
+    def _schema_of(self, java: Any) -> pa.Schema:
+        return _arrow_schema(self._frame(java).schema)
+
+    def _frame(self, java: Any) -> Any:
+        from pyspark.sql.classic.dataframe import DataFrame
+
+        return DataFrame(java, self._session)
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """The rows of any DataFrame, as its ``toArrow``; but a job that the JVM gives up ends with an error."""
+    from pyspark import __version__
+
+    context = getattr(frame.sparkSession, "_sc", None)
+    if context is None or not __version__.startswith(KNOWN_RELEASES):
+        return frame.toArrow()
+    schema = _arrow_schema(frame.schema)
+    batches = rows_of(frame._jdf)
+    return pa.Table.from_batches(batches).cast(schema) if batches else schema.empty_table()
+
+
+def _arrow_schema(schema: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+
+
+@contextmanager
+def scratch_file(directory: str, *, in_memory: bool) -> Iterator[str]:
+    """An empty file, for as long as the context.
+
+    Args:
+        directory: Where it is, if on disk.
+        in_memory: Whether it may be one without a place on disk. Other processes of the same user on this machine can
+            open its path, too.
+
+    Returns:
+        Its path.
+    """
+    if in_memory and hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("penstock-batch")
+        try:
+            yield f"/proc/{os.getpid()}/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, path = tempfile.mkstemp(dir=directory)
+    os.close(descriptor)
+    try:
+        yield path
+    finally:
+        os.unlink(path)

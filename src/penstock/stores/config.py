@@ -1,0 +1,438 @@
+"""The configuration of a standalone worker: the records of a config topic without a topic.
+
+Main types: `LocalConfigStore`, `StoredConnector`, the `ConnectorStore` protocol, `FileConnectorStore`. Written records
+are folded at once, as they would be in a cluster; connectors and target states outlive the worker in a file where there
+is one, task configurations never do. Connectors of the command line are not in it: their files are their home, and each
+start creates them anew. Earlier versions stored them too, and an entry does not tell; it goes when the command line
+names its connector, or over REST. The file is JSON, replaced as a whole (temporary file, fsync, rename), readable by
+its owner only: configurations hold secrets. A lock file beside it keeps a second worker away. `kept_id` is the worker's
+id, kept beside its offsets file: who goes on with these offsets has the same id.
+
+Thread: any; one write at a time. The listener is called on the thread of whoever writes, and must not write itself.
+Source: org.apache.kafka.connect.storage.MemoryConfigBackingStore.
+
+The configuration of a cluster, in its config topic.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final, Protocol
+
+from penstock.errors import ConnectException, DataException
+from penstock.model import TargetState
+from penstock.model.cluster_config import (
+    Change,
+    ClusterConfig,
+    ConfigRecord,
+    Entry,
+    RecordSkipped,
+    connector_entries,
+    fold,
+)
+from penstock.stores.interface import ConfigListener, RecordLog
+from penstock.stores.offset_file import lock_path_of, locked, replace_file
+
+if TYPE_CHECKING:
+    from penstock.kafka.topic_log.log import LogRecord
+
+
+class ConfigTopicStore:
+    """A `ConfigStore` on a log.
+
+    Args:
+        log: Of the config topic; it has a transactional id where `transactional`.
+        transactional: Whether what the leader writes is a transaction: `exactly.once.source.support` is not `disabled`.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, log: RecordLog, *, transactional: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._transactional = transactional
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._snapshot = ClusterConfig()
+        self._listener: ConfigListener | None = None
+
+    def start(self, listener: ConfigListener) -> None:
+        """See `ConfigStore`."""
+        # A start that has failed may have read a part of the topic.
+        self._snapshot = ClusterConfig()
+        self._log.start(self._take)
+        with self._lock:
+            self._listener = listener
+
+    def stop(self) -> None:
+        """See `ConfigStore`."""
+        self._log.stop()
+
+    @property
+    def snapshot(self) -> ClusterConfig:
+        """See `ConfigStore`."""
+        return self._snapshot
+
+    def refresh(self, timeout_s: float) -> ClusterConfig:
+        """See `ConfigStore`."""
+        self._log.read_to_end(timeout_s)
+        return self._snapshot
+
+    def write(self, entries: Sequence[Entry], *, leading: bool = False, timeout_s: float = 30.0) -> ClusterConfig:
+        """See `ConfigStore`. Invariant 8."""
+        deadline = self._clock() + timeout_s
+        raw = [(_key(key), value) for key, value in entries]
+        if leading and self._transactional:
+            self._log.write(raw, timeout_s, transactional=True)
+            return self._snapshot
+        # Outside of a transaction the last record, which makes the others count, is written when these are stored: of
+        # a set of task configurations that lacks one, readers would take an older one for it.
+        for part in (raw[:-1], raw[-1:]):
+            if part:
+                self._log.write(part, max(0.0, deadline - self._clock()))
+        return self._snapshot
+
+    def claim(self) -> None:
+        """See `ConfigStore`."""
+        if self._transactional:
+            self._log.claim()
+
+    # ------------------------------------------------------------------ the log's thread
+    def _take(self, records: Sequence[LogRecord]) -> None:
+        usable = [ConfigRecord(record.offset, _text(record.key), record.value) for record in records]
+        with self._lock:
+            self._snapshot, changes = fold(self._snapshot, usable)
+            listener = self._listener
+        _log_skipped(changes)
+        if listener is not None:
+            listener(self._snapshot, changes)
+
+
+def _key(key: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise DataException(
+            f"The record {key!r} of the config topic cannot be written: its key is no valid Unicode ({error})"
+        ) from error
+
+
+def _text(key: bytes | None) -> str:
+    """A key as text; what is none names nothing that is known, and is passed over."""
+    return "" if key is None else key.decode(errors="replace")
+
+
+def _log_skipped(changes: Sequence[Change]) -> None:
+    for change in changes:
+        if isinstance(change, RecordSkipped):
+            logger.warning(
+                "Ignoring the record %s of the config topic at offset %d: %s", change.key, change.offset, change.reason
+            )
+
+
+logger = logging.getLogger(__name__)
+
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+_ID_BYTES: Final = 8
+
+
+def kept_id(offsets_file: str) -> str | None:
+    """The id of the worker whose offsets these are; made and kept in ``<offsets file>.id`` the first time.
+
+    Args:
+        offsets_file: Its path; its lock is held.
+
+    Returns:
+        16 hexadecimal digits; None where nothing can be kept, as beside a device.
+    """
+    file = Path(offsets_file).absolute()
+    if file.exists() and not file.is_file():
+        return None
+    # A link to the file leads to the same worker.
+    kept = Path(f"{file.resolve()}.id")
+    try:
+        if kept.exists() and _ID.fullmatch(found := kept.read_text(encoding="ascii", errors="replace").strip()):
+            return found
+        new = secrets.token_hex(_ID_BYTES)
+        replace_file(kept, f"{new}\n".encode("ascii"))
+    except OSError as error:
+        logger.warning(
+            "The worker's id cannot be kept in %s (%s): after a crash its sinks wait for their old group members",
+            kept,
+            error,
+        )
+        return None
+    return new
+
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class StoredConnector:
+    """One connector as it was left.
+
+    Attributes:
+        config: Its settings as given.
+        target: What a user asked for.
+        secrets: The settings that were secrets once, whatever its class says of them; may be left out.
+    """
+
+    config: Mapping[str, str] = field(repr=False)
+    target: TargetState = TargetState.STARTED
+    secrets: frozenset[str] = frozenset()
+
+
+class ConnectorStore(Protocol):
+    """The store in which connectors outlive the worker. Methods block on a disk; any thread."""
+
+    def connectors(self) -> dict[str, StoredConnector]:
+        """All connectors, in the order in which they were first stored."""
+
+    def put(self, name: str, connector: StoredConnector) -> None:
+        """Keeps a connector; durable on return."""
+
+    def remove(self, name: str) -> None:
+        """Forgets a connector; durable on return."""
+
+
+class FileConnectorStore:
+    """A `ConnectorStore` in a file.
+
+    A missing or empty file counts as empty; its directory must exist.
+
+    Args:
+        path: the file, `config.storage.file.filename`.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._file = self.path
+        self._lock = threading.Lock()
+        self._lock_handle: IO[bytes] | None = None
+        self._connectors: dict[str, StoredConnector] = {}
+
+    def start(self) -> None:
+        """Takes the lock and reads the file.
+
+        Raises:
+            ConnectException: another worker uses the file, or it cannot be read or is not such a file. It is never
+                taken for an empty one.
+        """
+        self._file = Path(os.path.realpath(self.path))
+        try:
+            self._take_lock()
+            self._connectors = self._read()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Lets the file go, after a write under way. Safe to call twice."""
+        with self._lock:
+            handle, self._lock_handle = self._lock_handle, None
+        if handle is not None:
+            handle.close()
+
+    def connectors(self) -> dict[str, StoredConnector]:
+        """See `ConnectorStore`."""
+        with self._lock:
+            return dict(self._connectors)
+
+    def put(self, name: str, connector: StoredConnector) -> None:
+        """See `ConnectorStore`.
+
+        Raises:
+            ConnectException: the disk refused; what was stored before is intact.
+        """
+        with self._lock:
+            if self._connectors.get(name) != connector:
+                self._write({**self._connectors, name: connector})
+
+    def remove(self, name: str) -> None:
+        """See `ConnectorStore`.
+
+        Raises:
+            ConnectException: the disk refused; what was stored before is intact.
+        """
+        with self._lock:
+            if name in self._connectors:
+                self._write({key: value for key, value in self._connectors.items() if key != name})
+
+    def _take_lock(self) -> None:
+        lock_path = lock_path_of(self._file)
+        try:
+            self._lock_handle = locked(lock_path)
+        except BlockingIOError as error:
+            raise self._unusable(
+                "is in use by another worker; give each standalone worker its own config.storage.file.filename, or "
+                "stop the other one"
+            ) from error
+        except OSError as error:
+            raise self._unusable(
+                f"cannot be locked: {error.strerror or error}; its directory must exist and be writable"
+            ) from error
+
+    def _read(self) -> dict[str, StoredConnector]:
+        try:
+            content = self._file.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._unusable(f"cannot be read: {error.strerror or error}; check its permissions") from error
+        if not content.strip():
+            return {}
+        try:
+            return _decode(content)
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._unusable(
+                f"is corrupt or is not such a file: {error}. The worker does not start, because it would forget its "
+                "connectors. Restore the file from a copy, or move it away to begin without connectors on purpose."
+            ) from error
+
+    def _write(self, connectors: dict[str, StoredConnector]) -> None:
+        if self._lock_handle is None:
+            raise self._unusable("was closed: the worker is shutting down")
+        try:
+            replace_file(self._file, _encode(connectors))
+        except OSError as error:
+            raise self._unusable(
+                f"could not be written: {error.strerror or error}. It still holds what was stored before; make room, "
+                "or make its directory writable."
+            ) from error
+        self._connectors = connectors
+
+    def _unusable(self, what: str) -> ConnectException:
+        return ConnectException(f"The file of connector configurations {self.path} {what}")
+
+
+def _encode(connectors: Mapping[str, StoredConnector]) -> bytes:
+    content = {
+        "format": _FORMAT,
+        "connectors": {
+            name: {"target": one.target.value, "secrets": sorted(one.secrets), "config": dict(one.config)}
+            for name, one in connectors.items()
+        },
+    }
+    # Escapes keep what UTF-8 cannot hold: JSON bodies may have lone surrogates.
+    return json.dumps(content, indent=1).encode("ascii") + b"\n"
+
+
+def _decode(content: bytes) -> dict[str, StoredConnector]:
+    found = json.loads(content)
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise ValueError(f"it has no format {_FORMAT}")
+    connectors = {}
+    for name, one in found["connectors"].items():
+        config = one["config"]
+        if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
+            raise ValueError(f"the configuration of {name} is not a map of texts")
+        connectors[name] = StoredConnector(config, TargetState(one["target"]), frozenset(one.get("secrets", ())))
+    return connectors
+
+
+class LocalConfigStore:
+    """A `ConfigStore` of one worker.
+
+    Args:
+        file: Where connectors outlive the worker; None to forget them at its end. It is started before this store, and
+            stopped after it.
+        except_for: Stored connectors that are passed over at the start: the command line has others of these names.
+    """
+
+    def __init__(self, file: ConnectorStore | None = None, *, except_for: Collection[str] = ()) -> None:
+        self._file = file
+        self._except_for = frozenset(except_for)
+        self._lock = threading.Lock()
+        self._snapshot = ClusterConfig()
+        self._listener: ConfigListener = lambda config, changes: None
+        self._in_memory: set[str] = set()
+
+    def start(self, listener: ConfigListener) -> None:
+        """See `ConfigStore`. A stored connector with text that is no valid Unicode is passed over, and stays stored."""
+        entries: list[Entry] = []
+        for name, one in (self._file.connectors() if self._file is not None else {}).items():
+            if name in self._except_for:
+                continue
+            try:
+                entries += connector_entries(name, one.config, one.target, one.secrets)
+            except DataException as error:
+                logger.error("The stored connector %r does not come back; create it again: %s", name, error)
+        with self._lock:
+            self._snapshot, _ = fold(self._snapshot, _records(self._snapshot, entries))
+            self._listener = listener
+
+    def stop(self) -> None:
+        """See `ConfigStore`."""
+
+    @property
+    def snapshot(self) -> ClusterConfig:
+        """See `ConfigStore`."""
+        return self._snapshot
+
+    def refresh(self, timeout_s: float) -> ClusterConfig:
+        """See `ConfigStore`; nobody else writes."""
+        return self._snapshot
+
+    def in_memory(self, name: str) -> None:
+        """Keeps a connector out of the file from its next write on: a file of the command line is its home.
+
+        What is stored under that name goes with that write. When the connector is deleted, a later one of that name is
+        stored again.
+        """
+        with self._lock:
+            self._in_memory.add(name)
+
+    def write(self, entries: Sequence[Entry], *, leading: bool = False, timeout_s: float = 30.0) -> ClusterConfig:
+        """See `ConfigStore`.
+
+        Raises:
+            ConnectException: The disk refused; nothing has changed.
+        """
+        with self._lock:
+            before = self._snapshot
+            after, changes = fold(before, _records(before, entries))
+            names = dict.fromkeys(name for key, _ in entries if (name := _stored_name(key)) is not None)
+            for name in names:
+                self._store(name, before, after)
+            self._in_memory -= {name for name in names if name in before.connectors and name not in after.connectors}
+            self._snapshot = after
+            self._listener(after, changes)
+            return after
+
+    def claim(self) -> None:
+        """See `ConfigStore`; there is nobody to take it from."""
+
+    def _store(self, name: str, before: ClusterConfig, config: ClusterConfig) -> None:
+        """Makes the file say of a connector what the snapshot says."""
+        connector = config.connectors.get(name)
+        if connector is not None and name in self._in_memory and name in before.connectors:
+            logger.info("Connector %s is one of the command line: what is changed lasts until the worker ends", name)
+        if self._file is None:
+            return
+        if connector is None or name in self._in_memory:
+            self._file.remove(name)
+        else:
+            given = {key: text for key, text in connector.config.items() if text is not None}
+            self._file.put(name, StoredConnector(given, config.target(name), connector.secrets))
+
+
+def _records(config: ClusterConfig, entries: Sequence[Entry]) -> list[ConfigRecord]:
+    """Returns the entries as records behind those of a snapshot."""
+    first = max(config.offset, 0)
+    return [ConfigRecord(first + number, key, value) for number, (key, value) in enumerate(entries)]
+
+
+def _stored_name(key: str) -> str | None:
+    """The connector that a record is about, if it is one of those that outlive the worker."""
+    for prefix in ("target-state-", "connector-"):
+        if key.startswith(prefix):
+            return key.removeprefix(prefix)
+    return None

@@ -1,0 +1,499 @@
+"""The standalone worker's source offsets in one file, in Java Connect's own format.
+
+Main type: `FileOffsetStore`. The file is replaced as a whole by `replace_file` (temporary file, fsync, rename, fsync of
+the directory), so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file
+beside it keeps a second worker away.
+
+Source: org.apache.kafka.connect.storage.FileOffsetBackingStore.
+Thread: any; writers that arrive while a write is under way share the next one. `replace_file`: one at a time for a
+file.
+
+Java serialization of a `HashMap<byte[], byte[]>`, which is the content of Kafka Connect's standalone offsets file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final, NoReturn
+
+from penstock.errors import OffsetStoreException
+from penstock.stores.offsets import OffsetEntries
+
+_MAGIC = b"\xac\xed\x00\x05"
+_NULL, _REFERENCE, _CLASS_DESCRIPTION, _OBJECT = 0x70, 0x71, 0x72, 0x73
+_STRING, _ARRAY, _CLASS, _BLOCK, _END_OF_BLOCK = 0x74, 0x75, 0x76, 0x77, 0x78
+_WRITE_METHOD_AND_SERIALIZABLE = 3
+_SERIALIZABLE = 2
+_FIRST_HANDLE = 0x7E0000
+
+_MAP_CLASS = "java.util.HashMap"
+_MAP_VERSION = 0x0507DAC1C31660D1
+_BYTES_CLASS = "[B"
+_BYTES_VERSION = 0xACF317F8060854E0
+_LOAD_FACTOR = 0.75
+_DEFAULT_CAPACITY = 16
+
+_NAMES = {_STRING: "a String", _CLASS: "a Class", _CLASS_DESCRIPTION: "a class description", 0x7E: "an enum"}
+
+
+class JavaFormatError(ValueError):
+    """The bytes are not a Java-serialized HashMap of byte arrays; the message says what was found and where."""
+
+
+def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
+    """Serialize the entries as Java does for a map that got them in this order. Invariant 5.
+
+    >>> encode({b"k": b"v"})[-17:].hex(" ")
+    '00 00 00 01 6b 75 71 00 7e 00 02 00 00 00 01 76 78'
+    """
+    capacity = _DEFAULT_CAPACITY
+    while len(entries) > int(capacity * _LOAD_FACTOR):
+        capacity *= 2
+    # Java allocates the table at the first put, and an unallocated table has no threshold.
+    threshold = int(capacity * _LOAD_FACTOR) if entries else 0
+    out = bytearray(_MAGIC)
+    out.append(_OBJECT)
+    out += _class_description(_MAP_CLASS, _MAP_VERSION, _WRITE_METHOD_AND_SERIALIZABLE, ["FloadFactor", "Ithreshold"])
+    out += struct.pack(">fi", _LOAD_FACTOR, threshold)
+    out += struct.pack(">BBii", _BLOCK, 8, capacity, len(entries))
+    described = False
+    for pair in entries.items():
+        for item in pair:
+            if item is None:
+                out.append(_NULL)
+                continue
+            out.append(_ARRAY)
+            if described:
+                out += struct.pack(">Bi", _REFERENCE, _FIRST_HANDLE + 2)
+            else:
+                out += _class_description(_BYTES_CLASS, _BYTES_VERSION, _SERIALIZABLE, [])
+                described = True
+            out += struct.pack(">i", len(item)) + item
+    out.append(_END_OF_BLOCK)
+    return bytes(out)
+
+
+def decode(data: bytes) -> dict[bytes | None, bytes | None]:
+    """The entries of a serialized map, in stored order; anything else is refused. Invariant 5.
+
+    Raises:
+        JavaFormatError: the bytes end too early, hold another class, or are something else altogether.
+    """
+    return _Reader(data).read_map()
+
+
+def _class_description(name: str, version: int, flags: int, fields: list[str]) -> bytes:
+    """A class without annotations and without a serializable superclass; a field is its type code and name."""
+    encoded = name.encode()
+    out = (
+        struct.pack(">BH", _CLASS_DESCRIPTION, len(encoded))
+        + encoded
+        + struct.pack(">QBH", version, flags, len(fields))
+    )
+    for name in fields:
+        out += struct.pack(">BH", ord(name[0]), len(name) - 1) + name[1:].encode()
+    return out + bytes([_END_OF_BLOCK, _NULL])
+
+
+class _Reader:
+    """One pass over the bytes; `_handles` holds what later bytes may refer to, in the order of appearance."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._position = 0
+        self._handles: list[str | bytes | None] = []
+
+    def read_map(self) -> dict[bytes | None, bytes | None]:
+        if self._data[:4] != _MAGIC:
+            raise JavaFormatError("it does not start as Java serialization does (ac ed 00 05)")
+        self._position = 4
+        tag = self._byte()
+        if tag != _OBJECT:
+            raise JavaFormatError(f"expected a {_MAP_CLASS}, found {_name(tag)} at byte 4")
+        name, fields = self._read_class()
+        if name != _MAP_CLASS:
+            raise JavaFormatError(f"expected a {_MAP_CLASS}, found an object of class {name}")
+        self._handles.append(None)
+        if sorted(fields) != ["F", "I"]:
+            self._refuse(f"other fields than loadFactor and threshold in {_MAP_CLASS}")
+        self._take(8)
+        size = self._read_map_header()
+        entries: dict[bytes | None, bytes | None] = {}
+        for _ in range(size):
+            key = self._read_bytes()
+            entries[key] = self._read_bytes()
+        if self._byte() != _END_OF_BLOCK:
+            self._refuse("more data than the map's size says")
+        if self._position != len(self._data):
+            self._refuse("data after the end of the map")
+        return entries
+
+    def _read_map_header(self) -> int:
+        if self._byte() != _BLOCK or self._byte() != 8:
+            self._refuse("no capacity and size")
+        size: int = struct.unpack(">ii", self._take(8))[1]
+        if not 0 <= size <= len(self._data):
+            self._refuse(f"an impossible number of entries ({size})")
+        return size
+
+    def _read_bytes(self) -> bytes | None:
+        tag = self._byte()
+        if tag == _NULL:
+            return None
+        if tag == _REFERENCE:
+            target = self._referred()
+            if not isinstance(target, bytes):
+                self._refuse("a reference to something else than a byte array")
+            return target
+        if tag != _ARRAY:
+            self._refuse(f"{_name(tag)} where a byte array belongs")
+        name, _ = self._read_class()
+        if name != _BYTES_CLASS:
+            self._refuse(f"an array of class {name} where a byte array belongs")
+        length: int = struct.unpack(">i", self._take(4))[0]
+        if length < 0:
+            self._refuse("an array of negative length")
+        item = self._take(length)
+        self._handles.append(item)
+        return item
+
+    def _read_class(self) -> tuple[str, str]:
+        """A class description or a reference to an earlier one: its name and the type codes of its fields."""
+        tag = self._byte()
+        if tag == _REFERENCE:
+            target = self._referred()
+            if not isinstance(target, str):
+                self._refuse("a reference to something else than a class")
+            return target, ""
+        if tag != _CLASS_DESCRIPTION:
+            self._refuse(f"{_name(tag)} where a class description belongs")
+        name = self._text()
+        self._handles.append(name)
+        version, _flags, count = struct.unpack(">QBH", self._take(11))
+        expected = {_MAP_CLASS: _MAP_VERSION, _BYTES_CLASS: _BYTES_VERSION}.get(name)
+        if expected is None:
+            self._refuse(f"the class {name}; only {_MAP_CLASS} and byte arrays are read")
+        if version != expected:
+            self._refuse(f"an unknown version of the class {name}")
+        fields = []
+        for _ in range(count):
+            fields.append(chr(self._byte()))
+            self._text()
+        if self._byte() != _END_OF_BLOCK or self._byte() != _NULL:
+            self._refuse(f"annotations or a superclass at the class {name}")
+        return name, "".join(fields)
+
+    def _referred(self) -> str | bytes | None:
+        handle: int = struct.unpack(">i", self._take(4))[0] - _FIRST_HANDLE
+        if not 0 <= handle < len(self._handles):
+            self._refuse("a reference to nothing")
+        return self._handles[handle]
+
+    def _text(self) -> str:
+        (length,) = struct.unpack(">H", self._take(2))
+        return self._take(length).decode("utf-8", errors="replace")
+
+    def _byte(self) -> int:
+        return self._take(1)[0]
+
+    def _take(self, count: int) -> bytes:
+        part = self._data[self._position : self._position + count]
+        if len(part) < count:
+            raise JavaFormatError(f"it ends too early, after {len(self._data)} bytes")
+        self._position += count
+        return part
+
+    def _refuse(self, found: str) -> NoReturn:
+        raise JavaFormatError(f"{found}, before byte {self._position}")
+
+
+def _name(tag: int) -> str:
+    return _NAMES.get(tag, f"the tag 0x{tag:02x}")
+
+
+#: Points of a replacement, for tests that end the process there.
+TEMPORARY_WRITTEN: Final = "temporary-written"
+RENAMED: Final = "renamed"
+
+
+def lock_path_of(file: Path) -> Path:
+    """The lock file of a file that is replaced with each write: a lock on the file itself would go with it."""
+    return file.with_name(file.name + ".lock")
+
+
+def locked(path: Path) -> IO[bytes]:
+    """Opens a lock file, which is locked until it is closed.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+        OSError: It cannot be opened or made.
+    """
+    # Whoever can open it can lock it.
+    handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise
+    return handle
+
+
+def replace_file(file: Path, content: bytes, at_point: Callable[[str], None] = lambda point: None) -> None:
+    """Writes a temporary file beside a file, makes it durable, and puts it in the file's place.
+
+    A file that is there keeps its mode; a new one is readable by its owner alone, whatever the umask.
+
+    Args:
+        file: The file.
+        content: What it is to hold.
+        at_point: Called with ``TEMPORARY_WRITTEN`` and ``RENAMED`` on the way.
+
+    Raises:
+        OSError: It cannot be written. The old one is there, unless the directory alone could not be made durable.
+    """
+    temporary = file.with_name(f"{file.name}.tmp")
+    mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o600
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+            os.fchmod(handle.fileno(), mode)
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        at_point(TEMPORARY_WRITTEN)
+        temporary.replace(file)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    at_point(RENAMED)
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Write:
+    """Entries of all callers that wait for the same write; `done` and `error` are its outcome."""
+
+    entries: dict[bytes, bytes | None] = field(default_factory=dict)
+    done: bool = False
+    error: OffsetStoreException | None = None
+
+
+class FileOffsetStore:
+    """An `OffsetStore` in a file. Invariant 5.
+
+    A missing or empty file counts as empty. A character device (`/dev/null`) keeps the offsets in memory only.
+
+    Args:
+        path: the file, `offset.storage.file.filename`; its directory must exist.
+        at_point: called with `TEMPORARY_WRITTEN` and `RENAMED` while a write passes these points, for crash tests.
+        clock: seconds, for timeouts.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        at_point: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.path = Path(path)
+        self._at_point = at_point or (lambda _point: None)
+        self._clock = clock
+        self._condition = threading.Condition()
+        self._entries = OffsetEntries()
+        self._next = _Write()
+        self._writing = False
+        self._started = False
+        self._lock_handle: IO[bytes] | None = None
+        # A symbolic link is followed once: the rename must replace the file, not the link to it.
+        self._file = self.path
+        self._volatile = False
+
+    def start(self) -> None:
+        """Take the lock and read the file.
+
+        Raises:
+            OffsetStoreException: another worker uses the file, or it cannot be read or is not an offsets file.
+        """
+        with self._condition:
+            if self._started:
+                return
+            self._file = Path(os.path.realpath(self.path))
+            self._volatile = self._check_kind()
+            try:
+                if not self._volatile:
+                    self._take_lock()
+                    self._entries = OffsetEntries(self._read())
+                    self._entries.warn_of_spellings(f"The offsets file {self.path}")
+            except BaseException:
+                self._drop_lock()
+                raise
+            self._next = _Write()
+            self._started = True
+
+    def stop(self) -> None:
+        """Wait for a write under way, then let the file go."""
+        with self._condition:
+            self._started = False
+            self._condition.wait_for(lambda: not self._writing)
+            self._drop_lock()
+            self._condition.notify_all()
+
+    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
+        """The value of each key, None where there is none. Never waits: the entries are in memory."""
+        with self._condition:
+            self._require_started()
+            return {key: self._entries.get(key) for key in keys}
+
+    def entries(self) -> dict[bytes, bytes]:
+        """A copy of all entries."""
+        with self._condition:
+            self._require_started()
+            return self._entries.copy()
+
+    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
+        """Write the entries; they are on the disk when this returns.
+
+        Raises:
+            OffsetStoreException: the disk refused (the old content is intact), or the wait for another write took
+                longer than the timeout (these entries may still be written).
+        """
+        deadline = None if timeout_s is None else self._clock() + timeout_s
+        with self._condition:
+            self._require_started()
+            write = self._next
+            for key, value in entries.items():
+                # Behind what others asked for: of keys that are equal in another spelling the last one counts.
+                write.entries.pop(key, None)
+                write.entries[key] = value
+            while not write.done and (self._writing or self._next is not write):
+                self._wait(deadline)
+            if write.done:
+                if write.error is not None:
+                    raise OffsetStoreException(str(write.error)) from write.error
+                return
+            # Stop may have come while this write waited for its turn.
+            self._require_started()
+            self._next = _Write()
+            self._writing = True
+            changes = self._entries.changes(write.entries)
+            content = self._entries.after(changes)
+        try:
+            if not self._volatile:
+                replace_file(self._file, encode(content), self._at_point)
+        except OSError as error:
+            write.error = OffsetStoreException(
+                f"Source offsets could not be written to {self.path}: {error.strerror or error}. The file still holds "
+                "the offsets of the write before; make room, or make the directory writable."
+            )
+            raise write.error from error
+        except BaseException as error:
+            write.error = OffsetStoreException(f"The write of source offsets to {self.path} was broken off: {error!r}")
+            raise
+        finally:
+            with self._condition:
+                if write.error is None:
+                    self._entries.apply(changes)
+                write.done = True
+                self._writing = False
+                self._condition.notify_all()
+
+    def _wait(self, deadline: float | None) -> None:
+        remaining = None if deadline is None else deadline - self._clock()
+        if remaining is not None and remaining <= 0:
+            raise OffsetStoreException(
+                f"Source offsets were not written to {self.path} in time: an earlier write has not ended; the disk is "
+                "slow or does not answer"
+            )
+        self._condition.wait(remaining)
+
+    def _require_started(self) -> None:
+        if not self._started:
+            raise OffsetStoreException(f"The offset store of {self.path} is not started, or was stopped")
+
+    def _check_kind(self) -> bool:
+        """True if the offsets can only be kept in memory.
+
+        Raises:
+            OffsetStoreException: the path can never become an offsets file.
+        """
+        try:
+            mode = self._file.stat().st_mode
+        except FileNotFoundError:
+            if not self._file.parent.is_dir():
+                raise OffsetStoreException(
+                    f"The directory of the offsets file {self.path} does not exist; create it or change "
+                    "offset.storage.file.filename"
+                ) from None
+            return False
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if stat.S_ISCHR(mode):
+            logger.warning("The offsets file %s is a device: source offsets are lost when the worker ends", self.path)
+            return True
+        if not stat.S_ISREG(mode):
+            raise OffsetStoreException(
+                f"The offsets file {self.path} is not a regular file; change offset.storage.file.filename"
+            )
+        return False
+
+    def _take_lock(self) -> None:
+        lock_path = lock_path_of(self._file)
+        try:
+            self._lock_handle = locked(lock_path)
+        except BlockingIOError as error:
+            raise OffsetStoreException(
+                f"The offsets file {self.path} is in use by another worker; give each standalone worker its own "
+                "offset.storage.file.filename, or stop the other one"
+            ) from error
+        except OSError as error:
+            raise OffsetStoreException(
+                f"The offsets file {self.path} cannot be locked: {error.strerror or error} ({lock_path.name} in the "
+                "same directory); make the directory writable for this user"
+            ) from error
+
+    def _drop_lock(self) -> None:
+        if self._lock_handle is not None:
+            self._lock_handle.close()
+            self._lock_handle = None
+
+    def _read(self) -> dict[bytes, bytes]:
+        try:
+            content = self._file.read_bytes()
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if not content:
+            return {}
+        try:
+            found = decode(content)
+        except JavaFormatError as error:
+            raise OffsetStoreException(
+                f"The offsets file {self.path} is corrupt or is not an offsets file: {error}. The worker does not "
+                "start, because without offsets all sources would begin again. Restore the file from a copy, or move "
+                "it away to begin again on purpose."
+            ) from error
+        return {key: value for key, value in found.items() if key is not None and value is not None}
+
+    def _unreadable(self, error: OSError) -> OffsetStoreException:
+        return OffsetStoreException(
+            f"The offsets file {self.path} cannot be read: {error.strerror or error}; check its permissions"
+        )

@@ -1,0 +1,478 @@
+"""The states of connectors and tasks of a cluster, in its status topic, as Kafka Connect writes it.
+
+Main type: `StatusTopicStore`. What a worker says becomes visible, here too, once it was read back. A write that failed
+is sent again, also in a later generation, as long as nothing has come after it; so that what runs is shown in the end,
+and a worker that was cut off does not take back what others have said since. `status_record`, `topic_record` and
+`key_of` write the records, `parse` reads them; `TopicUse` and `Gone` are what one says beside a status. They are pure.
+
+Threads: any may say something; records come on the thread of the log, answers to writes on another one.
+Source: org.apache.kafka.connect.storage.KafkaStatusBackingStore; KIP-558, KIP-891.
+
+The states of connectors and tasks, in memory: the whole of them for a standalone worker.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from penstock.data.text import json_string
+from penstock.errors import KafkaRetriableException
+from penstock.model import ConnectorStatus, ConnectorTaskId, State, TaskStatus
+from penstock.stores.interface import RecordLog
+
+if TYPE_CHECKING:
+    from penstock.kafka.topic_log.log import LogRecord
+
+
+class LocalStatusStore:
+    """A `StatusStore` without a place where others could look.
+
+    >>> store = LocalStatusStore()
+    >>> store.note_topics("a", ["orders", "customers"], 0)
+    >>> store.topics("a")
+    ['customers', 'orders']
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connectors: dict[str, ConnectorStatus] = {}
+        self._tasks: dict[str, dict[int, TaskStatus]] = {}
+        self._topics: dict[str, frozenset[str]] = {}
+        self._listeners: tuple[Callable[[str], None], ...] = ()
+
+    def start(self) -> None:
+        """Nothing to read."""
+
+    def stop(self) -> None:
+        """Nothing to let go."""
+
+    def put(self, status: ConnectorStatus | TaskStatus, *, safe: bool = False) -> None:
+        """See `StatusStore`; nobody else says anything, so that everything is safe."""
+        if isinstance(status, ConnectorStatus):
+            name = status.name
+            with self._lock:
+                self._connectors[name] = status
+        else:
+            name = status.id.connector
+            with self._lock:
+                self._tasks.setdefault(name, {})[status.id.task] = status
+        self._tell(name)
+
+    def forget(self, of: str | ConnectorTaskId) -> None:
+        """See `StatusStore`."""
+        with self._lock:
+            if isinstance(of, ConnectorTaskId):
+                tasks = self._tasks.get(of.connector, {})
+                found = tasks.pop(of.task, None) is not None
+                if found and not tasks:
+                    del self._tasks[of.connector]
+            else:
+                found = self._connectors.pop(of, None) is not None
+        if found:
+            self._tell(of.connector if isinstance(of, ConnectorTaskId) else of)
+
+    def connector(self, name: str) -> ConnectorStatus | None:
+        """See `StatusStore`."""
+        return self._connectors.get(name)
+
+    def task(self, task: ConnectorTaskId) -> TaskStatus | None:
+        """Returns the status of one task, or None if none was reported."""
+        with self._lock:
+            return self._tasks.get(task.connector, {}).get(task.task)
+
+    def tasks(self, name: str) -> list[TaskStatus]:
+        """See `StatusStore`."""
+        with self._lock:
+            return [status for _, status in sorted(self._tasks.get(name, {}).items())]
+
+    def names(self) -> set[str]:
+        """See `StatusStore`."""
+        with self._lock:
+            return {*self._connectors, *self._tasks}
+
+    def listen(self, callback: Callable[[str], None]) -> None:
+        """See `StatusStore`."""
+        with self._lock:
+            self._listeners = (*self._listeners, callback)
+
+    def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
+        """See `StatusStore`."""
+        used = frozenset(topics)
+        # Nearly every call brings nothing new; that is seen without the lock, on one immutable set.
+        if used <= self._topics.get(connector, _NONE):
+            return
+        with self._lock:
+            self._topics[connector] = self._topics.get(connector, _NONE) | used
+
+    def forget_topic(self, connector: str, topic: str) -> None:
+        """Forgets one topic of a connector."""
+        with self._lock:
+            if left := self._topics.pop(connector, _NONE) - {topic}:
+                self._topics[connector] = left
+
+    def topics(self, connector: str) -> list[str]:
+        """See `StatusStore`."""
+        return sorted(self._topics.get(connector, _NONE))
+
+    def reset_topics(self, connector: str) -> None:
+        """See `StatusStore`."""
+        with self._lock:
+            self._topics.pop(connector, None)
+
+    def _tell(self, name: str) -> None:
+        for listener in self._listeners:
+            listener(name)
+
+
+_CONNECTOR: Final = "status-connector-"
+_TASK: Final = "status-task-"
+_TOPIC: Final = "status-topic-"
+_OF_CONNECTOR: Final = ":connector-"
+#: A record has to fit into a message of usual size; the beginning of a trace says the most.
+_LONGEST_TRACE: Final = 100_000
+
+
+class UnusableRecordError(Exception):
+    """A record says nothing that could be used; the text says why."""
+
+
+@dataclass(frozen=True)
+class TopicUse:
+    """A connector uses a topic."""
+
+    connector: str
+    topic: str
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A tombstone: what was said of this counts no more."""
+
+    of: str | ConnectorTaskId | TopicUse
+
+
+Said: TypeAlias = ConnectorStatus | TaskStatus | TopicUse | Gone
+
+
+def key_of(what: str | ConnectorTaskId | TopicUse) -> bytes:
+    """The key of what is said of a connector, of a task, or of a connector's use of a topic.
+
+    >>> key_of("c"), key_of(ConnectorTaskId("c", 0)), key_of(TopicUse("c", "t"))
+    (b'status-connector-c', b'status-task-c-0', b'status-topic-t:connector-c')
+    """
+    match what:
+        case TopicUse(connector, topic):
+            return _bytes(f"{_TOPIC}{topic}{_OF_CONNECTOR}{connector}")
+        case ConnectorTaskId():
+            return _bytes(f"{_TASK}{what}")
+        case _:
+            return _bytes(f"{_CONNECTOR}{what}")
+
+
+def status_record(status: ConnectorStatus | TaskStatus) -> tuple[bytes, bytes]:
+    """Key and value that say what a connector or task is doing."""
+    trace = status.trace
+    if trace is not None and len(trace) > _LONGEST_TRACE:
+        trace = f"{trace[:_LONGEST_TRACE]}\n... ({len(trace) - _LONGEST_TRACE} more characters are in the worker's log)"
+    value = (
+        f'{{"state":"{status.state.value}","trace":{_text(trace)},"worker_id":{json_string(status.worker_id)},'
+        f'"generation":{status.generation},"version":{_text(status.version)}}}'
+    )
+    return key_of(status.name if isinstance(status, ConnectorStatus) else status.id), _bytes(value)
+
+
+def topic_record(use: TopicUse, task: int, discovered_ms: int) -> tuple[bytes, bytes]:
+    """Key and value that say that a connector uses a topic.
+
+    >>> topic_record(TopicUse("c", "t"), 0, 1795253743680)[1]
+    b'{"topic":{"name":"t","connector":"c","task":0,"discoverTimestamp":1795253743680}}'
+    """
+    value = (
+        f'{{"topic":{{"name":{json_string(use.topic)},"connector":{json_string(use.connector)},"task":{task},'
+        f'"discoverTimestamp":{discovered_ms}}}}}'
+    )
+    return key_of(use), _bytes(value)
+
+
+def parse(key: bytes | None, value: bytes | None) -> Said:
+    """Parses a record.
+
+    Raises:
+        UnusableRecordError: nothing that could be used.
+    """
+    try:
+        text = (key or b"").decode()
+    except UnicodeDecodeError:
+        raise UnusableRecordError("its key is no text") from None
+    of = _subject(text)
+    if value is None:
+        return Gone(of)
+    found = _object(value)
+    if isinstance(of, TopicUse):
+        if not isinstance(found.get("topic"), dict):
+            raise UnusableRecordError("it has no object topic")
+        return of
+    return _status(of, found)
+
+
+def _subject(key: str) -> str | ConnectorTaskId | TopicUse:
+    if key.startswith(_CONNECTOR) and key != _CONNECTOR:
+        return key.removeprefix(_CONNECTOR)
+    if key.startswith(_TASK):
+        connector, _, number = key.removeprefix(_TASK).rpartition("-")
+        if connector and number.isdecimal() and len(number) < 10:
+            return ConnectorTaskId(connector, int(number))
+    if key.startswith(_TOPIC):
+        topic, _, connector = key.removeprefix(_TOPIC).partition(_OF_CONNECTOR)
+        if topic and connector:
+            return TopicUse(connector, topic)
+    raise UnusableRecordError("its key names no connector, task or topic")
+
+
+def _status(of: str | ConnectorTaskId, found: Mapping[str, object]) -> ConnectorStatus | TaskStatus:
+    state, worker_id, generation = found.get("state"), found.get("worker_id"), found.get("generation")
+    trace, version = found.get("trace"), found.get("version")
+    if not isinstance(worker_id, str) or not isinstance(generation, int):
+        raise UnusableRecordError("a status has the fields worker_id and generation")
+    if not isinstance(trace, str | None) or not isinstance(version, str | None):
+        raise UnusableRecordError("its trace or version is no text")
+    try:
+        known = State(state)
+    except ValueError:
+        raise UnusableRecordError(f"there is no state {state!r}") from None
+    if isinstance(of, ConnectorTaskId):
+        return TaskStatus(of, known, worker_id, trace, version, generation)
+    return ConnectorStatus(of, known, worker_id, trace, version, generation)
+
+
+def _object(value: bytes) -> Mapping[str, object]:
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise UnusableRecordError(f"its value is no JSON: {error}") from None
+    if not isinstance(parsed, dict):
+        raise UnusableRecordError("its value is no JSON object")
+    return parsed
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else json_string(value)
+
+
+def _bytes(text: str) -> bytes:
+    # What is no valid Unicode becomes a question mark, as in Java: a trace may hold anything.
+    return text.encode(errors="replace")
+
+
+logger = logging.getLogger(__name__)
+
+_NONE: Final[frozenset[str]] = frozenset()
+
+
+class StatusTopicStore:
+    """A `StatusStore` on a log.
+
+    Args:
+        log: Of the status topic.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, log: RecordLog, *, clock: Callable[[], float] = time.time) -> None:
+        self._log = log
+        self._clock = clock
+        self._known = LocalStatusStore()
+        # Held while a record is handed to the log, so that those of a key go out in the order of their numbers; the log
+        # may answer at once.
+        self._lock = threading.RLock()
+        self._numbers = itertools.count()
+        # The number of the newest write of each key; and of the removals that were written here and not read yet.
+        self._newest: dict[bytes, int] = {}
+        self._removals: dict[bytes, set[int]] = {}
+        # The topics that were read, or written here: each is written once.
+        self._noted: dict[str, frozenset[str]] = {}
+
+    def start(self) -> None:
+        """See `StatusStore`."""
+        self._log.start(self._take)
+
+    def stop(self) -> None:
+        """See `StatusStore`."""
+        self._log.stop()
+
+    # ------------------------------------------------------------------ states
+    def put(self, status: ConnectorStatus | TaskStatus, *, safe: bool = False) -> None:
+        """See `StatusStore`. Invariant 8."""
+        key, value = status_record(status)
+        with self._lock:
+            if not safe or self._may_follow(status):
+                self._write(key, value, lambda: self._may_follow(status))
+
+    def forget(self, of: str | ConnectorTaskId) -> None:
+        """See `StatusStore`."""
+        key = key_of(of)
+        with self._lock:
+            self._write(key, None, lambda: True)
+
+    def connector(self, name: str) -> ConnectorStatus | None:
+        """See `StatusStore`."""
+        return self._known.connector(name)
+
+    def tasks(self, name: str) -> list[TaskStatus]:
+        """See `StatusStore`."""
+        return self._known.tasks(name)
+
+    def names(self) -> set[str]:
+        """See `StatusStore`."""
+        return self._known.names()
+
+    def listen(self, callback: Callable[[str], None]) -> None:
+        """See `StatusStore`."""
+        self._known.listen(callback)
+
+    # ------------------------------------------------------------------ topics
+    def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
+        """See `StatusStore`."""
+        used = frozenset(topics)
+        # Nearly every call brings nothing new; that is seen without the lock, on one immutable set.
+        if used <= self._noted.get(connector, _NONE):
+            return
+        with self._lock:
+            before = self._noted.get(connector, _NONE)
+            self._noted[connector] = before | used
+        for topic in used - before:
+            self._note(TopicUse(connector, topic), task)
+
+    def topics(self, connector: str) -> list[str]:
+        """See `StatusStore`."""
+        return self._known.topics(connector)
+
+    def reset_topics(self, connector: str) -> None:
+        """See `StatusStore`."""
+        with self._lock:
+            noted = self._noted.pop(connector, _NONE)
+        for topic in sorted(noted.union(self._known.topics(connector))):
+            key = key_of(TopicUse(connector, topic))
+            self._log.write_async(
+                key,
+                None,
+                lambda error, key=key: self._written(key, error),  # type: ignore[misc]
+                wanted=lambda topic=topic: topic not in self._noted.get(connector, _NONE),  # type: ignore[misc]
+            )
+
+    def _note(self, use: TopicUse, task: int) -> None:
+        key, value = topic_record(use, task, int(self._clock() * 1000))
+        self._log.write_async(
+            key,
+            value,
+            lambda error: self._written(key, error),
+            wanted=lambda: use.topic in self._noted.get(use.connector, _NONE),
+        )
+
+    # ------------------------------------------------------------------ within
+    def _write(self, key: bytes, value: bytes | None, wanted: Callable[[], bool]) -> None:
+        """Writes what is said of a connector or task. Called with the lock."""
+        number = self._newest[key] = next(self._numbers)
+        if value is None:
+            self._removals.setdefault(key, set()).add(number)
+
+        def still_wanted() -> bool:
+            with self._lock:
+                return self._newest.get(key) == number and wanted()
+
+        def done(error: Exception | None) -> None:
+            if error is not None and value is None:
+                with self._lock:
+                    self._forget_removal(key, number)
+            self._written(key, error)
+
+        self._log.write_async(key, value, done, wanted=still_wanted)
+
+    def _forget_removal(self, key: bytes, number: int) -> None:
+        written = self._removals.get(key, set())
+        written.discard(number)
+        if not written:
+            self._removals.pop(key, None)
+
+    def _may_follow(self, status: ConnectorStatus | TaskStatus) -> bool:
+        """True if a status may be sent: no newer one of another worker is known."""
+        known = self._known_of(status)
+        return known is None or known.worker_id == status.worker_id or known.generation <= status.generation
+
+    def _known_of(self, status: ConnectorStatus | TaskStatus) -> ConnectorStatus | TaskStatus | None:
+        if isinstance(status, ConnectorStatus):
+            return self._known.connector(status.name)
+        return self._known.task(status.id)
+
+    def _written(self, key: bytes, error: Exception | None) -> None:
+        if error is None:
+            return
+        if isinstance(error, KafkaRetriableException):
+            logger.debug("%s was not written, and something newer came after it: %s", key.decode(), error)
+        else:
+            logger.error("%s is not shown to other workers: %s", key.decode(errors="replace"), error)
+
+    # ------------------------------------------------------------------ the log's thread
+    def _take(self, records: Sequence[LogRecord]) -> None:
+        for record in records:
+            try:
+                said = parse(record.key, record.value)
+            except UnusableRecordError as unusable:
+                logger.warning(
+                    "Ignoring the record %r of the status topic at %d-%d: %s",
+                    record.key,
+                    record.partition,
+                    record.offset,
+                    unusable,
+                )
+                continue
+            match said:
+                case Gone(TopicUse() as use):
+                    self._forget_use(use)
+                case Gone(str() | ConnectorTaskId() as of):
+                    self._removed(key_of(of))
+                    self._known.forget(of)
+                case TopicUse():
+                    self._learn_use(said)
+                case ConnectorStatus() | TaskStatus():
+                    if not self._is_late(said):
+                        self._known.put(said)
+
+    def _is_late(self, status: ConnectorStatus | TaskStatus) -> bool:
+        """True if a unit has started on another worker before this status of its former worker came."""
+        known = self._known_of(status)
+        return (
+            status.state is State.UNASSIGNED
+            and known is not None
+            and known.state is State.RUNNING
+            and known.worker_id != status.worker_id
+            and known.generation >= status.generation
+        )
+
+    def _removed(self, key: bytes) -> None:
+        """Takes a tombstone; what this worker still tries to say of something that others removed is not sent again."""
+        with self._lock:
+            if key not in self._removals:
+                self._newest.pop(key, None)
+                return
+            number = min(self._removals[key])
+            self._forget_removal(key, number)
+            if self._newest.get(key) == number:
+                del self._newest[key]
+
+    def _learn_use(self, use: TopicUse) -> None:
+        with self._lock:
+            self._noted[use.connector] = self._noted.get(use.connector, _NONE) | {use.topic}
+        self._known.note_topics(use.connector, [use.topic], 0)
+
+    def _forget_use(self, use: TopicUse) -> None:
+        with self._lock:
+            if left := self._noted.pop(use.connector, _NONE) - {use.topic}:
+                self._noted[use.connector] = left
+        self._known.forget_topic(use.connector, use.topic)

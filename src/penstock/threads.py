@@ -1,0 +1,239 @@
+"""Threads with an owner, and deadlines.
+
+Main names: ``StopEvent`` (on which a task waits), ``OwnedThread`` (start, name, join with a deadline), ``start_within``
+(one that logs as the thread that starts it), ``in_thread`` (one call on a thread of its own, as a future),
+``as_future`` (the same for a thread that is there), ``NoThreadException`` (the system gives no more), ``Deadline``.
+Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
+
+Ends the work of a thread whose result nobody waits for any more.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from types import FrameType
+from typing import Final, TypeVar
+
+from penstock.errors import ConnectException, as_exception
+
+#: Code that takes a plugin's error for its verdict catches this one, too, and goes on: then it is raised once more.
+_FIRST_S: Final = 0.05
+_LONGEST_S: Final = 0.2
+_TRIES_S: Final = 600.0
+#: These take locks of the whole process, not always with a statement that lets go of them whatever happens.
+_LOCKING: Final = ("threading", "logging", "importlib", "_frozen_importlib", "concurrent.futures", "queue")
+
+
+class WorkEnded(BaseException):
+    """Raised in a thread whose request was answered without it."""
+
+
+def end_work(thread: threading.Thread) -> None:
+    """Has a thread end its work soon; returns at once. Thread: any."""
+    name = f"end-{thread.name}"
+    try:
+        threading.Thread(target=_end, args=(thread,), name=name, daemon=True).start()
+    except RuntimeError:
+        log.warning("%s goes on though nobody waits for it: the system gives no more threads", thread.name)
+
+
+def _end(thread: threading.Thread) -> None:
+    pause, deadline = _FIRST_S, time.monotonic() + _TRIES_S
+    while thread.is_alive() and time.monotonic() < deadline:
+        if thread.ident is not None and not _is_locking(sys._current_frames().get(thread.ident)):
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(WorkEnded))
+        thread.join(pause)
+        pause = min(_LONGEST_S, pause * 1.5)
+
+
+def _is_locking(frame: FrameType | None) -> bool:
+    """True if the thread may have taken a lock that only its next instruction lets go of; None has no frame.
+
+    What is raised in a thread comes where it has left the interpreter to this one: in the frame that is seen here.
+    """
+    if frame is None:
+        return True
+    module = str(frame.f_globals.get("__name__", ""))
+    waits = module == "threading" and frame.f_code.co_name == "wait"
+    return module.startswith(_LOCKING) and not waits
+
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class Deadline:
+    """A moment that a chain of blocking calls shares.
+
+    Args:
+        seconds: How far away it is.
+        clock: Seconds of a monotonic clock.
+
+    >>> now = [10.0]
+    >>> deadline = Deadline(5, clock=lambda: now[0])
+    >>> now[0] = 12.0
+    >>> deadline.remaining(), deadline.passed
+    (3.0, False)
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._at = clock() + seconds
+
+    def remaining(self) -> float:
+        """Seconds left, never below 0."""
+        return max(0.0, self._at - self._clock())
+
+    @property
+    def passed(self) -> bool:
+        """True if no time is left."""
+        return self.remaining() == 0.0
+
+
+class NoThreadException(ConnectException):
+    """The system lets the worker have no more threads."""
+
+
+class StopEvent(threading.Event):
+    """The event that a task waits on for its end: who waits here has nothing to do.
+
+    Whoever looks at the thread finds ``wait`` of this class as the last of the worker's frames, and so no code of the
+    author's that would keep it busy.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._then: list[Callable[[], None]] = []
+        self._adding = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """See ``threading.Event``."""
+        return super().wait(timeout)
+
+    def set(self) -> None:
+        """See ``threading.Event``; calls what was given to ``then``, each once."""
+        super().set()
+        with self._adding:
+            told, self._then = self._then, []
+        for call in told:
+            call()
+
+    def then(self, call: Callable[[], None]) -> None:
+        """Has something called when the event is set, by the thread that sets it; at once if it is."""
+        with self._adding:
+            later = not self.is_set()
+            if later:
+                self._then.append(call)
+        if not later:
+            call()
+
+
+class OwnedThread:
+    """A named daemon thread of one owner. What its function raises is logged: it has nowhere else to go."""
+
+    def __init__(self, name: str, body: Callable[[], None]) -> None:
+        self._body = body
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def name(self) -> str:
+        """The thread's name."""
+        return self._thread.name
+
+    def start(self) -> None:
+        """Starts it, once.
+
+        Raises:
+            NoThreadException: the system refuses it; nothing has begun.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            if self._thread.ident is not None:
+                raise
+            raise NoThreadException(
+                f"The worker cannot start the thread {self.name}: it has {threading.active_count()}, and the system "
+                "gives it no more. Raise the limit (ulimit -u, pids.max of a container) or find the connector that "
+                "leaks threads (penstock explain, /proc/PID/task), and try again"
+            ) from error
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits for its end; False when it still runs after the timeout. True at once when it never started."""
+        if self._thread.ident is None:
+            return True
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def end_work(self) -> None:
+        """Has what it does end soon, where that changes nothing; returns at once. Thread: any."""
+        end_work(self._thread)
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except WorkEnded:
+            log.info("Thread %s was ended: nobody waits for it any more", self._thread.name)
+        except BaseException:
+            log.exception("Thread %s ended by an error", self._thread.name)
+
+
+def start_within(name: str, body: Callable[[], None]) -> OwnedThread:
+    """A running thread whose log lines name the same task as those of the thread that starts it."""
+    thread = OwnedThread(name, partial(contextvars.copy_context().run, body))
+    thread.start()
+    return thread
+
+
+def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
+    """Runs one call on a new thread.
+
+    For calls that may block for as long as a user's code likes: a pool would run out of threads.
+
+    Raises:
+        NoThreadException: the system refuses the thread; the call has not begun.
+    """
+    return in_own_thread(name, call)[0]
+
+
+def in_own_thread(name: str, call: Callable[[], T]) -> tuple[Future[T], OwnedThread]:
+    """As ``in_thread``, with the thread.
+
+    Raises:
+        NoThreadException: the system refuses the thread; the call has not begun.
+    """
+    future, body = as_future(call)
+    thread = OwnedThread(name, body)
+    thread.start()
+    return future, thread
+
+
+def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
+    """The outcome of a call as a future.
+
+    Returns:
+        What is waited for, and what some thread has to run for it, once. Where that is cancelled before, nothing runs;
+        a call that has begun is not cancelled.
+    """
+    future: Future[T] = Future()
+
+    def body() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = call()
+        except BaseException as error:
+            # One that is no ``Exception`` would end whatever loop waits for it.
+            future.set_exception(as_exception(error))
+        else:
+            future.set_result(result)
+
+    return future, body

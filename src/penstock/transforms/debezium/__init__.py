@@ -1,0 +1,1 @@
+"""ExtractNewRecordState, which takes rows out of Debezium's envelopes, and its settings."""

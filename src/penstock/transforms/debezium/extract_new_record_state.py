@@ -1,0 +1,450 @@
+"""ExtractNewRecordState: the row out of Debezium's envelope, as it is after the change.
+
+A record is one of five: a tombstone (null), a change of a row (``after`` is there), a delete (only ``before`` is), a
+truncate (neither is), and one that has no envelope (heartbeats, transactions, schema changes), which passes.
+
+Class ``ExtractNewRecordState``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: io.debezium.transforms.ExtractNewRecordState (3.6); its documentation, "New Record State Extraction".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.api.transform import R
+from penstock.data import STRING_SCHEMA, ConnectHeaders, Field, Header, Schema, Struct, Type
+from penstock.errors import ConnectException, DataException, java_class_name
+from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
+from penstock.pipeline.columns.layout import SCALAR, Form, Physical
+from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.plan.map_structs import members_of
+from penstock.pipeline.plan.step import (
+    SCHEMALESS_TEXT,
+    Bag,
+    Branch,
+    Fault,
+    Keep,
+    Made,
+    Shape,
+    Side,
+    SideName,
+    Split,
+    StepPlan,
+)
+from penstock.pipeline.plan.variant_building import variant_of
+from penstock.transforms.debezium.settings import Deletes, ExtractNewRecordStateConfig, FieldReference
+from penstock.transforms.definition import Definition, StockTransform, replaces_nulls
+from penstock.transforms.fields.definition import side_of
+from penstock.transforms.fields.replace_field import Replace
+from penstock.transforms.fields.requirements import UnknownFieldError, require_struct
+from penstock.transforms.fields.selection import Selection, field_column, schema_like
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_ENVELOPE: Final = ".Envelope"
+_DELETED: Final = "__deleted"
+_ADDING: Final = "source field insertion"
+_OP_OF_DELETE: Final = "d"
+_FAILED: Final = DataException.java_name
+#: Fields of a schemaless map that is an envelope.
+_OPERATION, _SOURCE, _ROWS = "op", "source", frozenset({"before", "after"})
+
+
+class _Kind(enum.Enum):
+    """A record with an envelope; the value is the field that the row is in."""
+
+    CHANGE = "after"
+    DELETE = "before"
+
+
+def _is_envelope(schema: Schema | None) -> bool:
+    return schema is not None and (schema.name or "").endswith(_ENVELOPE)
+
+
+@dataclass(frozen=True)
+class _Added:
+    """A field of the envelope that is added: its way down, the schema it gets and its new name."""
+
+    name: str
+    path: tuple[Field, ...]
+    schema: Schema
+
+    def value(self, envelope: Struct) -> object:
+        found: object = envelope
+        for one in self.path:
+            if not isinstance(found, Struct):
+                return None
+            found = found.get_without_default(one)
+        return found
+
+    def layout(self, envelope: Physical) -> Physical:
+        for one in self.path:
+            envelope = envelope.children[one.index]
+        return envelope
+
+    def column(self, envelope: Column) -> Column:
+        for one in self.path:
+            envelope = envelope.getField(one.name)
+        return envelope
+
+
+@lru_cache(maxsize=1024)
+def _added(schema: Schema, reference: FieldReference) -> _Added | None:
+    """Resolves a reference in envelopes of a schema; None if it leads nowhere."""
+    parent = None if reference.struct is None else schema.field(reference.struct)
+    inner = None if parent is None or parent.schema.type is not Type.STRUCT else parent.schema.field(reference.field)
+    if parent is not None and inner is not None:
+        return _Added(reference.name, (parent, inner), _optional(inner.schema))
+    field = schema.field(reference.field)
+    return None if field is None else _Added(reference.name, (field,), _optional(field.schema))
+
+
+def _optional(schema: Schema) -> Schema:
+    """The schema of an added field: it may be null, and has no default."""
+    return Schema(
+        schema.type,
+        optional=True,
+        name=schema.name,
+        version=schema.version,
+        doc=schema.doc,
+        parameters=schema.parameters,
+        fields=schema.fields if schema.type is Type.STRUCT else (),
+        key_schema=schema.key_schema if schema.type is Type.MAP else None,
+        value_schema=schema.value_schema if schema.type in (Type.MAP, Type.ARRAY) else None,
+    )
+
+
+def _is_blank(text: str) -> bool:
+    return not text.strip("".join(map(chr, range(33))))
+
+
+@dataclass(frozen=True)
+class Unwrap(Definition):
+    """Takes rows out of envelopes."""
+
+    deletes: Deletes
+    keeps_tombstones: bool
+    fields: tuple[FieldReference, ...]
+    headers: tuple[FieldReference, ...]
+    route: str | None
+    defaults: bool
+    drop_header: str | None = None
+    drop_from_key: bool = False
+    drop_optional_only: bool = True
+    bounds_text: ClassVar[bool] = True
+
+    @property
+    def changes_topic(self) -> bool:  # type: ignore[override]
+        """See ``Step``."""
+        return self.route is not None
+
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Which fields a header drops is known of each record alone, as is what a VARIANT is."""
+        known = shape.value
+        if known.absent:
+            return True
+        if known.is_variant or self.drop_header is not None:
+            return False
+        if known.schema is None:
+            return not (known.is_object and _is_map_of_change(members_of(known)))
+        if not _is_envelope(known.schema):
+            return True
+        return known.physical.form is Form.STRUCT and all(
+            (field := known.schema.field(name)) is not None
+            and field.schema.type is Type.STRUCT
+            and field.schema.default is None
+            and known.physical.children[field.index].form is Form.STRUCT
+            for name in _ROWS
+        )
+
+    # ------------------------------------------------------------------ one record
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        schema, value = record.value_schema, record.value
+        if value is None:
+            if not self.keeps_tombstones:
+                return None
+            added = [Header(one.name, _OP_OF_DELETE, STRING_SCHEMA) for one in self.headers if one.is_operation]
+            return _with_headers(record, added)
+        if schema is None:
+            is_change = isinstance(value, dict) and _is_map_of_change(value)
+            return self._apply_map(record, cast("dict[str, object]", value)) if is_change else record
+        return self._apply_struct(record, schema) if _is_envelope(schema) else record
+
+    def _apply_struct(self, record: R, schema: Schema) -> R | None:
+        envelope = require_struct(record.value, schema, "field extraction")
+        for name in ("after", "before"):
+            if schema.field(name) is None:
+                raise UnknownFieldError(f"Unknown field: {name}")
+        row, kind = envelope.get("after"), _Kind.CHANGE
+        if row is None:
+            row, kind = envelope.get("before"), _Kind.DELETE
+        if row is None or (kind is _Kind.DELETE and self.deletes is Deletes.DROP):
+            return None
+        headers = [Header(one.name, one.value(envelope), one.schema) for one in self._added(schema, self.headers)]
+        field = cast("Field", schema.field(kind.value))
+        struct = require_struct(row, field.schema, _ADDING)
+        made_schema: Schema | None = None
+        made: Struct | None = None
+        rewrites = self.deletes is Deletes.REWRITE
+        # Java asks for the topic behind the insertion of __deleted, which replaces nulls by defaults.
+        topic = record.topic if rewrites else self._topic_of(struct, record.topic)
+        if kind is _Kind.CHANGE or rewrites:
+            selection = self._selection(schema, kind)
+            made_schema, made = selection.schema, selection.struct(struct)
+            made.values += [_deleted(kind)] if rewrites else []
+            made.values += [one.value(envelope) for one in self._added(schema, self.fields)]
+        elif self.deletes is Deletes.KEEP_SCHEMA:
+            made_schema = cast("Field", schema.field("after")).schema
+        if rewrites:
+            topic = self._topic_of(struct if kind is _Kind.DELETE or made is None else made, record.topic)
+        new = cast("R", record.new_record(topic=cast("str", topic), value_schema=made_schema, value=made))
+        return self._without_dropped(_with_headers(new, headers))
+
+    def _apply_map(self, record: R, envelope: Mapping[str, object]) -> R | None:
+        row, kind = envelope.get("after"), _Kind.CHANGE
+        if row is None:
+            row, kind = envelope.get("before"), _Kind.DELETE
+        if row is None or (kind is _Kind.DELETE and self.deletes is Deletes.DROP):
+            return None
+        if not isinstance(row, dict):
+            raise DataException(f'The field "{kind.value}" of a change must be a map of columns; it is {row!r:.80}')
+        topic = self._topic_of(row, record.topic)
+        made: dict[str, object] | None = None
+        if kind is _Kind.CHANGE or self.deletes is Deletes.REWRITE:
+            made = dict(row)
+            if self.deletes is Deletes.REWRITE:
+                made[_DELETED] = _deleted(kind)
+            made |= dict(one.of_map(envelope) for one in self.fields if one.is_in(envelope))
+        headers = [Header(*one.of_map(envelope)) for one in self.headers if one.is_in(envelope)]
+        new = cast("R", record.new_record(topic=cast("str", topic), value=made))
+        return self._without_dropped(_with_headers(new, headers))
+
+    def _topic_of(self, row: Struct | Mapping[str, object], topic: str | None) -> str | None:
+        if self.route is None:
+            return topic
+        if isinstance(row, Struct):
+            fault = self._route_fault(row.schema)
+            if fault is not None:
+                raise DataException(fault)
+            found = row.get_without_default(self.route)
+        elif self.route not in row:
+            raise DataException(f"{self.route} is not a valid field name")
+        else:
+            found = row[self.route]
+            if found is not None and not isinstance(found, str):
+                raise DataException(f"Field '{self.route}' is not of type STRING")
+        return topic if found is None or _is_blank(cast("str", found)) else cast("str", found)
+
+    def _route_fault(self, row: Schema) -> str | None:
+        field = row.field(self.route or "")
+        if field is None:
+            return f"{self.route} is not a valid field name"
+        return None if field.schema.type is Type.STRING else f"Field '{self.route}' is not of type STRING"
+
+    def _without_dropped(self, record: R) -> R | None:
+        header = None if self.drop_header is None else _first(record.headers, self.drop_header)
+        if header is None or header.value is None:
+            return record
+        names = header.value
+        if not isinstance(names, (list, tuple)) or not all(isinstance(one, str) for one in names):
+            raise DataException(
+                f'The header "{self.drop_header}" (drop.fields.header.name) must hold a list of field names; '
+                f"it holds {names!r:.80}"
+            )
+        sides: tuple[SideName, ...] = ("key", "value") if self.drop_from_key else ("value",)
+        changed: R | None = record
+        for side in sides:
+            schema, value = side_of(record, side)
+            gone = self._dropped(schema, names)
+            if changed is not None and gone and (value is not None or schema is not None):
+                changed = Replace(side, gone, (), (), defaults=True).apply(changed)
+        return changed
+
+    def _dropped(self, schema: Schema | None, names: Sequence[str]) -> tuple[str, ...]:
+        if schema is None or not self.drop_optional_only:
+            return tuple(names)
+        if schema.type is not Type.STRUCT:
+            return ()
+        return tuple(one.name for one in schema.fields if one.schema.optional and one.name in names)
+
+    # ------------------------------------------------------------------ of a schema
+    def _added(self, schema: Schema, references: Sequence[FieldReference]) -> list[_Added]:
+        found = [_added(schema, one) for one in references]
+        return [one for one in found if one is not None]
+
+    def _selection(self, schema: Schema, kind: _Kind) -> Selection:
+        return _selection_of(self, schema, kind)
+
+    # ------------------------------------------------------------------ columns
+    def plan(self, shape: Shape) -> StepPlan | Split:
+        """See ``Step``."""
+        known = shape.value
+        tombstone = StepPlan(shape, partial(self._make_tombstone), frozenset({"headers"}), self._writes(set()))
+        if known.absent:
+            return tombstone
+        reads = frozenset({"value"})
+        nulls = [] if known.present else [Branch(lambda bag: bag.value.isNull(), tombstone, reads)]
+        if known.schema is None or not _is_envelope(known.schema):
+            return Split([*nulls, Branch(None, StepPlan(shape))]) if nulls else StepPlan(shape)
+        dropped = StepPlan(shape, lambda bag, keep: Made(drops=F.lit(True)))
+        changes = self._planned(shape, known.schema, _Kind.CHANGE)
+        deletes = dropped if self.deletes is Deletes.DROP else self._planned(shape, known.schema, _Kind.DELETE)
+        return Split(
+            [
+                *nulls,
+                Branch(lambda bag: bag.value.getField("after").isNotNull(), changes, reads),
+                Branch(lambda bag: bag.value.getField("before").isNotNull(), deletes, reads),
+                Branch(None, dropped),
+            ]
+        )
+
+    def _writes(self, names: set[str]) -> frozenset[str]:
+        names |= {"headers"} if self.headers else set()
+        return frozenset(names | ({"topic"} if self.route is not None else set()))
+
+    def _make_tombstone(self, bag: Bag, keep: Keep) -> Made:
+        if not self.keeps_tombstones:
+            return Made(drops=F.lit(True))
+        number, value = HEADER_SCHEMAS.number(STRING_SCHEMA), F.lit(_OP_OF_DELETE).cast("variant")
+        entries = [header_entry(one.name, value, number) for one in self.headers if one.is_operation]
+        return Made({"headers": with_headers(bag.headers, entries)} if entries else {})
+
+    def _planned(self, shape: Shape, schema: Schema, kind: _Kind) -> StepPlan:
+        """The plan for changes, or deletes, of one schema."""
+        known = shape.value
+        reads = frozenset({"value", "headers", "topic"})
+        if kind is _Kind.DELETE and self.deletes is not Deletes.REWRITE:
+            after = cast("Field", schema.field("after"))
+            side = Side.of(after.schema, known.physical.children[after.index])
+            empty = self.deletes is Deletes.EMPTY
+            make = partial(self._make_null, schema, known.physical, empty)
+            new = shape.with_side("value", SCHEMALESS_TEXT if empty else side)
+            return StepPlan(new, make, reads, self._writes({"value"}))
+        field = cast("Field", schema.field(kind.value))
+        try:
+            selection = self._selection(schema, kind)
+        except ConnectException as error:
+            # Java finds it out with the record: only those of this kind fail.
+            fault = Fault(None, str(error), java_class_name(error))
+            return StepPlan(shape, lambda bag, keep: Made(faults=[fault]), reads)
+        row = known.physical.children[field.index]
+        layouts = list(selection.layout(row).children)
+        if self.deletes is Deletes.REWRITE:
+            layouts.append(Physical(SCALAR.form, text=text_bound(_deleted(kind))))
+        layouts += [one.layout(known.physical) for one in self._added(schema, self.fields)]
+        side = Side.of(selection.schema, Physical(Form.STRUCT, tuple(layouts)), present=True, complete=known.complete)
+        inner = Side.of(field.schema, row, present=True, complete=known.complete)
+        make = partial(self._make_row, schema, known.physical, kind, inner, selection)
+        return StepPlan(shape.with_side("value", side), make, reads, self._writes({"value"}))
+
+    def _make_row(
+        self, schema: Schema, layout: Physical, kind: _Kind, inner: Side, selection: Selection, bag: Bag, keep: Keep
+    ) -> Made:
+        row = bag.value.getField(kind.value)
+        columns, faults = selection.columns(row, inner, keep)
+        if self.deletes is Deletes.REWRITE:
+            columns.append(F.lit(_deleted(kind)).alias(_DELETED))
+        columns += [one.column(bag.value).alias(one.name) for one in self._added(schema, self.fields)]
+        rewrites = self.deletes is Deletes.REWRITE
+        defaults = rewrites and self.defaults and kind is _Kind.CHANGE
+        more, of_route = self._beside(schema, layout, row, bag, defaults=defaults)
+        return Made({"value": F.struct(*columns), **more}, [*faults, *of_route] if rewrites else [*of_route, *faults])
+
+    def _make_null(self, schema: Schema, layout: Physical, empty: bool, bag: Bag, keep: Keep) -> Made:
+        nothing = F.lit(None).cast("string") if empty else bag.value.getField("after")
+        more, faults = self._beside(schema, layout, bag.value.getField("before"), bag)
+        return Made({"value": nothing, **more}, faults)
+
+    def _beside(
+        self, schema: Schema, layout: Physical, row: Column, bag: Bag, *, defaults: bool = False
+    ) -> tuple[dict[str, Column], Sequence[Fault]]:
+        """The topic and the headers."""
+        columns: dict[str, Column] = {}
+        entries = [
+            header_entry(
+                one.name,
+                variant_of(one.column(bag.value), one.schema, one.layout(layout)),
+                HEADER_SCHEMAS.number(one.schema),
+            )
+            for one in self._added(schema, self.headers)
+        ]
+        if self.headers:
+            columns["headers"] = with_headers(bag.headers, entries) if entries else bag.headers
+        if self.route is None:
+            return columns, ()
+        rows = cast("Field", schema.field("after"))
+        fault = self._route_fault(rows.schema)
+        if fault is not None:
+            return {**columns, "topic": bag.topic}, [Fault(None, fault, _FAILED)]
+        field = cast("Field", rows.schema.field(self.route))
+        named = field_column(row, field, layout.children[rows.index].children[field.index], defaults=defaults)
+        columns["topic"] = F.when(named.rlike(r"[^\x00-\x20]"), named).otherwise(bag.topic)
+        return columns, ()
+
+
+def _deleted(kind: _Kind) -> str:
+    return "true" if kind is _Kind.DELETE else "false"
+
+
+@lru_cache(maxsize=1024)
+def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> Selection:
+    """The struct that is made of rows: their fields, ``__deleted`` and the added ones follow.
+
+    Raises:
+        SchemaBuilderException: An added field has the name of another.
+    """
+    row = cast("Field", schema.field(kind.value)).schema
+    rewrites = unwrap.deletes is Deletes.REWRITE
+    more = [(_DELETED, Schema(Type.STRING, optional=True))] if rewrites else []
+    more += [
+        (one.name, one.schema) for one in (_added(schema, reference) for reference in unwrap.fields) if one is not None
+    ]
+    made = schema_like(row, [*((one.name, one.schema) for one in row.fields), *more])
+    return Selection.of_all(made, row.fields, rewrites and unwrap.defaults)
+
+
+def _is_map_of_change(value: Mapping[str, object] | Mapping[object, object]) -> bool:
+    return _OPERATION in value and _SOURCE in value and any(name in value for name in _ROWS)
+
+
+def _first(headers: ConnectHeaders, key: str) -> Header | None:
+    return next((one for one in headers if one.key == key), None)
+
+
+def _with_headers(record: R, added: Sequence[Header]) -> R:
+    if not added:
+        return record
+    changed = cast("R", record.new_record())
+    for one in added:
+        changed.headers.add(one)
+    return changed
+
+
+class ExtractNewRecordState(StockTransform[ExtractNewRecordStateConfig]):
+    """Replaces Debezium's envelope by the row as it is after the change."""
+
+    java_name: ClassVar[str] = "io.debezium.transforms.ExtractNewRecordState"
+    settings = ExtractNewRecordStateConfig
+
+    def define(self, config: ExtractNewRecordStateConfig) -> Unwrap:
+        """See ``StockTransform``."""
+        deletes, keeps_tombstones = config.handling()
+        return Unwrap(
+            deletes,
+            keeps_tombstones,
+            tuple(FieldReference.parse(config.add_fields_prefix or "", one) for one in config.add_fields),
+            tuple(FieldReference.parse(config.add_headers_prefix or "", one) for one in config.add_headers),
+            config.route_by_field or None,
+            replaces_nulls(config.replace_null_with_default),
+            (config.drop_fields_header_name or "").strip() or None,
+            config.drop_fields_from_key,
+            config.drop_fields_keep_schema_compatible,
+        )

@@ -1,0 +1,180 @@
+"""ExtractField: replaces the key or value by one of its fields.
+
+Classes ``ExtractFieldKey`` and ``ExtractFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline
+thread. Source: org.apache.kafka.connect.transforms.ExtractField.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from pyspark.sql import functions as F
+
+from penstock.api.transform import R
+from penstock.config import AbstractConfig, setting
+from penstock.data import Field, Schema, Type
+from penstock.errors import DataException, java_class_name
+from penstock.pipeline.columns.layout import Form, Physical
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.plan.map_structs import Member, members_of
+from penstock.pipeline.plan.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
+from penstock.transforms.definition import Definition, StockTransform, null_replacement, pair, replaces_nulls
+from penstock.transforms.fields.definition import side_of, with_side
+from penstock.transforms.fields.paths import FieldPath, field_syntax, parse_path
+from penstock.transforms.fields.requirements import (
+    UnknownFieldError,
+    java_class,
+    no_map,
+    no_struct,
+    require_map,
+    require_struct,
+)
+from penstock.transforms.fields.selection import field_column
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+_PURPOSE: Final = "field extraction"
+
+
+class ExtractFieldConfig(AbstractConfig):
+    """The settings of ``ExtractField``."""
+
+    field: str | None = setting(doc="Field name to extract.")
+    replace_null_with_default: bool | None = null_replacement()
+    field_syntax_version: str | None = field_syntax()
+
+
+@dataclass(frozen=True)
+class Extract(Definition):
+    """Replaces one side by the field at the end of a path."""
+
+    side: SideName
+    path: FieldPath
+    defaults: bool
+    bounds_text: ClassVar[bool] = True
+
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Objects only where the path leads to a member."""
+        known = shape.side(self.side)
+        if known.is_object:
+            return bool(self.path.steps) and self._found(known) is not None
+        return not known.is_variant
+
+    def _found(self, known: Side) -> Member | None:
+        """The member at the end of the path; None = a step is missing, or leads into a scalar."""
+        found = Member(known.carrier, known.physical) if known.carrier is not None else None
+        for step in self.path.steps:
+            if found is None or not found.is_object:
+                return None
+            found = members_of(Side(None, found.physical, found.schema)).get(step)
+        return found
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+        known = shape.side(self.side)
+        if known.is_object:
+            return self._plan_members(shape, known)
+        if known.schema is None:
+            return self._plan_kind(shape, known)
+        try:
+            fields = self._fields(known.schema)
+        except Exception as error:
+            if known.schema.type is Type.STRUCT and known.physical.form is Form.STRUCT:
+                raise
+            return self._plan_no_struct(shape, known.schema, error)
+        return self._plan_struct(shape, known, fields)
+
+    def _fields(self, schema: Schema) -> Sequence[Field]:
+        fields = self.path.fields(schema)
+        if fields is None:
+            raise UnknownFieldError(f"Unknown field: {self.path.text}")
+        return fields
+
+    def _plan_struct(self, shape: Shape, known: Side, fields: Sequence[Field]) -> StepPlan:
+        physical = known.physical
+        layouts: list[Physical] = []
+        for field in fields:
+            physical = physical.children[field.index]
+            layouts.append(physical)
+        # A null in a required field, or on the way to it, is possible: nothing is known of the field's nulls.
+        side = Side.of(fields[-1].schema, unbounded(physical) if self._may_default(fields) else physical)
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            value = bag.side(self.side)
+            inner: Column = value
+            for field, layout in zip(fields[:-1], layouts[:-1], strict=True):
+                inner = field_column(inner, field, layout, defaults=True)
+            last = field_column(inner, fields[-1], layouts[-1], defaults=self.defaults)
+            if self._may_default(fields):
+                # What is null at the top, or on the way, has no field that could be its default.
+                last = F.when(value.isNotNull() & inner.isNotNull(), last)
+            return Made({self.side: last})
+
+        names = frozenset({self.side})
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _may_default(self, fields: Sequence[Field]) -> bool:
+        last = self.defaults and fields[-1].schema.default is not None
+        return last or any(field.schema.default is not None for field in fields[:-1])
+
+    def _plan_no_struct(self, shape: Shape, schema: Schema, error: Exception) -> StepPlan:
+        """Every record fails: null with the path, values because they are no Structs."""
+        wrong, unknown = f"{no_struct(_PURPOSE)}{java_class(schema)}", Fault(None, str(error), java_class_name(error))
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            return Made(faults=(Fault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
+
+        return StepPlan(shape, make, frozenset({self.side}))
+
+    def _plan_members(self, shape: Shape, known: Side) -> StepPlan:
+        found = self._found(known)
+        assert found is not None, "it takes no others"
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            inner = bag.side(self.side)
+            for step in self.path.steps:
+                inner = inner.getField(step)
+            return Made({self.side: inner})
+
+        names = frozenset({self.side})
+        side = Side(None, found.physical, found.schema)
+        return StepPlan(shape.with_side(self.side, side), make, names, names)
+
+    def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
+        """Values of one kind, which are no maps: null passes alone."""
+        after = shape.with_side(self.side, NOTHING)
+        if known.carrier is None:
+            return StepPlan(after, lambda bag, keep: Made({self.side: F.lit(None)}), writes=frozenset({self.side}))
+        message = f"{no_map(_PURPOSE)}{java_class(known.carrier)}"
+
+        def make(bag: Bag, keep: Keep) -> Made:
+            fault = Fault(bag.side(self.side).isNotNull(), message, DataException.java_name)
+            return Made({self.side: F.lit(None)}, (fault,))
+
+        names = frozenset({self.side})
+        return StepPlan(after, make, names, names)
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        schema, value = side_of(record, self.side)
+        if schema is None:
+            found = None if value is None else self.path.of_map(require_map(value, _PURPOSE))
+            return with_side(record, self.side, None, found)
+        struct = None if value is None else require_struct(value, schema, _PURPOSE)
+        found_schema = self._fields(schema)[-1].schema
+        found = None if struct is None else self.path.of_struct(struct, defaults=self.defaults)
+        return with_side(record, self.side, found_schema, found)
+
+
+class _ExtractField(StockTransform[ExtractFieldConfig]):
+    settings = ExtractFieldConfig
+
+    def define(self, config: ExtractFieldConfig) -> Extract:
+        path = parse_path(config.field, config.field_syntax_version)
+        return Extract(self.side, path, replaces_nulls(config.replace_null_with_default))
+
+
+ExtractFieldKey, ExtractFieldValue = pair(_ExtractField)

@@ -1,0 +1,186 @@
+"""ReplaceField: leaves fields out, or renames them.
+
+Where several fields get one name, a record with a schema fails. Without a schema the last of them counts, in the order
+of the message (in Java: in that of a HashMap).
+
+Classes ``ReplaceFieldKey`` and ``ReplaceFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline
+thread. Source: org.apache.kafka.connect.transforms.ReplaceField.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.config import AbstractConfig, AnyNonDuplicate, LambdaValidator, setting
+from penstock.data import Field, Schema, Type
+from penstock.errors import ConfigException, DataException
+from penstock.pipeline.columns.layout import Physical, default_physical, logical_name, spark_type
+from penstock.pipeline.plan.map_structs import Members, members_of
+from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
+from penstock.transforms.fields.definition import Found, OfFields
+from penstock.transforms.fields.requirements import java_class, with_string_keys
+from penstock.transforms.fields.selection import Change, Pick, Selection, schema_like
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def parse_renames(mappings: Sequence[str]) -> dict[str, str]:
+    """The renames of the setting: old name to new name; the last one of an old name counts.
+
+    Raises:
+        ConfigException: One is not of the form ``old:new``.
+    """
+    renames: dict[str, str] = {}
+    for mapping in mappings:
+        # Java's split forgets empty parts at the end.
+        parts = mapping.rstrip(":").split(":") if mapping.strip(":") else []
+        if len(parts) != 2:
+            raise ConfigException("renames", list(mappings), f"Invalid rename mapping: {mapping}")
+        renames[parts[0]] = parts[1]
+    return renames
+
+
+def _ensure_renames(name: str, value: object) -> None:
+    if value is None:
+        raise ConfigException(f"Configuration '{name}' values must not be null.")
+    parse_renames(cast("list[str]", value))
+
+
+_LIST: Final = AnyNonDuplicate(empty_allowed=True, null_allowed=False)
+
+
+class ReplaceFieldConfig(AbstractConfig):
+    """The settings of ``ReplaceField``."""
+
+    exclude: tuple[str, ...] = setting(
+        default=(),
+        validator=_LIST,
+        doc="Fields to exclude. This takes precedence over the fields to include.",
+    )
+    include: tuple[str, ...] = setting(
+        default=(),
+        validator=_LIST,
+        doc="Fields to include. If specified, only these fields will be used.",
+    )
+    renames: tuple[str, ...] = setting(
+        default=(),
+        validator=LambdaValidator(_ensure_renames, "list of colon-delimited pairs, e.g. <code>foo:bar,abc:xyz</code>"),
+        doc="Field rename mappings.",
+    )
+    replace_null_with_default: bool | None = null_replacement()
+
+
+@dataclass(frozen=True)
+class Misfit(Change):
+    """An error for the values of a field whose new schema does not accept them."""
+
+    field: Field
+
+    def layout(self, schema: Schema, physical: Physical) -> Physical:
+        """See ``Change``."""
+        return default_physical(self.field.schema)
+
+    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+        """See ``Change``."""
+        nothing = F.lit(None).cast(spark_type(self.field.schema))
+        return nothing, [Fault(column.isNotNull(), self._message(schema), DataException.java_name)]
+
+    def value(self, schema: Schema | None, value: object) -> object:
+        """See ``Change``."""
+        if value is not None and schema is not None:
+            raise DataException(self._message(schema))
+        return value
+
+    def _message(self, schema: Schema) -> str:
+        kind, found = self.field.schema.type.name, java_class(schema)
+        return f'Invalid Java object for schema with type {kind}: class {found} for field: "{self.field.name}"'
+
+
+@dataclass(frozen=True)
+class Replace(OfFields):
+    """Leaves fields of one side out and renames others."""
+
+    side: SideName
+    exclude: tuple[str, ...]
+    include: tuple[str, ...]
+    renames: tuple[tuple[str, str], ...]
+    defaults: bool
+    purpose: ClassVar[str] = "field replacement"
+
+    @cached_property
+    def _new_names(self) -> Mapping[str, str]:
+        return dict(self.renames)
+
+    def keeps(self, name: str) -> bool:
+        """True if a field of this (old) name stays."""
+        return name not in self.exclude and (not self.include or name in self.include)
+
+    def renamed(self, name: str) -> str:
+        """The new name of a field."""
+        return self._new_names.get(name, name)
+
+    def select(self, schema: Schema) -> Selection:
+        """See ``OfFields``."""
+        kept = [one for one in schema.fields if self.keeps(one.name)]
+        chosen = schema_like(schema, [(self.renamed(one.name), one.schema) for one in kept])
+        # As in Java this looks at the renames alone: a field that has the new name of another is taken for it.
+        old_names = {new: old for old, new in self.renames}
+        picks = []
+        for field in chosen.fields:
+            name = old_names.get(field.name, field.name)
+            old = schema.field(name)
+            if old is None:
+                raise DataException(f"{name} is not a valid field name")
+            fits = _same_values(old.schema, field.schema)
+            picks.append(Pick(field.name, (old,), None if fits else Misfit(field)))
+        return Selection(chosen, tuple(picks), self.defaults)
+
+    def takes(self, shape: Shape) -> bool:
+        """See ``Step``. Objects only where a member is left, and no two of them get one name."""
+        known = shape.side(self.side)
+        if not known.is_object:
+            return super().takes(shape)
+        kept = [self.renamed(name) for name in members_of(known) if self.keeps(name)]
+        return 0 < len(kept) == len(set(kept))
+
+    def members(self, before: Members) -> Mapping[str, Found]:
+        """See ``OfFields``."""
+        return {self.renamed(name): Found(one, (name,)) for name, one in before.items() if self.keeps(name)}
+
+    def of_map(self, value: dict[object, object]) -> dict[object, object]:
+        """See ``OfFields``."""
+        return {self.renamed(key): one for key, one in with_string_keys(value).items() if self.keeps(key)}
+
+
+def _same_values(one: Schema, other: Schema) -> bool:
+    """True if every value of one schema is a value of the other, null apart."""
+    if one.type is not other.type or logical_name(one) != logical_name(other):
+        return False
+    match one.type:
+        case Type.ARRAY:
+            return one.value_schema == other.value_schema
+        case Type.MAP:
+            return (one.key_schema, one.value_schema) == (other.key_schema, other.value_schema)
+        case Type.STRUCT:
+            return one.fields == other.fields
+        case _:
+            return True
+
+
+class _ReplaceField(StockTransform[ReplaceFieldConfig]):
+    settings = ReplaceFieldConfig
+
+    def define(self, config: ReplaceFieldConfig) -> Replace:
+        renames = tuple(parse_renames(config.renames).items())
+        defaults = replaces_nulls(config.replace_null_with_default)
+        return Replace(self.side, config.exclude, config.include, renames, defaults)
+
+
+ReplaceFieldKey, ReplaceFieldValue = pair(_ReplaceField)

@@ -1,0 +1,281 @@
+"""Fields of one struct that make another: said once, carried out on a column of structs and on one ``Struct``.
+
+Main types: ``Selection`` (the fields, as ``Pick``s, and the schema of what they make) and ``Change`` (what becomes of a
+field's value on the way).
+
+Thread: immutable; columns are built on a pipeline thread.
+Source: org.apache.kafka.connect.data.Struct.put, for what it refuses.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql import functions as F
+
+from penstock.data import Field, Schema, SchemaBuilder, Struct
+from penstock.data.structs import null_refused
+from penstock.errors import DataException
+from penstock.pipeline.columns.expressions import rare
+from penstock.pipeline.columns.layout import Form, Physical, spark_type
+from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.texts.json import literal
+from penstock.pipeline.plan.map_structs import Member
+from penstock.pipeline.plan.step import Fault, Keep, Side
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+_FAILED: Final = DataException.java_name
+
+
+class Change(ABC):
+    """A change of a value: as a column, and by itself. Changes are values, as steps are."""
+
+    @abstractmethod
+    def layout(self, schema: Schema, physical: Physical) -> Physical:
+        """The layout of changed values."""
+
+    @abstractmethod
+    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+        """Changed values, and what can go wrong; a fault without condition is one of null, too."""
+
+    @abstractmethod
+    def value(self, schema: Schema | None, value: object) -> object:
+        """A changed value; ``schema`` is that of the value as it was.
+
+        Raises:
+            ConnectException: It cannot be changed.
+        """
+
+    def member(self, known: Member | None) -> Member:
+        """Returns what is known of schemaless values of one kind after the change; None if null replaces a field."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One field of the new struct.
+
+    Attributes:
+        name: Its name there.
+        path: Where its value is, from the top down.
+        change: What becomes of the value.
+    """
+
+    name: str
+    path: tuple[Field, ...]
+    change: Change | None = None
+
+    @property
+    def field(self) -> Field:
+        """The field that has the value."""
+        return self.path[-1]
+
+    def physical(self, known: Physical) -> Physical:
+        """The layout of the field in structs of this layout."""
+        return reduce(lambda layout, one: layout.children[one.index], self.path, known)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A struct made of fields of another.
+
+    Attributes:
+        schema: Its schema.
+        picks: Its fields, in the order of the schema. Others may follow, whose values come from elsewhere.
+        defaults: Whether a null is the default of the field that it is in.
+        checked: Whether a null is refused where the schema requires a value.
+    """
+
+    schema: Schema
+    picks: tuple[Pick, ...]
+    defaults: bool
+    checked: bool = True
+
+    @classmethod
+    def of_all(cls, schema: Schema, fields: Sequence[Field], defaults: bool, *, checked: bool = True) -> Selection:
+        """These fields as they are, in a struct of this schema."""
+        picks = zip(schema.fields, fields, strict=False)
+        return cls(schema, tuple(Pick(new.name, (old,)) for new, old in picks), defaults, checked)
+
+    def _default(self, pick: Pick) -> object:
+        return pick.field.schema.default if self.defaults else None
+
+    def _has_default(self, pick: Pick) -> bool:
+        return self._default(pick) is not None
+
+    @cached_property
+    def _required(self) -> list[tuple[int, str]]:
+        """The fields that may be null and must not be: their places, and what is said of them."""
+        if not self.checked:
+            return []
+        return [
+            (new.index, null_in(new.name, new.schema))
+            for new, pick in zip(self.schema.fields, self.picks, strict=False)
+            # Struct.put takes no null for a field with a default either.
+            if not new.schema.optional and not self._has_default(pick)
+        ]
+
+    # ------------------------------------------------------------------ columns
+    def layout(self, known: Physical) -> Physical:
+        """The layout of what is made of structs of a layout."""
+        return Physical(Form.STRUCT, tuple(self._layout(pick, pick.physical(known)) for pick in self.picks))
+
+    def _layout(self, pick: Pick, physical: Physical) -> Physical:
+        # What is known of a text does not hold for the default in place of null.
+        copied = unbounded(physical) if self._has_default(pick) else physical
+        return copied if pick.change is None else pick.change.layout(pick.field.schema, copied)
+
+    def column(self, value: Column, known: Side, keep: Keep) -> tuple[Column, list[Fault]]:
+        """The structs that are made of a column, null or not, and what can go wrong."""
+        columns, faults = self.columns(value, known, keep)
+        if self._is_all_of(known):
+            return value, faults
+        if not columns:
+            return F.from_json(F.lit("{}"), cast("StructType", spark_type(self.schema, Physical(Form.STRUCT)))), faults
+        return F.struct(*columns), faults
+
+    def _is_all_of(self, known: Side) -> bool:
+        """True if nothing changes but the schema."""
+        fields = () if known.schema is None else known.schema.fields
+        if any(pick.change or self._has_default(pick) for pick in self.picks):
+            return False
+        return [(one.name, one.path) for one in self.picks] == [(one.name, (one,)) for one in fields]
+
+    def columns(self, value: Column, known: Side, keep: Keep) -> tuple[list[Column], list[Fault]]:
+        """The fields of ``column``, each by itself."""
+        columns: list[Column] = []
+        faults: list[Fault] = []
+        for pick in self.picks:
+            column = self._found(pick, value, known.physical)
+            if pick.change is not None:
+                column, found = pick.change.column(column, pick.field.schema, pick.physical(known.physical), keep)
+                faults += [Fault(value.isNotNull(), *_said(one)) if one.condition is None else one for one in found]
+            columns.append(column.alias(pick.name))
+        if self._required and not known.complete:
+            faults.append(self._null_fault(value))
+        return columns, faults
+
+    def _found(self, pick: Pick, value: Column, known: Physical) -> Column:
+        parent = reduce(lambda column, one: column.getField(one.name), pick.path[:-1], value)
+        column = field_column(parent, pick.field, pick.physical(known), defaults=self.defaults)
+        if len(pick.path) > 1 and self._has_default(pick):
+            # The default stands for a null field, not for the field of a null parent.
+            return F.when(parent.isNotNull(), column)
+        return column
+
+    def _null_fault(self, value: Column) -> Fault:
+        required = [(self.picks[at].field.name, message) for at, message in self._required]
+
+        def text(struct: Column) -> Column:
+            found = F.lit(None).cast("string")
+            for name, message in reversed(required):
+                found = F.when(struct.getField(name).isNull(), message).otherwise(found)
+            return found
+
+        missing = reduce(or_, [value.getField(name).isNull() for name, _ in required])
+        return Fault(value.isNotNull() & missing, rare(value, text), _FAILED)
+
+    # ------------------------------------------------------------------ one value
+    @cached_property
+    def _places(self) -> list[int]:
+        return [pick.path[0].index for pick in self.picks]
+
+    @cached_property
+    def _below(self) -> list[tuple[int, tuple[int, ...], int, object]]:
+        """The picks that are not at the top: place, places on the way and at its end, and the default there."""
+        return [
+            (at, tuple(one.index for one in pick.path[:-1]), pick.field.index, self._default(pick))
+            for at, pick in enumerate(self.picks)
+            if len(pick.path) > 1
+        ]
+
+    @cached_property
+    def _defaults(self) -> list[tuple[int, object]]:
+        """The defaults of those at the top, with their places."""
+        found = enumerate(self.picks)
+        return [(at, one.field.schema.default) for at, one in found if self._has_default(one) and len(one.path) == 1]
+
+    @cached_property
+    def _changes(self) -> list[tuple[int, Callable[[object], object]]]:
+        found = enumerate(self.picks)
+        return [(at, partial(one.change.value, one.field.schema)) for at, one in found if one.change is not None]
+
+    def struct(self, value: Struct) -> Struct:
+        """The struct that is made of one.
+
+        Raises:
+            DataException: A field is null that must not be.
+            ConnectException: A value cannot be changed.
+        """
+        old = value.values
+        made = [old[place] for place in self._places]
+        for at, way, end, default in self._below:
+            parent: Any = value
+            for place in way:
+                parent = parent.values[place]
+                if parent is None:
+                    break
+            else:
+                found = parent.values[end]
+                made[at] = default if found is None else found
+                continue
+            made[at] = None
+        for at, default in self._defaults:
+            if made[at] is None:
+                made[at] = default
+        for at, change in self._changes:
+            made[at] = change(made[at])
+        for at, message in self._required:
+            if made[at] is None:
+                raise DataException(message)
+        return Struct.unchecked(self.schema, made)
+
+
+def _said(fault: Fault) -> tuple[Column | str, str]:
+    return fault.message, fault.exception
+
+
+def field_column(value: Column, field: Field, physical: Physical, *, defaults: bool) -> Column:
+    """A field of a struct column; with ``defaults`` a null is the field's default."""
+    column = value.getField(field.name)
+    if defaults and field.schema.default is not None:
+        return F.coalesce(column, literal(field.schema.default, field.schema, physical))
+    return column
+
+
+def field_value(value: Struct, field: str | Field, *, defaults: bool) -> object:
+    """The same of one Struct."""
+    return value.get(field) if defaults else value.get_without_default(field)
+
+
+def schema_like(schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
+    """A struct schema with these fields and the name, version, doc and parameters of another.
+
+    Raises:
+        SchemaBuilderException: Two fields have one name.
+    """
+    builder = copy_basics(schema, SchemaBuilder.struct())
+    for name, field_schema in fields:
+        builder.field(name, field_schema)
+    return builder.build()
+
+
+def copy_basics(schema: Schema, builder: SchemaBuilder) -> SchemaBuilder:
+    """Name, version, doc and parameters of a schema on a new one; not whether it is optional, nor its default."""
+    builder.name(schema.name).version(schema.version).doc(schema.doc)
+    return builder if schema.parameters is None else builder.parameters(schema.parameters)
+
+
+def null_in(name: str, schema: Schema) -> str:
+    """Returns the message of Java's ``Struct.put`` for a null for a required field."""
+    return null_refused(schema, f'field: "{name}"')

@@ -1,0 +1,1 @@
+"""Transforms of headers: DropHeaders, HeaderFrom, InsertHeader."""

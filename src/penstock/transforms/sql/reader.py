@@ -1,0 +1,512 @@
+"""Reads an expression of ``Sql`` from its tokens, and refuses what is none over one record.
+
+It reads more than Spark's grammar has, never what leads out of an expression: see ``sql_fence`` for why that holds.
+
+Main type: ``Reader``. Thread: any; a reader is used once.
+
+Source: ``SqlBaseParser`` of Spark 4.3.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from penstock.transforms.sql.cost import Cost
+from penstock.transforms.sql.functions import ALLOWED, REFUSED
+from penstock.transforms.sql.tokens import SqlRefused, Token, meaningful, refused
+
+#: What takes Spark's planner by recursion has to end before its stack does.
+MAX_DEPTH: Final = 64
+MAX_TOKENS: Final = 10_000
+
+_NUMBER: Final = re.compile(r"\d+(?:\.\d*)?(?:[eE]\d+)?(?:[lLsSyYdDfF]|[bB][dD])?|\d\w*", re.ASCII)
+#: The half of a number in front of the sign of its exponent.
+_HALF_NUMBER: Final = re.compile(r"\d+(?:\.\d*)?[eE]", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SIGN_TEXT: Final = "+ - * / % & | ^ || << >> >>> = == <=> != <> < <= > >="
+_SIGNS: Final = frozenset(_SIGN_TEXT.split())
+_INFIX: Final = _SIGNS | {"and", "or", "div", "between"}
+_PREFIX: Final = frozenset(("+", "-", "~", "!"))
+_BEHIND_FIELD: Final = frozenset(("is", "in", "not", "as", "like", "ilike", "rlike", "regexp", "collate"))
+_PATTERNS: Final = frozenset(("like", "ilike", "rlike", "regexp"))
+_TYPED: Final = frozenset(("date", "time", "timestamp", "timestamp_ltz", "timestamp_ntz", "x"))
+_UNIT_TEXT: Final = "year quarter month week day hour minute second millisecond microsecond nanosecond"
+_UNITS: Final = frozenset(
+    [
+        *(unit + end for unit in _UNIT_TEXT.split() for end in ("", "s")),
+        *("dayofyear", "yearofweek", "dayofweek", "dow", "isodow", "doy"),
+    ]
+)
+#: Words that are values, or that Spark takes for a function without brackets that tells nothing.
+_VALUES: Final = frozenset(
+    ("null", "true", "false", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
+)
+#: Functions that Spark's parser knows and its list does not have.
+_IN_GRAMMAR: Final = frozenset(("timestampadd", "timestampdiff", "try_cast"))
+_BY_UNIT: Final = frozenset(("timestampadd", "timestampdiff", "dateadd", "datediff", "date_add", "date_diff"))
+#: Words that stand in for a comma, by function.
+_PARTED: Final = {
+    "substring": ("from", "for"),
+    "substr": ("from", "for"),
+    "trim": ("from",),
+    "overlay": ("placing", "from", "for"),
+    "position": ("in",),
+    "extract": ("from",),
+}
+#: Words that a query begins with, and what none goes on with.
+_QUERIES: Final = frozenset(("from", "values", "table", "with", "map", "reduce", "transform"))
+_NO_QUERY: Final = _SIGNS - _PREFIX - {"*"} | {"::", "[", ".", ",", ")"}
+_TRIMMED: Final = frozenset(("both", "leading", "trailing"))
+
+_NO_QUERIES: Final = (
+    "SELECT: an expression sees one record, and no queries or tables; a field of this name goes in backticks"
+)
+
+
+def ensure_allowed(name: str, at: int) -> None:
+    """Refuses a function that no expression may call.
+
+    Args:
+        name: In lower case, without a catalog in front of it.
+        at: Where it stands in the expression.
+
+    Raises:
+        SqlRefused: It is not in the list.
+    """
+    if name in ALLOWED or name in _IN_GRAMMAR:
+        return
+    if name == "select":
+        raise refused(at, _NO_QUERIES)
+    reason = REFUSED.get(name)
+    if reason is not None:
+        raise refused(at, f"the function {name} cannot be used: {reason}", name)
+    raise refused(
+        at,
+        f"there is no function {name} that can be used here; functions that were registered by name are no part of "
+        "this, a FrameTransformation in Python can call them",
+        name,
+    )
+
+
+@dataclass
+class Reader:
+    """Reads one text.
+
+    Args:
+        text: One expression, or several with commas between them.
+        passing: Functions that pass although they are not allowed.
+
+    Attributes:
+        columns: First names of paths that are no variable of a lambda.
+        aliases: Names that are given to columns.
+    """
+
+    text: str
+    passing: frozenset[str]
+    columns: set[str] = field(default_factory=set)
+    aliases: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.tokens = meaningful(self.text)
+        if len(self.tokens) > MAX_TOKENS:
+            raise SqlRefused(f"it has {len(self.tokens)} words and signs; at most {MAX_TOKENS} are read")
+        self.at = 0
+        self.depth = 0
+        self.variables: list[str] = []
+        self.cost = Cost()
+
+    # ------------------------------------------------------------------ tokens
+    def _peek(self, ahead: int = 0) -> Token:
+        at = self.at + ahead
+        return self.tokens[at] if at < len(self.tokens) else Token("end", "", len(self.text))
+
+    def _next(self) -> Token:
+        token = self._peek()
+        self.at += 1
+        return token
+
+    def _takes(self, *words: str) -> bool:
+        """Takes the next token where it is one of these."""
+        if self._peek().word not in words or not self._peek().word:
+            return False
+        self.at += 1
+        return True
+
+    def _expect(self, word: str) -> None:
+        if not self._takes(word):
+            raise self._unexpected(f"{word} is missing")
+
+    def _unexpected(self, wanted: str) -> SqlRefused:
+        token = self._peek()
+        if token.word == "select":
+            return refused(token.start, _NO_QUERIES)
+        shown = token.text if len(token.text) <= 40 else f"{token.text[:40]}..."
+        where = f"{shown} cannot stand here" if shown else "it ends too soon"
+        return SqlRefused(
+            f"character {token.start + 1}: {where}: {wanted}. An expression is made of fields, constants, operators "
+            "and functions; a name of several words, or one that is a keyword, goes in backticks",
+            is_syntax=True,
+        )
+
+    # ------------------------------------------------------------------ lists
+    def items(self) -> None:
+        """Reads the text to its end.
+
+        Raises:
+            SqlRefused: Something may not stand in it.
+        """
+        while True:
+            self._expression()
+            self._alias()
+            if self._peek().kind == "end":
+                return
+            if not self._takes(","):
+                raise self._unexpected("an operator or a comma is missing")
+
+    def _alias(self) -> None:
+        if self._takes("as"):
+            if self._takes("("):
+                while True:
+                    self.aliases.add(self._name())
+                    if not self._takes(","):
+                        break
+                self._expect(")")
+                return
+            self.aliases.add(self._name())
+        elif self._peek().kind in ("name", "quoted") and self._peek(1).text in ("", ","):
+            self.aliases.add(self._name())
+
+    def _name(self) -> str:
+        token = self._next()
+        if token.kind == "quoted" or (token.kind == "name" and _NAME.fullmatch(token.text)):
+            return token.name
+        self.at -= 1
+        raise self._unexpected("a name is missing")
+
+    def _listed(self) -> None:
+        """Expressions with commas between them, up to the bracket that closes; at least one."""
+        self._expression()
+        while self._takes(","):
+            self._expression()
+        self._expect(")")
+
+    # ------------------------------------------------------------------ expressions
+    def _expression(self) -> int:
+        """Reads operands with operators between them; how deep its calls are."""
+        began, start = self.cost.now(), self._peek().start
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise refused(start, f"brackets are deeper than {MAX_DEPTH}")
+        deepest = self._operand()
+        while self._operator():
+            deepest = max(deepest, self._operand())
+        self.depth -= 1
+        if self.cost.uses == began.uses:
+            self.cost.ensure_small(began, start, self._peek().start, deepest)
+        return deepest
+
+    def _operator(self) -> bool:
+        """Takes what goes on with an operand; False where it ends."""
+        while True:
+            word = self._peek().word
+            if word in _INFIX:
+                self.at += 1
+                return True
+            if word in _PATTERNS or (word == "in" and self._peek(1).text == "("):
+                self.at += 1
+                if self._is_operand_next(word):
+                    return True
+                self._expect("(")
+                self._listed()
+                continue
+            if word == "not" and self._peek(1).word in (*_PATTERNS, "in", "between"):
+                self.at += 1
+                continue
+            if word == "is":
+                self.at += 1
+                self._takes("not")
+                if self._takes("distinct"):
+                    self._expect("from")
+                    return True
+                if not self._takes("null", "true", "false", "unknown"):
+                    raise self._unexpected("IS wants NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM")
+            elif word == "escape" and self._peek(1).kind == "text":
+                self.at += 2
+            elif word == "::":
+                self.at += 1
+                self._type()
+            elif word == "collate":
+                self.at += 1
+                self._name()
+                while self._takes("."):
+                    self._name()
+            elif not self._step(word):
+                return False
+
+    def _is_operand_next(self, word: str) -> bool:
+        """True if an operand follows IN, LIKE or its like, and not a list in brackets."""
+        if word == "in":
+            return False
+        self.cost.searching += 1
+        return not self._takes("any", "some", "all")
+
+    def _step(self, word: str) -> bool:
+        """Takes a step into a value; False where there is none."""
+        if word == "." or (word == ":" and self._peek(1).word != "["):
+            self.at += 1
+            if not (word == "." and self._takes("*")):
+                self._name_or_number()
+        elif word in ("[", ":"):
+            self.at += 1 if word == "[" else 2
+            self._expression()
+            self._expect("]")
+        else:
+            return False
+        return True
+
+    def _name_or_number(self) -> None:
+        if self._peek().kind == "number" and "." not in self._peek().text:
+            self.at += 1
+        else:
+            self._name()
+
+    # ------------------------------------------------------------------ operands
+    def _operand(self) -> int:
+        while self._peek().word in _PREFIX or (self._peek().word == "not" and self._begins_operand(self._peek(1))):
+            self.at += 1
+        token = self._peek()
+        if token.word == "." and self._peek(1).kind == "number":
+            self.at += 1
+            token = self._peek()
+        if token.kind == "number":
+            if _HALF_NUMBER.fullmatch(token.text) and self._peek(1).word in ("+", "-"):
+                self.at += 2
+            if _NUMBER.fullmatch(self._peek().text) is None:
+                raise self._unexpected("a number is missing")
+            self.at += 1
+            return 0
+        if token.kind == "text":
+            while self._peek().kind == "text":
+                self.at += 1
+            return 0
+        if token.word == "*":
+            self.at += 1
+            self.cost.uses += 1
+            if self._takes("except"):
+                self._expect("(")
+                self._listed()
+            if self._peek().text not in (",", ")", ""):
+                raise self._unexpected("* is all fields, and stands by itself")
+            return 0
+        if token.word == "(":
+            return self._bracket()
+        if token.kind not in ("name", "quoted"):
+            raise self._unexpected("a field or a value is missing")
+        return self._named()
+
+    def _begins_operand(self, token: Token) -> bool:
+        return token.kind in ("name", "quoted", "number", "text") or token.word in ("(", *_PREFIX)
+
+    def _bracket(self) -> int:
+        names = self._lambda_names()
+        if names:
+            return self._lambda(names)
+        self.at += 1
+        deepest = self._expression()
+        while self._takes(","):
+            deepest = max(deepest, self._expression())
+        self._expect(")")
+        return deepest
+
+    def _lambda_names(self) -> list[str]:
+        """The variables of ``(x, y) -> ...``, which are taken; none where it is something else."""
+        began, names = self.at, []
+        self.at += 1
+        while self._peek().kind in ("name", "quoted"):
+            names.append(self._next().name)
+            if not self._takes(","):
+                break
+        if names and self._takes(")") and self._takes("->"):
+            return names
+        self.at = began
+        return []
+
+    def _lambda(self, names: list[str]) -> int:
+        self.variables += names
+        # Spark works out no function over a list while it plans: its variables count like fields.
+        self.cost.uses += 1
+        deepest = self._expression()
+        del self.variables[len(self.variables) - len(names) :]
+        return deepest
+
+    def _named(self) -> int:
+        token, after = self._peek(), self._peek(1)
+        word = token.word
+        if word in ("select", "not"):
+            raise self._unexpected("a field is missing")
+        if after.text == "(":
+            return self._call()
+        if word in _QUERIES and self.at and self.tokens[self.at - 1].text == "(":
+            number = after.text == "." and self._peek(2).kind == "number"
+            if after.text not in _NO_QUERY or number:
+                raise refused(token.start, _NO_QUERIES.replace("SELECT", token.text))
+        if after.text == "->":
+            self.at += 2
+            return self._lambda([token.name])
+        if word == "case" and (after.word == "when" or self._goes_on_as_case(after)):
+            return self._case()
+        if word == "interval" and self._begins_interval():
+            return self._interval()
+        if word in _TYPED and after.kind == "text":
+            self.at += 2
+            return 0
+        if word in _VALUES:
+            # A field of this name comes first: ``current_date`` is one where the record has it.
+            self.at += 1
+            return 0
+        name = self._name()
+        if name not in self.variables:
+            self.columns.add(name)
+        self.cost.uses += 1
+        return 0
+
+    def _goes_on_as_case(self, after: Token) -> bool:
+        """True if ``case`` is not a field here."""
+        return self._begins_operand(after) and after.word not in _INFIX and after.word not in _BEHIND_FIELD
+
+    def _case(self) -> int:
+        self.at += 1
+        deepest = 0
+        if self._peek().word != "when":
+            deepest = self._expression()
+        while self._takes("when"):
+            deepest = max(deepest, self._expression())
+            self._expect("then")
+            deepest = max(deepest, self._expression())
+        if self._takes("else"):
+            deepest = max(deepest, self._expression())
+        self._expect("end")
+        return deepest
+
+    def _begins_interval(self) -> bool:
+        """True if ``interval`` is not a field here."""
+        signed = self._peek(1).word in ("+", "-")
+        amount, unit = self._peek(1 + signed), self._peek(2 + signed)
+        return amount.kind in ("number", "text") and (not signed or unit.word in _UNITS)
+
+    def _interval(self) -> int:
+        self.at += 1
+        self._takes("+", "-")
+        self.at += 1
+        while self._takes(*_UNITS):
+            if self._takes("to"):
+                self._takes(*_UNITS)
+                return 0
+            signed = self._peek().word in ("+", "-")
+            if self._peek(signed).kind not in ("number", "text") or self._peek(signed + 1).word not in _UNITS:
+                return 0
+            self.at += 1 + signed
+        return 0
+
+    # ------------------------------------------------------------------ calls
+    def _call(self) -> int:
+        token = self._next()
+        name = token.name.lower()
+        if self.at >= 2 and self.tokens[self.at - 2].text in (".", ":"):
+            raise refused(token.start, f"{token.text}() is called by a path; functions go without one")
+        if name not in self.passing:
+            ensure_allowed(name, token.start)
+        self._expect("(")
+        if name in ("cast", "try_cast"):
+            deepest = self._expression()
+            self._expect("as")
+            self._type()
+            self._expect(")")
+            return deepest
+        if name == "trim":
+            self._trimmed()
+        behind = "," if name in _BY_UNIT else "from" if name == "extract" else None
+        if behind is not None and self._peek(1).word == behind and self._peek().word in _UNITS:
+            self.at += 2
+        arguments, deepest = self._arguments((*_PARTED.get(name, ()), ","), named=name == "struct")
+        self.cost.note(name, token, arguments)
+        return deepest + 1
+
+    def _trimmed(self) -> None:
+        if self._peek().word in _TRIMMED and self._peek(1).text not in (")", ",", "."):
+            self.at += 1
+            self._takes("from")
+
+    def _arguments(self, separators: tuple[str, ...], *, named: bool) -> tuple[list[list[Token]], int]:
+        """The tokens of each argument, and how deep their calls are."""
+        found: list[list[Token]] = []
+        deepest = 0
+        while not self._takes(")"):
+            began = self.at
+            if self._peek().kind in ("name", "quoted") and self._peek(1).text == "=>":
+                self.at += 2
+            deepest = max(deepest, self._expression())
+            found.append(self.tokens[began : self.at])
+            if named and (self._takes("as") or self._peek().kind in ("name", "quoted")):
+                self._name()
+            if self._peek().text != ")":
+                if not self._takes(*separators):
+                    raise self._unexpected("a comma or a bracket is missing")
+                if self._peek().text == ")":
+                    raise self._unexpected("an argument is missing")
+        return found, deepest
+
+    # ------------------------------------------------------------------ types
+    def _type(self) -> None:
+        name = self._name().lower()
+        if name in ("array", "map", "struct") and self._takes("<", "<>"):
+            if self.tokens[self.at - 1].text != "<>":
+                self._members(named=name == "struct")
+            return
+        if name == "interval":
+            if self._peek().word in _UNITS:
+                self.at += 1
+            if self._peek().word == "to" and self._peek(1).word in _UNITS:
+                self.at += 2
+            return
+        if name == "timestamp" and self._peek().word in ("with", "without") and self._peek(1).word in ("time", "local"):
+            while self._takes("with", "without", "local", "time", "zone"):
+                pass
+            return
+        if self._takes("("):
+            while self._peek().kind in ("number", "name") or self._peek().text == ",":
+                self.at += 1
+            self._expect(")")
+        if self._peek().word == "collate":
+            self.at += 1
+            self._name()
+
+    def _members(self, *, named: bool) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self._unexpected(f"types are deeper than {MAX_DEPTH}")
+        while True:
+            if named:
+                self._name()
+                self._takes(":")
+            self._type()
+            if self._takes("not"):
+                self._expect("null")
+            if self._peek().word == "comment" and self._peek(1).kind == "text":
+                self.at += 2
+            if not self._takes(","):
+                break
+        self.depth -= 1
+        self._closes()
+
+    def _closes(self) -> None:
+        """Takes one ``>``, also of several that are one token."""
+        token = self._peek()
+        if not token.text.startswith(">"):
+            raise self._unexpected("> is missing")
+        self.at += 1
+        if len(token.text) > 1:
+            self.at -= 1
+            self.tokens[self.at] = Token("sign", token.text[1:], token.start + 1)

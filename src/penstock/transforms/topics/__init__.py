@@ -1,0 +1,1 @@
+"""Transforms that rename the topic of a record: RegexRouter, TimestampRouter."""

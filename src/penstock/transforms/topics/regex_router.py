@@ -1,0 +1,198 @@
+"""RegexRouter: renames the topic of records whose topic matches a regular expression.
+
+Class ``RegexRouter``. Both the expression and the references of the replacement (``$1``, ``${name}``) are Java's.
+Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.RegexRouter, java.util.regex.Matcher.appendReplacement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from penstock.api.transform import R
+from penstock.config import AbstractConfig, Importance, LambdaValidator, setting
+from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.patterns.translation import compile_java
+from penstock.errors import ConfigException
+from penstock.pipeline.plan.topics import Raises, TopicRoute
+from penstock.transforms.definition import JAVA, Definition, StockTransform, ensure_regex
+from penstock.transforms.fields.requirements import NullPointerError
+
+#: Text, the number of a group, or (in a tuple) its name.
+Part = str | int | tuple[str]
+
+
+class ReplacementError(ValueError):
+    """A replacement that Java refuses, with Java's text."""
+
+    java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
+
+
+class UncertainGroupError(ReplacementError):
+    """A replacement refers to a group that may hold another text here than in Java."""
+
+
+class NoSuchGroupError(ReplacementError):
+    """A replacement refers to a group that the expression does not have."""
+
+    java_name: ClassVar[str] = "java.lang.IndexOutOfBoundsException"
+
+
+def replace_first(pattern: JavaPattern, text: str, replacement: str) -> str:
+    """A text with another in the place of what is found first in it.
+
+    Raises:
+        ReplacementError: Java would refuse the replacement.
+        PatternTimeoutException: The search takes too long.
+    """
+    match = pattern.find(text)
+    if match is None:
+        return text
+    parts = parse_replacement(replacement, pattern)
+    return text[: match.start()] + _expand(parts, match) + text[match.end() :]
+
+
+def parse_replacement(text: str, pattern: JavaPattern) -> list[Part]:
+    """The parts of a replacement, with the groups of a pattern.
+
+    Raises:
+        ReplacementError: Java would refuse it.
+
+    >>> from penstock.config.patterns.translation import compile_java
+    >>> parse_replacement("a$12\\\\$${n}", compile_java("(?<n>x)"))
+    ['a', 1, '2', '$', ('n',)]
+    """
+    groups, names = pattern.groups, pattern.groupindex
+    parts: list[Part] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char == "\\":
+            if at == len(text):
+                raise ReplacementError("character to be escaped is missing")
+            parts.append(text[at])
+            at += 1
+        elif char == "$":
+            part, at = _reference(text, at, groups, names)
+            parts.append(part)
+        else:
+            parts.append(char)
+    for part in parts:
+        number = names[part[0]] if isinstance(part, tuple) else part
+        if number in pattern.uncertain_groups:
+            raise UncertainGroupError(
+                f"Group {number} is not supported here: it is in look-around, in an independent group or in a "
+                "repetition, where it holds in Java what it took last, perhaps in a try that failed"
+            )
+    return parts
+
+
+def _reference(text: str, at: int, groups: int, names: Mapping[str, int]) -> tuple[Part, int]:
+    if at == len(text):
+        raise ReplacementError("Illegal group reference: group index is missing")
+    if text[at] == "{":
+        return _named(text, at + 1, names)
+    if not "0" <= text[at] <= "9":
+        raise ReplacementError("Illegal group reference")
+    number = int(text[at])
+    at += 1
+    # More digits belong to the number for as long as there is such a group.
+    while at < len(text) and "0" <= text[at] <= "9" and number * 10 + int(text[at]) <= groups:
+        number = number * 10 + int(text[at])
+        at += 1
+    if number > groups:
+        raise NoSuchGroupError(f"No group {number}")
+    return number, at
+
+
+def _named(text: str, at: int, names: Mapping[str, int]) -> tuple[Part, int]:
+    match = re.compile(r"[a-zA-Z0-9]*").match(text, at)
+    name = "" if match is None else match.group()
+    end = at + len(name)
+    if not name:
+        raise ReplacementError("named capturing group is missing trailing '}'")
+    if text[end : end + 1] != "}":
+        raise ReplacementError("named capturing group is missing trailing '}'")
+    if name[0].isdigit():
+        raise ReplacementError(f"capturing group name {{{name}}} starts with digit character")
+    if name not in names:
+        raise ReplacementError(f"No group with name {{{name}}}")
+    return (name,), end + 1
+
+
+def _expand(parts: Sequence[Part], match: re.Match[str]) -> str:
+    """The text of a replacement for one match; a group that took no part is empty."""
+    texts = [part if isinstance(part, str) else match[part[0] if isinstance(part, tuple) else part] for part in parts]
+    return "".join(text or "" for text in texts)
+
+
+class _References:
+    """Checks the replacement against the expression where a configuration is validated."""
+
+    def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
+        regex, replacement = parsed.get("regex"), parsed.get(name)
+        if isinstance(regex, str) and isinstance(replacement, str):
+            try:
+                parse_replacement(replacement, compile_java(regex))
+            except ConfigException:
+                pass  # the fault is that of "regex"
+            except ReplacementError as error:
+                rule = f"{error}. Groups of the regular expression are named $1 or ${{name}}; \\$ is a dollar sign"
+                raise ConfigException(name, replacement, rule) from error
+        return []
+
+    def visible(self, name: str, parsed: Mapping[str, object]) -> bool:
+        return True
+
+
+class RegexRouterConfig(AbstractConfig):
+    """The settings of ``RegexRouter``."""
+
+    regex: str = setting(
+        validator=LambdaValidator(ensure_regex, "valid regex"),
+        importance=Importance.HIGH,
+        doc="Regular expression to use for matching.",
+    )
+    replacement: str | None = setting(importance=Importance.HIGH, doc="Replacement string.", recommender=_References())
+
+
+@dataclass(frozen=True)
+class Route(TopicRoute, Definition):
+    """Renames the topic where all of it matches."""
+
+    regex: str
+    replacement: str | None
+
+    @property
+    def raises(self) -> Raises:
+        """See ``TopicRoute``. A replacement may name a group that the pattern does not have."""
+        return (*super().raises, NullPointerError, NoSuchGroupError, ReplacementError)
+
+    def of_topic(self, topic: str) -> str:
+        """See ``TopicRoute``."""
+        pattern = compile_java(self.regex)
+        if not pattern.matches(topic):
+            return topic
+        if self.replacement is None:
+            raise NullPointerError("replacement")
+        return replace_first(pattern, topic, self.replacement)
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        topic: str | None = record.topic
+        return record if topic is None else cast("R", record.new_record(topic=self.of_topic(topic)))
+
+
+class RegexRouter(StockTransform[RegexRouterConfig]):
+    """Renames topics."""
+
+    java_name: ClassVar[str] = f"{JAVA}RegexRouter"
+    settings = RegexRouterConfig
+
+    def define(self, config: RegexRouterConfig) -> Route:
+        """See ``StockTransform``."""
+        return Route(config.regex, config.replacement)

@@ -1,0 +1,245 @@
+"""Tries what a connector's configuration names beside its class: transforms, predicates and converters.
+
+``check_converters``: each converter must be usable, and take its settings. ``try_plugins`` configures all of them once:
+what only ``configure`` refuses is then an error of the validation, and not of every task.
+
+A definition checks each setting by itself. What depends on several, or on a file, the class finds out when it is
+configured: Java Connect does that in the task alone. Only classes that come with Penstock are tried. They open no
+connection when they are configured; users' classes may, or may start what nobody would stop.
+
+Makes instances, so it runs users' code, on the thread of the validation; stateless.
+Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConverterConfig.
+
+The REST information about plugins: which there are, and the settings that each knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from penstock.api import Converter, HeaderConverter
+from penstock.config import ConfigDef, ConfigValue
+from penstock.config.parse import HIDDEN
+from penstock.config.prefixes import NamesByPrefix, Prefixed
+from penstock.errors import BadRequestException, ConfigException, NotFoundException, as_exception
+from penstock.model.payloads import PluginInfo
+from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
+from penstock.settings import SINK, SOURCE, PluginClasses, with_prefix
+from penstock.settings.connector import OF_THE_WORKER
+from penstock.settings.plugin_classes import CONVERTERS, changed_code
+from penstock.validation.config_infos import Finding, key_json
+
+log = logging.getLogger(__name__)
+
+
+def check_converters(
+    config: Mapping[str, str], found: Mapping[str, ConfigValue], classes: PluginClasses
+) -> tuple[list[Finding], list[ConfigDef]]:
+    """Checks the settings below each converter's name.
+
+    Args:
+        config: The connector's, placeholders resolved.
+        found: What is known about its settings; errors of a converter's own setting are added.
+        classes: Where classes come from.
+
+    Returns:
+        What was found about the converters' settings, and the converters' definitions.
+    """
+    findings: list[Finding] = []
+    definitions: list[ConfigDef] = []
+    for setting, kind in CONVERTERS.items():
+        text, named = config.get(setting), found.get(setting)
+        if text is None or named is None or named.error_messages:
+            continue
+        definition = _definition(text, kind, named, classes)
+        if definition is None:
+            continue
+        own = {"converter.type": setting.removesuffix(".converter"), **with_prefix(config, f"{setting}.")}
+        try:
+            values = definition.validate(own)
+        except BaseException as error:
+            named.add_error_message(f"Failed to perform config validation for {text}{_reason(error)}")
+            continue
+        definitions.append(definition)
+        keys = definition.keys
+        findings += [
+            Finding(keys.get(value.name), value, f"{setting}.", config.get(f"{setting}.{value.name}"))
+            for value in values
+        ]
+    return findings, definitions
+
+
+def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: PluginClasses) -> ConfigDef | None:
+    """The settings that a converter knows; None when it has none or cannot be used, which is noted then."""
+    try:
+        cls = classes.find_class(kind, text)
+        if not issubclass(cls, (Converter, HeaderConverter)):
+            named.add_error_message(f"Failed to load class {text}: it is no {kind.noun}")
+            return None
+        instance = cls()
+    except BaseException as error:
+        named.add_error_message(f"Failed to load class {text}{_reason(error)}")
+        return None
+    try:
+        definition: object = instance.config()
+    except BaseException as error:
+        named.add_error_message(f"Failed to load ConfigDef from {text}{_reason(error)}")
+        return None
+    if not isinstance(definition, ConfigDef):
+        log.warning("%s.config() has not returned a ConfigDef; its settings are not checked", text)
+        return None
+    return definition
+
+
+def _reason(error: BaseException) -> str:
+    text = str(as_exception(error))
+    return f": {text}" if text else f": {type(error).__name__}"
+
+
+_OURS: Final = ("penstock.converters.", "penstock.transforms.")
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A class that is to be configured."""
+
+    setting: str
+    prefix: str
+    cls: type
+    configure: Callable[[Any], None]
+
+
+def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], findings: Sequence[Finding]) -> None:
+    """Adds what the classes refuse to the settings that are at fault.
+
+    Args:
+        config: The connector's, placeholders resolved.
+        values: What was found about its settings, by name; tells the classes.
+        findings: The same with the settings of converters. A class whose settings have faults already is not tried.
+    """
+    by_name = {finding.name: finding for finding in findings}
+    ordered = NamesByPrefix(by_name)
+    for trial in _trials(config, values):
+        names = [*ordered.below(trial.prefix), *([trial.setting] if trial.setting in by_name else ())]
+        if any(by_name[name].value.error_messages for name in names) or trial.setting not in by_name:
+            continue
+        fault = _fault(trial)
+        if fault is not None:
+            _note(trial, fault, config, by_name)
+
+
+def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Iterator[_Trial]:
+    settings = Prefixed(config)
+    for kind in ("transforms", "predicates"):
+        for alias in _aliases(values.get(kind)):
+            prefix = f"{kind}.{alias}."
+            own = {name: text for name, text in settings.below(prefix).items() if name not in OF_THE_WORKER.keys}
+            yield from _trial(f"{prefix}type", prefix, values, partial(_configure, own))
+    for setting in CONVERTERS:
+        if config.get(setting) is None:
+            continue
+        own = {**with_prefix(config, f"{setting}."), "converter.type": setting.partition(".")[0]}
+        sides = () if setting == "header.converter" else (setting == "key.converter",)
+        yield from _trial(setting, f"{setting}.", values, partial(_configure, own, *sides))
+
+
+def _configure(config: Mapping[str, str], *args: Any) -> None:
+    """Configures an instance, the last argument; one before it says whether it is a converter of keys."""
+    *sides, instance = args
+    instance.configure(config, *sides)
+
+
+def _aliases(value: ConfigValue | None) -> list[str]:
+    found = None if value is None else value.value
+    return [str(alias) for alias in dict.fromkeys(found)] if isinstance(found, list) else []
+
+
+def _trial(
+    setting: str, prefix: str, values: Mapping[str, ConfigValue], configure: Callable[[Any], None]
+) -> Iterator[_Trial]:
+    value = values.get(setting)
+    cls = None if value is None else value.value
+    if isinstance(cls, type) and cls.__module__.startswith(_OURS):
+        yield _Trial(setting, prefix, cls, configure)
+
+
+def _fault(trial: _Trial) -> BaseException | None:
+    """Returns the error that an instance raises for its settings, if any."""
+    instance: Any = trial.cls()
+    try:
+        trial.configure(instance)
+    except BaseException as error:
+        return error
+    finally:
+        instance.close()
+    return None
+
+
+def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
+    """Adds a fault to the setting that it is about; to that of the class where it is about several."""
+    about = fault.name if isinstance(fault, ConfigException) else None
+    finding = by_name.get(f"{trial.prefix}{about}") if about else None
+    if isinstance(fault, ConfigException) and finding is not None:
+        shown = HIDDEN if finding.secret else fault.value
+        error = ConfigException(finding.name, shown, fault.reason)
+    else:
+        finding = by_name[trial.setting]
+        error = ConfigException(
+            trial.setting, config.get(trial.setting), str(as_exception(fault)) or type(fault).__name__
+        )
+    finding.value.add_error_message(str(error))
+
+
+class PluginCatalog:
+    """The plugins of a worker.
+
+    Thread: any.
+    """
+
+    def __init__(self, plugins: Plugins) -> None:
+        self._plugins = plugins
+
+    def entries(self) -> list[PluginInfo]:
+        """Every plugin, by type and name."""
+        return [PluginInfo(one.name, one.kind.value, one.version) for one in self._plugins.descriptors()]
+
+    def settings_of(self, name: str) -> list[dict[str, object]]:
+        """The settings that a plugin knows, its own first, then what every plugin of its kind has.
+
+        Raises:
+            NotFoundException: there is no such plugin.
+            BadRequestException: it cannot say what its settings are.
+        """
+        kind, cls = self._find(name)
+        try:
+            instance = cls()
+            ask = getattr(instance, "config", None)
+            own: object = ConfigDef() if ask is None else ask()
+        except BaseException as error:
+            raise BadRequestException(f"{name} cannot tell its settings: {type(error).__name__}: {error}") from error
+        if not isinstance(own, ConfigDef):
+            raise BadRequestException(f"{name}.config() must return a ConfigDef, and has returned {type(own).__name__}")
+        keys = dict(own.keys)
+        base = {PluginKind.SOURCE: SOURCE, PluginKind.SINK: SINK}.get(kind)
+        if base is not None:
+            for key in base.keys.values():
+                keys.setdefault(key.name, key)
+        return [key_json(key) for key in keys.values()]
+
+    def changed_code(self, config: Mapping[str, str]) -> str | None:
+        """Returns the message about a connector whose code has changed on disk since it was loaded, or None."""
+        return changed_code(self._plugins, config)
+
+    def _find(self, name: str) -> tuple[PluginKind, type]:
+        for kind in PluginKind:
+            try:
+                found = self._plugins.discovered(kind, name)
+            except PluginNotFoundException as error:
+                raise BadRequestException(str(error)) from error
+            if found is not None:
+                return kind, found
+        raise NotFoundException(f"Unknown plugin {name}.")

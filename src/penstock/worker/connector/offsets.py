@@ -1,0 +1,374 @@
+"""Reads and changes the committed offsets of connectors: a source's in the store, a sink's in its consumer group.
+
+Main types: ``ConnectorOffsets`` (what the herder needs), ``WorkerOffsets``, ``GroupAdmin`` (what it needs of Kafka).
+Every method may block on a broker or a disk, so the herder calls them on threads of their own; one change for a
+connector at a time. Invariant 7.
+
+Source: org.apache.kafka.connect.runtime.Worker.connectorOffsets, alterConnectorOffsets, resetConnectorOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import (
+    BadRequestException,
+    ConflictException,
+    KafkaException,
+    OffsetStoreException,
+    ProducerFencedException,
+    TransactionAbortableException,
+)
+from penstock.stores.offsets import OffsetWriter, connector_offsets, key_bytes, value_bytes
+
+if TYPE_CHECKING:
+    # It brings the Kafka client, and the command imports this module before the REST server listens.
+    from penstock.kafka.consumer.subscription import Subscription
+    from penstock.worker.source.offset_stores import SourceOffsets
+
+#: How long the steps of a change in a transaction may take, each.
+_TRANSACTION_S: Final = 30.0
+
+SourcePartition = Mapping[str, object] | None
+SourceOffset = Mapping[str, object] | None
+
+
+class GroupAdmin(Protocol):
+    """The part of ``penstock.kafka.admin.topics.TopicAdmin`` that is needed here."""
+
+    def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The committed offsets of a group."""
+
+    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets for a group without members."""
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget the offsets of these partitions."""
+
+    def require_idle(self, group: str) -> None:
+        """Raise what `group_busy` knows where the group has members."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all its offsets."""
+
+    def group_busy(self, error: Exception) -> bool:
+        """True if a change failed because the group still has members."""
+
+    def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
+        """All partitions of those of the topics that exist; of all topics when None."""
+
+    def topic_exists(self, topic: str) -> bool:
+        """True if the topic exists; raises an error if that cannot be determined."""
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset of the first record that each partition still has."""
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition."""
+
+    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+        """The first offset of each partition whose record is not older; its end when all are."""
+
+    def close(self) -> None:
+        """Let the client go."""
+
+
+class OffsetProducer(Protocol):
+    """The part of ``penstock.kafka.producer.transactional.TransactionalProducer`` that is needed here."""
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Take the transactional id."""
+
+    def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Send records as they are, in a transaction."""
+
+    def commit(self, timeout_s: float) -> None:
+        """Wait until everything is stored, then make it count."""
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        """Give up the transaction; tells whether another producer has the transactional id."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Give up what is under way, release the client."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The consumer group of a sink connector.
+
+    Attributes:
+        id: Its name.
+        settings: What an admin client for it is made with.
+        name: The connector, for messages.
+    """
+
+    id: str
+    settings: Mapping[str, object]
+    name: str
+
+
+@dataclass(frozen=True)
+class SinkPlan:
+    """The result of a change of a sink's offsets.
+
+    Attributes:
+        before: The committed offsets of the partitions it is about.
+        after: The same afterwards; None: none.
+        beginnings: The first offset that each partition still has.
+        ends: The offset after the last record of each partition.
+    """
+
+    before: Mapping[TopicPartition, int]
+    after: Mapping[TopicPartition, int | None]
+    beginnings: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+
+
+class ConnectorOffsets(Protocol):
+    """The operations that the herder needs to serve requests about offsets. May block; any thread."""
+
+    def within(self, timeout_s: float) -> ConnectorOffsets:
+        """The same, but no question to Kafka takes longer than this."""
+
+    def read_source(
+        self, connector: str, config: Mapping[str, str]
+    ) -> list[tuple[SourcePartition, Mapping[str, object]]]:
+        """All source partitions that have an offset, with it."""
+
+    def write_source(
+        self,
+        connector: str,
+        config: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset]],
+        transactional_id: str | None = None,
+    ) -> None:
+        """Writes offsets, None removes one; when it returns every reader sees them.
+
+        Args:
+            connector: The connector's name.
+            config: Its settings, placeholders resolved.
+            offsets: What to write.
+            transactional_id: Where tasks write in transactions, that of this one, which nobody else may use.
+        """
+
+    def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """The committed offsets of the connector's group."""
+
+    def check_sink(self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition]) -> None:
+        """Refuses partitions that do not exist."""
+
+    def alter_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> None:
+        """Commits offsets for the connector's group, None removes one."""
+
+    def reset_sink(self, connector: str, config: Mapping[str, str]) -> None:
+        """Deletes the connector's group."""
+
+    def at_timestamp(
+        self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """The offsets from which on records are not older than this."""
+
+    def plan_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> SinkPlan:
+        """Computes what such a change would do, without changing anything."""
+
+    def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
+        """Returns the reasons why topics that a sink is to read cannot be read."""
+
+
+class WorkerOffsets:
+    """The offsets of a worker's connectors.
+
+    Args:
+        sources: Where source offsets are.
+        group_of: The consumer group of a sink connector, by its name and resolved configuration.
+        new_admin: Makes a client whose calls take so many seconds at most (None: its own limit); closed here after
+            each use.
+        new_producer: Makes a producer with the clients' settings of a connector and a transactional id; closed here.
+        timeout_s: The limit of clients of groups.
+    """
+
+    def __init__(
+        self,
+        sources: SourceOffsets,
+        group_of: Callable[[str, Mapping[str, str]], Group],
+        new_admin: Callable[[Group, float | None], GroupAdmin],
+        new_producer: Callable[[str, Mapping[str, str], str], OffsetProducer],
+        timeout_s: float | None = None,
+    ) -> None:
+        self._sources = sources
+        self._group_of = group_of
+        self._new_admin = new_admin
+        self._new_producer = new_producer
+        self._timeout_s = timeout_s
+
+    def within(self, timeout_s: float) -> WorkerOffsets:
+        """See ``ConnectorOffsets``."""
+        return WorkerOffsets(self._sources, self._group_of, self._new_admin, self._new_producer, timeout_s)
+
+    def read_source(
+        self, connector: str, config: Mapping[str, str]
+    ) -> list[tuple[SourcePartition, Mapping[str, object]]]:
+        """See ``ConnectorOffsets``."""
+        with self._sources.opened(connector, config) as store:
+            return [(partition, offset) for partition, offset in connector_offsets(store, connector)]
+
+    def write_source(
+        self,
+        connector: str,
+        config: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset]],
+        transactional_id: str | None = None,
+    ) -> None:
+        """See ``ConnectorOffsets``."""
+        if transactional_id is not None:
+            self._write_transaction(connector, config, offsets, transactional_id)
+            return
+        with self._sources.opened(connector, config) as store:
+            writer = OffsetWriter(store, connector)
+            for partition, offset in offsets:
+                writer.put(partition, offset)
+            writer.flush()
+
+    def _write_transaction(
+        self,
+        connector: str,
+        config: Mapping[str, str],
+        offsets: Sequence[tuple[SourcePartition, SourceOffset]],
+        transactional_id: str,
+    ) -> None:
+        entries = {key_bytes(connector, partition): value_bytes(offset) for partition, offset in offsets}
+        producer = self._new_producer(connector, config, transactional_id)
+        try:
+            producer.init_transactions(_TRANSACTION_S)
+            with self._sources.opened_for_change(connector, config) as store:
+                # Known spellings of keys are found only where everything was read.
+                store.get(entries)
+                producer.send_offsets_entries(store.topic, store.records(entries))
+                self._commit(producer)
+                store.written(entries)
+                store.get(entries)
+        except ProducerFencedException as error:
+            raise ConflictException(
+                f"The offsets of connector {connector} were not changed: another worker of the group changes them, or "
+                f"has begun to start the tasks of the connector. Try again ({error})"
+            ) from error
+        except KafkaException as error:
+            raise OffsetStoreException(
+                f"The offsets of connector {connector} could not be changed in a transaction: {error}"
+            ) from error
+        finally:
+            producer.close(0)
+
+    @staticmethod
+    def _commit(producer: OffsetProducer) -> None:
+        try:
+            producer.commit(_TRANSACTION_S)
+        except TransactionAbortableException:
+            # A partition that knows of a later epoch does not tell whose it is: the coordinator does.
+            producer.abort_transaction(_TRANSACTION_S)
+            raise
+
+    def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group):
+            return {at: committed.offset for at, committed in sorted(admin.group_offsets(group.id).items())}
+
+    def check_sink(self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition]) -> None:
+        """See ``ConnectorOffsets``."""
+        asked = list(partitions)
+        with self._admin(connector, config) as (admin, _):
+            _require_existing(admin, asked)
+
+    def alter_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> None:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "alter"):
+            # The broker itself lets offsets go whose topic no member reads, or which are not there.
+            admin.require_idle(group.id)
+            admin.delete_group_offsets(group.id, [at for at, offset in offsets.items() if offset is None])
+            admin.alter_group_offsets(group.id, {at: offset for at, offset in offsets.items() if offset is not None})
+
+    def reset_sink(self, connector: str, config: Mapping[str, str]) -> None:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "reset"):
+            admin.delete_group(group.id)
+
+    def at_timestamp(
+        self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See ``ConnectorOffsets``."""
+        asked = list(partitions)
+        with self._admin(connector, config) as (admin, group):
+            if not asked:
+                asked = sorted(admin.group_offsets(group.id))
+            _require_existing(admin, asked)
+            return admin.offsets_at(asked, timestamp_ms)
+
+    def plan_sink(
+        self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
+    ) -> SinkPlan:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, group):
+            _require_existing(admin, offsets)
+            committed = admin.group_offsets(group.id)
+            before = {at: committed[at].offset for at in offsets if at in committed}
+            return SinkPlan(before, dict(offsets), admin.beginning_offsets(offsets), admin.end_offsets(offsets))
+
+    def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, _):
+            there = {at.topic for at in admin.existing_partitions(None)}
+            if wanted.pattern is not None:
+                regex = config.get("topics.regex")
+                matching = any(wanted.covers(topic) for topic in there)
+                return [] if matching else [f"no topic that this worker may see matches topics.regex={regex}"]
+            return [fault for topic in wanted.topics if topic not in there if (fault := _topic_fault(admin, topic))]
+
+    @contextmanager
+    def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, Group]]:
+        group = self._group_of(connector, config)
+        admin = self._new_admin(group, self._timeout_s)
+        try:
+            yield admin, group
+        finally:
+            admin.close()
+
+
+def _require_existing(admin: GroupAdmin, partitions: Iterable[TopicPartition]) -> None:
+    asked = list(partitions)
+    missing = set(asked) - admin.existing_partitions({at.topic for at in asked})
+    if missing:
+        names = ", ".join(f"{at.topic}-{at.partition}" for at in sorted(missing))
+        raise BadRequestException(f"The cluster has no topic partition {names}: its offset cannot be changed")
+
+
+def _topic_fault(admin: GroupAdmin, topic: str) -> str | None:
+    """Returns the reason why a topic that is not listed cannot be read."""
+    try:
+        return None if admin.topic_exists(topic) else f"the topic {topic} does not exist"
+    except KafkaException as error:
+        return f"the topic {topic} cannot be looked at: {error}"
+
+
+@contextmanager
+def _group_idle(admin: GroupAdmin, connector: str, verb: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not admin.group_busy(error):
+            raise
+        raise ConflictException(
+            f"Failed to {verb} consumer group offsets for connector {connector} either because its tasks haven't "
+            "stopped completely yet or the connector was resumed before the request could be completed. If the "
+            "connector is in a stopped state, this operation can be safely retried. If it doesn't eventually succeed, "
+            "the worker may need to be restarted to get rid of the zombie sink tasks."
+        ) from error

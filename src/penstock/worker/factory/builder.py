@@ -1,0 +1,538 @@
+"""Builds the runner of a task out of its configuration: the task, converters, transforms, pipeline and Kafka clients.
+
+Main type: ``TaskBuilder``, the worker's ``TaskFactory``. Importing this module imports Spark, Arrow and the Kafka
+client, so it is imported after the REST server is up.
+
+Thread: called on the short-lived ``start-<task>`` threads, several at a time; what it shares is made for that.
+Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import TypeVar
+
+from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
+from penstock.api.bulk import BulkSinkTask
+from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.consumer.consumer import RecordConsumer
+from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.transactional import TransactionalProducer
+from penstock.kafka.settings.client import (
+    ClientSettings,
+    admin_client_id,
+    admin_settings,
+    consumer_settings,
+    dead_letter_admin_id,
+    dead_letter_producer_id,
+    producer_settings,
+    sink_consumer_id,
+    sink_instance_id,
+    source_producer_id,
+)
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.model import ConnectorTaskId, ConnectorType
+from penstock.pipeline.batch.batches import Moved, PipelineSpec
+from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.spark.gate import Gate
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.plugins import Plugins
+from penstock.settings import ConnectorSettings, DistributedSettings, InstalledPlugins, SinkSettings, SourceSettings
+from penstock.settings.worker import WorkerSettings
+from penstock.stores.offsets import OffsetReader
+from penstock.telemetry import Metrics
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
+from penstock.threads import NoThreadException, start_within
+from penstock.worker.backfill.making import SinkBackfill, range_consumer, subscription_of
+from penstock.worker.backfill.range_consumer import RangeConsumer
+from penstock.worker.bulk.engine import BulkEngine
+from penstock.worker.bulk.making import Chained, SinkChained, make_bulk, make_bulk_sink
+from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
+from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
+from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
+from penstock.worker.factory.topic_tracking import NoteTopics, TrackingPipeline, TrackingProducer
+from penstock.worker.isolation.process import TaskProcess
+from penstock.worker.preview.previewer import Previewer
+from penstock.worker.sink.errant_records import RecordEncoder, message_as_text
+from penstock.worker.sink.partitions import PartitionHolders
+from penstock.worker.sink.queues import SinkConsumer
+from penstock.worker.sink.task import SinkServices, SinkTaskRunner
+from penstock.worker.source.delivery_guarantee import SourceCommits
+from penstock.worker.source.offset_commit import CommitHooks
+from penstock.worker.source.offset_stores import ConnectorOffsetReader, SourceOffsets
+from penstock.worker.source.task import SourceServices, SourceTaskRunner
+from penstock.worker.source.topic_creation import TopicCreator, plan_of
+from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
+from penstock.worker.task.overlap import AT_ONCE
+from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.retries import Backoff
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.slot import StateReport, TaskRunner
+from penstock.worker.task.spec import TaskServices, TaskSpec, no_probe
+from penstock.worker.worker import TaskRequest
+
+log = logging.getLogger(__name__)
+TaskT = TypeVar("TaskT", bound=Task)
+
+#: How long one question about a connector's group may take; below the time limit of a REST request.
+_OFFSETS_TIMEOUT_S = 30.0
+
+
+class TaskBuilder:
+    """Makes the runners of a worker's tasks.
+
+    Args:
+        settings: The worker's.
+        plugins: Where classes come from.
+        runtime: The Spark session.
+        offsets: Where source offsets are, and whether tasks write them in transactions.
+        metrics: Gets the worker's counters.
+        probe: Told the named points of the data path, for kill tests.
+        note_topics: Gets the topics that a task of a connector uses; None when they are not tracked.
+        static_id: The worker's part of the ids of its static group members; None for dynamic ones.
+    """
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        plugins: Plugins,
+        runtime: SparkRuntime,
+        offsets: SourceOffsets,
+        metrics: Metrics,
+        *,
+        probe: Callable[[str], None] = no_probe,
+        note_topics: Callable[[str, Iterable[str], int], None] | None = None,
+        static_id: str | None = None,
+    ) -> None:
+        self._settings = settings
+        self._static_id = static_id
+        self._note_topics = note_topics
+        self._probe = probe
+        self._plugins = plugins
+        self._classes = InstalledPlugins(plugins)
+        self._runtime = runtime
+        self._offsets = offsets
+        # One for all tasks: plans are shared, and small batches of several tasks go in one job.
+        self._jobs = SparkJobs(runtime, Gate(max(1, runtime.parallelism)))
+        self._load = SharedLoad(max(AT_ONCE, runtime.parallelism))
+        self._holders = PartitionHolders()
+        self._metrics = metrics
+
+    def offset_reader(self, connector: str, config: Mapping[str, str]) -> OffsetReader:
+        """The reader of a connector's committed source offsets; `config` has its placeholders resolved."""
+        return ConnectorOffsetReader(lambda: self._offsets.of_connector(connector, config), connector)
+
+    def connector_metrics(self, connector: str) -> InstanceMetrics:
+        """Creates the registry to which an instance of a connector adds its metrics."""
+        return self._own_metrics(connector=connector)
+
+    def _own_metrics(self, **labels: str) -> InstanceMetrics:
+        return InstanceMetrics(self._metrics, labels, window=self._settings.sample_window)
+
+    def _task_metrics(self, request: TaskRequest, made: ExitStack) -> InstanceMetrics:
+        """Creates the registry to which the parts of a task add their metrics; closed behind all of them."""
+        metrics = self._own_metrics(connector=request.id.connector, task=str(request.id.task))
+        made.callback(metrics.close)
+        return metrics
+
+    def connector_offsets(self) -> WorkerOffsets:
+        """Reads and changes the committed offsets of connectors."""
+        return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer)
+
+    def previewer(self) -> Previewer:
+        """Shows what configurations would do to some records."""
+        return Previewer(self._settings, self._plugins, self._runtime)
+
+    def _offset_producer(self, connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
+        """A producer for a change of offsets in a transaction."""
+        client = producer_settings(
+            self._settings.raw,
+            config,
+            client_id=source_producer_id(connector, 0),
+            transactional_id=transactional_id,
+        )
+        return TransactionalProducer(self._sending(client), name=f"{connector} (offsets)", connector=connector)
+
+    def _group_of(self, connector: str, config: Mapping[str, str]) -> Group:
+        """The consumer group of a sink: its own name for it, the worker's, or the default."""
+        client = consumer_settings(
+            self._settings.raw, config, client_id=admin_client_id(connector), group_id=f"connect-{connector}"
+        )
+        if any(fault.name == "group.id" for fault in client.refused):
+            # The default's offsets are not those that were asked for.
+            client.checked()
+        admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
+        return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
+
+    def _group_admin(self, group: Group, timeout_s: float | None) -> TopicAdmin:
+        return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
+
+    def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
+        """Builds one task; undoes what it has made when a part fails.
+
+        Raises:
+            ConnectException: a class cannot be found, made or configured.
+            ConfigException: a setting is wrong.
+        """
+        self._runtime.want()
+        with ExitStack() as made:
+            if request.connector_type is ConnectorType.SINK:
+                runner: TaskRunner = self._sink(request, report, made)
+            else:
+                runner = self._source(request, report, made)
+            # From here on the runner closes everything itself.
+            made.pop_all()
+        return runner
+
+    def backfill(self, request: TaskRequest, report: StateReport) -> SinkBackfill:
+        """Builds the task of a backfill; as for other tasks."""
+        self._runtime.want()
+        with ExitStack() as made:
+            runner = self._sink(request, report, made)
+            made.pop_all()
+        consumer = runner.consumer
+        assert isinstance(consumer, RangeConsumer)
+        return SinkBackfill(runner, consumer)
+
+    # ------------------------------------------------------------------ source tasks
+    def _source(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SourceTaskRunner:
+        settings = SourceSettings.parse(
+            request.connector_config, self._classes, topic_creation_enabled=self._settings.topic_creation_enable
+        )
+        task, process = new_task(request, SourceTask, settings, made)  # type: ignore[type-abstract]
+        metrics = self._task_metrics(request, made)
+        parts = make_parts(self._settings, settings, self._plugins, made, metrics)
+        session = TaskSession(str(request.id), self._runtime)
+        commits = SourceCommits(self._settings, self._offsets, settings, self._settings.sample_window, self._probe)
+        sender = commits.producer(request.id, task)
+        made.callback(sender.close, 0)
+        note = self._notes(request)
+        store, committer = commits.committer(request, sender, CommitHooks(task))
+        made.callback(store.stop)
+        jobs = self._jobs.of_a_task()
+        pipeline = build_source_pipeline(self._runtime, self._spec(request, parts), jobs, self._moved(request))
+        topics = self._topic_creation(request, settings, made)
+        counts = ErrorCounts()
+        errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
+        source = SourceServices(
+            pipeline=pipeline,
+            producer=sender if note is None else TrackingProducer(sender, note),
+            topics=topics,
+            committer=committer,
+            offset_reader=OffsetReader(store, request.id.connector),
+            requests=commits.requests(request.id, task),
+            bulk=self._bulk(request, settings, Chained(pipeline, jobs, topics, errors)),
+        )
+        services = self._services(report, session, errors, metrics, made, _ending(request.id, jobs, process))
+        runner = SourceTaskRunner(
+            self._task_spec(request, task, Backoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")),
+            services,
+            source,
+        )
+        if process is not None:
+            process.on_death = runner.fail
+        publish_source(self._metrics, runner)
+        return runner
+
+    def _bulk(self, request: TaskRequest, settings: SourceSettings, chained: Chained) -> BulkEngine | None:
+        """The bulk work of a task; None for tasks that cannot have any."""
+        return make_bulk(
+            request.id,
+            self._settings,
+            settings,
+            self._plugins,
+            self._runtime,
+            chained,
+            probe=self._probe,
+            exactly_once=self._offsets.exactly_once,
+        )
+
+    def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
+        rules = settings.topic_creation
+        if rules is None:
+            return TopicCreator(str(request.id), None, None)
+        client = admin_settings(
+            self._settings.raw,
+            settings.raw,
+            client_id=admin_client_id(request.id.connector, request.id.task),
+        )
+        admin = TopicAdmin(self._client(client), name=str(request.id), timeout_s=client.api_timeout_s)
+        made.callback(admin.close)
+        return TopicCreator(str(request.id), plan_of(rules), admin)
+
+    # ------------------------------------------------------------------ sink tasks
+    def _sink(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SinkTaskRunner:
+        settings = SinkSettings.parse(request.connector_config, self._classes)
+        task, process = new_task(request, AnySinkTask, settings, made)
+        metrics = self._task_metrics(request, made)
+        parts = make_parts(self._settings, settings, self._plugins, made, metrics)
+        client = consumer_settings(
+            self._settings.raw,
+            settings.raw,
+            client_id=sink_consumer_id(request.id.connector, request.id.task),
+            group_id=f"connect-{request.id.connector}",
+            instance_id=None if self._static_id is None else sink_instance_id(self._static_id, *request.id),
+            instance_suffix=f"-{request.id.task}" if settings.tasks_max > 1 else "",
+        )
+        consumer: SinkConsumer
+        if request.ranges:
+            consumer = range_consumer(self._settings.raw, settings, *request.id, request.ranges)
+        else:
+            consumer = RecordConsumer(
+                self._client(client),
+                name=f"{request.id.connector} task {request.id.task}",
+                api_timeout_s=client.api_timeout_s,
+                refresh_s=client.refresh_s,
+            )
+        session = TaskSession(str(request.id), self._runtime)
+        jobs = self._jobs.of_a_task()
+        pipeline = build_sink_pipeline(
+            self._runtime,
+            self._spec(request, parts, task, session, frames_join=settings.frames.join),
+            jobs,
+            self._moved(request),
+        )
+        errors = _errors(request, settings, ErrorCounts(), ())
+        note = self._notes(request)
+        bulk = None
+        if isinstance(task, BulkSinkTask):
+            bulk = make_bulk_sink(
+                task,
+                request.id,
+                self._settings,
+                settings,
+                self._plugins,
+                self._runtime,
+                SinkChained(pipeline, client, errors, note),
+                probe=self._probe,
+            )
+        sink = SinkServices(
+            pipeline if note is None else TrackingPipeline(pipeline, note),
+            consumer,
+            subscription_of(settings),
+            make_reporters=self._sink_reporters(request, settings),
+            encode=self._encoder(request, settings, made),
+            holder=self._holders.holder(
+                f"{request.id if request.ranges else client.java['group.id']} at {client.java['bootstrap.servers']}",
+                client.max_poll_interval_s,
+            ),
+            shares_id=self._shares_id(client, request.id),
+            bulk=bulk,
+        )
+        services = self._services(
+            report,
+            session,
+            errors,
+            metrics,
+            made,
+            _ending(request.id, jobs, process),
+        )
+        runner = SinkTaskRunner(
+            self._task_spec(
+                request, bulk or task, Backoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms")
+            ),
+            services,
+            sink,
+        )
+        if process is not None:
+            process.on_death = runner.fail
+        publish_sink(self._metrics, runner)
+        return runner
+
+    def _shares_id(self, client: ClientSettings, task: ConnectorTaskId) -> bool:
+        """True if the task's static member id is derived from that of the group of workers, not set by a user."""
+        if self._static_id is None or not isinstance(self._settings, DistributedSettings):
+            return False
+        return client.java.get("group.instance.id") == sink_instance_id(self._static_id, *task)
+
+    def _notes(self, request: TaskRequest) -> NoteTopics | None:
+        """Notes the topics of a task."""
+        note, (connector, task) = self._note_topics, request.id
+        return None if note is None else lambda topics: note(connector, topics, task)
+
+    def forget(self, task: ConnectorTaskId) -> None:
+        """The task was stopped: its metrics go. Thread: the herder's."""
+        withdraw(self._metrics, task)
+
+    def _sink_reporters(
+        self, request: TaskRequest, settings: SinkSettings
+    ) -> Callable[[ErrorCounts], Sequence[ErrorReporter]]:
+        def make(counts: ErrorCounts) -> list[ErrorReporter]:
+            reporters = _log_reporters(settings, request, counts)
+            if settings.dlq_topic:
+                reporters.append(self._dead_letters(request, settings, settings.dlq_topic, counts))
+            return reporters
+
+        return make
+
+    def _encoder(
+        self, request: TaskRequest, settings: SinkSettings, made: ExitStack
+    ) -> Callable[[SinkRecord], ConsumedMessage]:
+        """Makes messages of records that the task reports: for the dead letter queue, no other reporter shows any."""
+        if not settings.dlq_topic:
+            return message_as_text
+        return RecordEncoder(*make_converters(self._settings, settings, self._plugins, made), task=str(request.id))
+
+    def _dead_letters(
+        self, request: TaskRequest, settings: SinkSettings, topic: str, counts: ErrorCounts
+    ) -> DeadLetterQueue:
+        """The dead letter queue of a task; its topic is created when it is missing."""
+        own = DeadLetterSettings(topic, settings.dlq_replication_factor, settings.dlq_context_headers)
+        connector, task = request.id
+        client = admin_settings(self._settings.raw, settings.raw, client_id=dead_letter_admin_id(connector, task))
+        admin = TopicAdmin(self._client(client), name=str(request.id), timeout_s=client.api_timeout_s)
+        try:
+            create_topic(own, admin)
+        finally:
+            admin.close()
+        sender = producer_settings(self._settings.raw, settings.raw, client_id=dead_letter_producer_id(connector, task))
+        return DeadLetterQueue(own, request.id, LetterProducer(self._sending(sender), name=str(request.id)), counts)
+
+    # ------------------------------------------------------------------ parts
+    def _task_spec(self, request: TaskRequest, task: TaskT, backoff: Backoff) -> TaskSpec[TaskT]:
+        settings = self._settings
+        return TaskSpec(
+            request.id,
+            task,
+            request.task_config,
+            request.read_task_config,
+            BatchLimits(settings.batch_max_records, settings.batch_max_bytes),
+            settings.offset_flush_interval_ms / 1000,
+            settings.offset_flush_timeout_ms / 1000,
+            request.paused,
+            backoff,
+        )
+
+    def _services(
+        self,
+        report: StateReport,
+        session: TaskSession,
+        errors: ErrorHandler,
+        metrics: InstanceMetrics,
+        made: ExitStack,
+        abandoned: Callable[[], None],
+    ) -> TaskServices:
+        return TaskServices(
+            report,
+            session,
+            errors,
+            self._load,
+            metrics,
+            # From here on the runner closes everything itself.
+            close=made.pop_all().close,
+            abandoned=abandoned,
+            probe=self._probe,
+        )
+
+    def _client(self, settings: ClientSettings) -> dict[str, object]:
+        settings.log_unused(log)
+        return dict(settings.checked().librdkafka)
+
+    def _sending(self, settings: ClientSettings) -> ColumnSettings:
+        settings.log_unused(log)
+        return ColumnSettings.of(settings)
+
+    def _spec(
+        self,
+        request: TaskRequest,
+        parts: TaskParts,
+        task: AnySinkTask | None = None,
+        session: TaskSession | None = None,
+        *,
+        frames_join: bool = False,
+    ) -> PipelineSpec:
+        return PipelineSpec(
+            parts.key_converter,
+            parts.value_converter,
+            parts.header_converter,
+            parts.transforms,
+            request.id.connector,
+            request.id.task,
+            _form_of(task),
+            frames_join=frames_join,
+            spent=self._spent(request),
+            nothing_beside_spark=self._settings.all_through_spark,
+            session=None if session is None else session.session,
+        )
+
+    def _spent(self, request: TaskRequest) -> Callable[[str, float], None]:
+        """Counts the seconds that transforms of the user's own take."""
+
+        def add(alias: str, seconds: float) -> None:
+            tags = {"connector": request.id.connector, "transform": alias}
+            self._metrics.counter(TRANSFORM_SECONDS_TOTAL, **tags).add(seconds)
+
+        return add
+
+    def _moved(self, request: TaskRequest) -> Moved:
+        """Counts the records that took each road; not by task: the sum stays when a task is started again."""
+
+        def add(roads: Mapping[Why | None, int]) -> None:
+            for why, count in roads.items():
+                road, reason = ("columns", "") if why is None else ("rows", why.value)
+                tags = {"connector": request.id.connector, "road": road, "why": reason}
+                self._metrics.counter(SPARK_RECORDS_TOTAL, **tags).add(count)
+
+        return add
+
+
+def _form_of(task: AnySinkTask | None) -> ValueForm | None:
+    """The form in which a task is given values; None for records."""
+    if isinstance(task, BulkSinkTask):
+        return ValueForm.COLUMNS
+    return task.value_form if isinstance(task, FrameSinkTask) else None
+
+
+def _policy(settings: ConnectorSettings) -> ErrorPolicy:
+    return ErrorPolicy(
+        settings.errors_tolerance_all,
+        settings.errors_retry_timeout_ms,
+        settings.errors_retry_delay_max_ms,
+        settings.errors_log_enable,
+        settings.errors_log_include_messages,
+    )
+
+
+def _errors(
+    request: TaskRequest, settings: ConnectorSettings, counts: ErrorCounts, reporters: Sequence[ErrorReporter]
+) -> ErrorHandler:
+    return ErrorHandler(
+        _policy(settings),
+        reporters,
+        counts=counts,
+        clock=_now_ms,
+        random=random.random,
+        owner=str(request.id),
+    )
+
+
+def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: ErrorCounts) -> list[ErrorReporter]:
+    if not settings.errors_log_enable:
+        return []
+    return [LogReporter(str(request.id), counts, include_messages=settings.errors_log_include_messages)]
+
+
+def _ending(task: ConnectorTaskId, jobs: SparkJobs, process: TaskProcess | None) -> Callable[[], None]:
+    """Returns the function that kills the work of a task that is given up: its process and its Python work in Spark."""
+
+    def end() -> None:
+        if process is not None:
+            process.kill()
+        with suppress(NoThreadException):
+            start_within(f"abandon-{task}", jobs.end_python_work)
+
+    return end
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

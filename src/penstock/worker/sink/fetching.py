@@ -1,0 +1,284 @@
+"""The two threads beside a sink task's own: one fetches (and owns the consumer), one converts (and owns the pipeline).
+
+Main types: ``SinkFetcher`` and ``SinkConverter``.
+
+The consumer is touched by the fetch thread only. Rebalance callbacks run there too, inside a fetch: they hand over to
+the task's thread and wait for its answer, serving its consumer calls (a commit, a seek) meanwhile. So user code runs on
+the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``close`` as with a Java worker. When the
+task's thread has not come round for a while, nothing is fetched: a task stuck in ``put`` loses its partitions after
+``max.poll.interval.ms``, which lets another task take over.
+
+Owning thread: both objects belong to the sink task runner, which starts and joins them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from penstock.api import TopicPartition
+from penstock.errors import as_exception
+from penstock.kafka.consumer.consumer import Placement
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.threads import OwnedThread, start_within
+from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.sink.conversion import BatchConverter, MessageConverter
+from penstock.worker.sink.partitions import Holder
+from penstock.worker.sink.queues import (
+    Assigned,
+    FetchedBatch,
+    Lost,
+    Request,
+    Revoked,
+    SinkConsumer,
+    SinkStages,
+    StageFailed,
+)
+from penstock.worker.task.bounded_queue import SharedLoad
+from penstock.worker.task.overlap import Lookahead
+
+logger = logging.getLogger(__name__)
+
+#: How long one wait for messages takes; consumer calls of the task wait that long at most.
+_SLICE_S = 0.1
+#: How long the end of a task waits for its consumer to leave the group, which a rebalance may hold up for minutes.
+_LEAVE_S = 1.0
+#: How often the ends of partitions are looked up, for the lag that metrics show.
+_ENDS_S = 1.0
+
+
+class SinkFetcher:
+    """Fetches while there is room, and calls the consumer for the task.
+
+    Args:
+        consumer: Owned by the fetch thread from ``start`` on, which also closes it.
+        subscription: What to read.
+        stages: Where messages, events and calls go through.
+        name: Of the thread.
+        task_seen: When the task's thread last came round (monotonic seconds).
+        holder: Keeps the partitions of this task apart from those of others.
+        max_silence_s: How long it may stay away before fetching rests.
+    """
+
+    def __init__(
+        self,
+        consumer: SinkConsumer,
+        subscription: Subscription,
+        stages: SinkStages,
+        *,
+        name: str,
+        task_seen: Callable[[], float],
+        holder: Holder,
+        max_silence_s: float = 5.0,
+    ) -> None:
+        self._holder = holder
+        self._consumer = consumer
+        self._subscription = subscription
+        self._stages = stages
+        self._task_seen = task_seen
+        self._max_silence_s = max_silence_s
+        self._everything_paused = False
+        #: Whether the group has given partitions, perhaps none, to this member; read from any thread.
+        self.joined = False
+        self._record_bytes = 1024.0
+        self._name = name
+        self._thread: OwnedThread | None = None
+        self._ended = threading.Event()
+        self._next_ends = 0.0
+        #: The ends of the assigned partitions, as far as they are known. Replaced as a whole; any thread may read.
+        self.ends: Mapping[TopicPartition, int] = {}
+
+    def start(self) -> None:
+        """Start the thread; it subscribes first."""
+        self._thread = start_within(self._name, self._run)
+
+    def interrupt(self) -> None:
+        """End waits for the broker; for use with ``SinkStages.close``. Thread: any."""
+        self._consumer.interrupt()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until nothing is fetched any more; whether that came.
+
+        What is left of the thread then is to leave the group, which is waited for a moment only. A thread that was
+        never started only closes the consumer.
+        """
+        if self._thread is None:
+            self._consumer.close()
+            return True
+        if not self._ended.wait(timeout_s):
+            return False
+        if not self._thread.join(_LEAVE_S):
+            logger.info("%s: its consumer leaves the group as soon as the group, or a broker, answers", self._name)
+        return True
+
+    def set_paused(
+        self, pause: Iterable[TopicPartition], resume: Iterable[TopicPartition], *, everything: bool
+    ) -> None:
+        """Change what delivers; with ``everything`` paused, fetching goes on without room, to stay in the group."""
+        stop, go = frozenset(pause), frozenset(resume)
+
+        def change(consumer: SinkConsumer) -> None:
+            self._everything_paused = everything
+            consumer.pause(stop)
+            consumer.resume(go)
+
+        self._stages.submit(change)
+
+    def _run(self) -> None:
+        try:
+            self._consumer.subscribe(self._subscription, self)
+            while not self._stages.closed:
+                self._serve_calls()
+                self._note_ends()
+                self._fetch_once()
+        except BaseException as failure:
+            self._stages.post(StageFailed(as_exception(failure)))
+            # The task may still want to commit what it has delivered.
+            while not self._stages.closed:
+                self._serve_calls()
+                self._stages.wait_in_fetch(_SLICE_S, until=Request())
+        finally:
+            self.ends = {}
+            self._holder.leave()
+            self._ended.set()
+            self._consumer.close()
+
+    def _note_ends(self) -> None:
+        if time.monotonic() >= self._next_ends:
+            self.ends = self._consumer.ends()
+            self._next_ends = time.monotonic() + _ENDS_S
+
+    def _fetch_once(self) -> None:
+        room = self._stages.room()
+        silent = time.monotonic() - self._task_seen() > self._max_silence_s
+        if (room == 0 and not self._everything_paused) or silent:
+            self._stages.wait_in_fetch(_SLICE_S, until=Request() if silent else None)
+            return
+        fitting = int(self._stages.room_bytes() / self._record_bytes)
+        self._holder.polled()
+        started = time.monotonic()
+        chunk = self._consumer.fetch(max(1, min(room, fitting)), _SLICE_S)
+        if chunk is not None:
+            self._stages.busy.add("fetch", time.monotonic() - started)
+            self._record_bytes = max(1.0, chunk.table.nbytes / chunk.table.num_rows)
+            self._stages.add_fetched(chunk)
+
+    def _serve_calls(self) -> None:
+        for action, future in self._stages.take_calls():
+            _fulfil(future, action, self._consumer)
+
+    def _hand_over(self, request: Assigned | Revoked | Lost) -> None:
+        self._stages.post(request)
+        while not request.answered and not self._stages.closed:
+            self._serve_calls()
+            self._stages.wait_in_fetch(_SLICE_S, until=request)
+
+    def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Rebalance: another task of this worker may have them open still; it commits and closes them first."""
+        if self._holder.take(partitions, 0):
+            return
+        names = ", ".join(map(str, partitions))
+        logger.info("%s: waiting until another task has closed what comes from it of %s", self._name, names)
+        give_up = time.monotonic() + self._holder.patience_s
+        while not self._holder.take(partitions, _SLICE_S):
+            self._serve_calls()
+            if self._stages.closed:
+                return
+            if time.monotonic() >= give_up:
+                logger.warning("%s: another task has not closed all of %s; going on without it", self._name, names)
+                self._holder.take(partitions, 0, anyway=True)
+                return
+
+    def on_assigned(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> Placement:
+        """Rebalance: the task opens the partitions and says where they begin."""
+        request = Assigned(starts, epoch, at_end)
+        self._hand_over(request)
+        self.joined = True
+        return request.placement or Placement(starts)
+
+    def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Rebalance: the task commits and closes the partitions."""
+        self._hand_over(Revoked(partitions))
+        self._holder.give_back(partitions)
+
+    def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Rebalance: the task closes the partitions."""
+        self.joined = False
+        self._hand_over(Lost(partitions))
+        self._holder.give_back(partitions)
+
+
+class SinkConverter:
+    """Converts fetched batches, in order, and tries records with retriable errors again.
+
+    Args:
+        pipeline: Owned by the conversion thread.
+        stages: Where batches come from and go to.
+        errors: Knows how long to retry.
+        load: Of all tasks.
+        task: For the names of threads.
+    """
+
+    def __init__(
+        self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, load: SharedLoad, *, task: str
+    ) -> None:
+        self._converter = MessageConverter(pipeline, errors)
+        self._stages = stages
+        self._errors = errors
+        self._load = load
+        self._task = task
+        self._thread: OwnedThread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = start_within(f"convert-{self._task}", self._run)
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; whether it came."""
+        return self._thread is None or self._thread.join(timeout_s)
+
+    # -- What ``Lookahead`` takes from -------------------------------------------------------------------------------
+
+    def take(self) -> FetchedBatch | None:
+        """The next fetched batch. Thread: conversion."""
+        return self._stages.take_fetched()
+
+    def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
+        """The same, as ``SinkStages.take_crowded`` says. Thread: conversion."""
+        return self._stages.take_crowded(job)
+
+    @property
+    def crowded(self) -> bool:
+        """See ``SinkStages.crowded``. Thread: conversion."""
+        return self._stages.crowded
+
+    # -- Conversion --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        lookahead = Lookahead(self._task, self, self._converter.begin, self._stages.busy, self._load)
+        try:
+            while (converted := lookahead.next()) is not None:
+                if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
+                    # Invariant 2: retrying was cut short, so whether those records fail is not known.
+                    return
+                if not self._stages.offer_converted(converted):
+                    return
+        except BaseException as failure:
+            self._stages.post(StageFailed(as_exception(failure)))
+        finally:
+            lookahead.close()
+
+
+def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:
+    try:
+        result = action(argument)
+    except BaseException as failure:
+        future.set_exception(as_exception(failure))
+    else:
+        future.set_result(result)

@@ -1,0 +1,466 @@
+"""The shared state of the three threads of a sink task: fetched and converted batches, events, calls for the consumer.
+
+Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatch`` and ``ConvertedBatch`` (what moves),
+``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (what the task's thread is told),
+``SinkCounts`` (plain counters, which metrics read).
+
+::
+
+    fetch thread --FetchedBatch--> conversion thread --ConvertedBatch--> task thread
+         \\______________________________ events ___________________________/
+          <____________________________ consumer calls ____________________/
+
+Both queues are bounded, by records and bytes before the conversion and by batches and bytes behind it; before the
+conversion also for all tasks together. One lock guards everything; there are a few operations a batch, so it is not
+contended.
+
+Owning thread: any, see the methods.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import pyarrow as pa
+
+from penstock.api import OffsetAndMetadata, TopicPartition
+from penstock.errors import ConnectException
+from penstock.kafka.consumer.consumer import FetchedChunk, Placement, RebalanceListener
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.unreadable import UnreadableRecords
+from penstock.pipeline.batch.batches import SinkBatch
+from penstock.pipeline.columns.sizes import cut_at, slices_of
+from penstock.telemetry import BusyTimes, waiting_for
+from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad, Stage
+
+T = TypeVar("T")
+
+#: Less than so much of a largest batch is not worth fetching; a task may fetch it while others take all the room.
+_LEAST_SHARE: Final = 16
+#: While the topic has more, a batch is gathered up to this part of what it may have, for so long: a job by itself takes
+#: some ten milliseconds of processor time, as much as a thousand messages of 1 KB.
+GATHER_SHARE: Final = 2
+GATHER_S: Final = 0.25
+#: How many converted batches wait for the task; more than one only if they are together no larger than ``max_bytes`` as
+#: they were fetched.
+CONVERTED_BATCHES = 2
+#: The stages of a sink task, as ``BusyTimes`` names them.
+STAGES: Final = ("fetch", "spark", "put")
+
+
+class StagesClosed(ConnectException):
+    """The task has ended or was cancelled; nothing moves any more."""
+
+
+class SinkConsumer(Protocol):
+    """The part of ``penstock.kafka.consumer.consumer.RecordConsumer`` that a sink task needs; see there."""
+
+    def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
+        """Joins the group; rebalances are told to ``listener``, inside of ``fetch``."""
+
+    def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
+        """Returns the messages that have arrived, as columns, or None if there were none in that time."""
+
+    def seek(self, positions: Mapping[TopicPartition, int]) -> int:
+        """Fetches from these offsets on; gives the epoch from which on what is fetched counts."""
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetches nothing of these partitions until ``resume``."""
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetches these partitions again."""
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], answer: Callable[[Exception | None], None]
+    ) -> None:
+        """Commits without waiting; ``answer`` gets the error, or None."""
+
+    def commit_sync(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits and waits for the answer."""
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """The end offset of each assigned partition."""
+
+    def interrupt(self) -> None:
+        """Ends a ``fetch`` that waits. Any thread."""
+
+    def close(self) -> None:
+        """Leaves the group."""
+
+
+@dataclass(frozen=True)
+class FetchedBatch:
+    """Fetched messages on their way to the conversion; fields as in ``FetchedChunk``."""
+
+    table: pa.Table
+    ends: Mapping[TopicPartition, int]
+    epoch: int
+    unreadable: UnreadableRecords | None = None
+
+
+@dataclass(frozen=True)
+class ConvertedBatch:
+    """Converted records on their way to the task.
+
+    Attributes:
+        fetched: What they were converted from; row i belongs to record i.
+        batch: Records or frames, and errors.
+        attempts: How often failed rows were tried, where it was more than once.
+    """
+
+    fetched: FetchedBatch
+    batch: SinkBatch
+    attempts: Mapping[int, int] = field(default_factory=dict)
+
+
+class Request:
+    """Something the fetch thread needs answered before it goes on."""
+
+    def __init__(self) -> None:
+        self.answered = False
+        self.placement: Placement | None = None
+
+
+class Assigned(Request):
+    """New partitions and where they would begin, see ``RebalanceListener``; the answer is a ``Placement``."""
+
+    def __init__(
+        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
+    ) -> None:
+        super().__init__()
+        self.starts = starts
+        self.epoch = epoch
+        self.at_end = at_end
+
+
+class Revoked(Request):
+    """Partitions are about to go; they can still be committed."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+
+class Lost(Request):
+    """Partitions have gone."""
+
+    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__()
+        self.partitions = partitions
+
+
+@dataclass(frozen=True)
+class CommitAnswered:
+    """The broker answered an asynchronous commit."""
+
+    sequence: int
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    error: Exception | None
+
+
+@dataclass(frozen=True)
+class StageFailed:
+    """Fetching or converting cannot go on."""
+
+    error: BaseException
+
+
+Event = Assigned | Revoked | Lost | CommitAnswered | StageFailed
+
+
+@dataclass
+class SinkCounts:
+    """Plain counters (``sink-task-metrics``), read by metrics from any thread."""
+
+    records_read: int = 0
+    records_put: int = 0
+    puts: int = 0
+    put_time_ms: float = 0.0
+    put_time_max_ms: float = 0.0
+    partitions: int = 0
+
+
+def parts_of(chunk: FetchedChunk, max_bytes: int) -> list[FetchedChunk]:
+    """A chunk in parts of at most so many bytes, unless a message is larger.
+
+    A fetch of some kilobytes may bring any number of bytes: the client unpacks all of it before anybody sees how large
+    the messages are.
+    """
+    starts = cut_at(chunk.table, max_bytes)
+    if len(starts) == 1:
+        return [chunk]
+    return [replace(chunk, table=table, ends=ends_of(table)) for table in slices_of(chunk.table, starts)]
+
+
+def ends_of(table: pa.Table) -> dict[TopicPartition, int]:
+    """The offset behind the last of some messages, for each partition; their offsets ascend."""
+    last = table.group_by(["topic", "partition"]).aggregate([("offset", "max")])
+    found = last.to_pydict()
+    return {
+        TopicPartition(topic, partition): offset + 1
+        for topic, partition, offset in zip(found["topic"], found["partition"], found["offset_max"], strict=True)
+    }
+
+
+def _joins(first: FetchedChunk, _: FetchedChunk, chunk: FetchedChunk) -> bool:
+    """True if a chunk goes into the batch of the first: what cannot be read is a batch by itself."""
+    return chunk.epoch == first.epoch and chunk.unreadable is None and first.unreadable is None
+
+
+class SinkStages:
+    """Queues between the threads of one sink task; order is kept. Invariant 3.
+
+    Args:
+        limits: How much may wait.
+        load: Of all tasks; None = there are no others.
+    """
+
+    def __init__(self, limits: BatchLimits, load: SharedLoad | None = None) -> None:
+        self.limits = limits
+        self._load = SharedLoad(waiting_bytes=limits.max_bytes) if load is None else load
+        self.busy = BusyTimes(STAGES)
+        self.counts = SinkCounts()
+        self._changed = threading.Condition()
+        self._chunks = Stage[FetchedChunk](load=self._load, changed=self._changed)
+        self._converted = Stage[ConvertedBatch](
+            CONVERTED_BATCHES, BatchLimits(sys.maxsize, limits.max_bytes), changed=self._changed
+        )
+        self._events: deque[Event] = deque()
+        self._calls: deque[tuple[Callable[[SinkConsumer], object], Future[Any]]] = deque()
+        self._woken = False
+        self._quiet = False
+        self._closed = False
+        # Whether there was no room for messages when the latest batch was taken.
+        self._was_full = False
+        # Whether the topic has more behind what was fetched last, and until when that is waited for.
+        self._more = False
+        self._gather_until = 0.0
+
+    # -- Fetch thread ------------------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """Returns how many records may be fetched now. Thread: fetch."""
+        with self._changed:
+            return self._room()
+
+    def _room(self) -> int:
+        if self._quiet or not self._bytes_left():
+            return 0
+        return max(0, self.limits.max_records - self._chunks.records)
+
+    def room_bytes(self) -> int:
+        """Returns how many bytes the next fetch may bring, if there is room at all. Thread: fetch."""
+        with self._changed:
+            return self._bytes_left()
+
+    def _bytes_left(self) -> int:
+        left = min(self.limits.max_bytes - self._chunks.nbytes, self._load.bytes_left)
+        least = self.limits.max_bytes // _LEAST_SHARE
+        # A task of which nothing waits may fetch something, whatever others have waiting.
+        return left if left > least else 0 if self._chunks else least
+
+    def add_fetched(self, chunk: FetchedChunk) -> None:
+        """Hand messages to the conversion, in parts that fit a batch; does not wait. Thread: fetch."""
+        parts = parts_of(chunk, self.limits.max_bytes)
+        with self._changed:
+            if self._quiet or self._closed:
+                return
+            self._more = chunk.more
+            if not self._chunks:
+                self._gather_until = time.monotonic() + GATHER_S
+            for part in parts:
+                self._chunks.add(part, part.table.num_rows, part.table.nbytes)
+
+    def post(self, event: Event) -> None:
+        """Tell the task's thread something. Thread: fetch, conversion."""
+        with self._changed:
+            self._events.append(event)
+            self._changed.notify_all()
+
+    def take_calls(self) -> list[tuple[Callable[[SinkConsumer], object], Future[Any]]]:
+        """Takes the calls that the task wants the consumer to make. Thread: fetch."""
+        with self._changed:
+            calls = list(self._calls)
+            self._calls.clear()
+            return calls
+
+    def wait_in_fetch(self, timeout_s: float, until: Request | None = None) -> None:
+        """Wait for calls, for room (without a request), for the answer to the request, or the end. Thread: fetch."""
+
+        def ready() -> bool:
+            if self._closed or self._calls:
+                return True
+            if until is not None:
+                return until.answered
+            return self._room() > 0
+
+        with self._changed:
+            self._changed.wait_for(ready, timeout_s)
+
+    # -- Conversion thread -------------------------------------------------------------------------------------------
+
+    def take_fetched(self) -> FetchedBatch | None:
+        """Takes the next batch to convert: all chunks of one epoch that fit a batch.
+
+        Waits until there is something, and a moment longer for more of a topic that has more; None at the end. Thread:
+        conversion.
+        """
+        return self._take(self._has_gathered, gathers=True)
+
+    def _has_gathered(self) -> bool:
+        """True if what waits is a batch, as far as one can be had."""
+        waiting = self._chunks
+        return bool(waiting) and (
+            not self._more
+            or self._room() == 0
+            or waiting.records >= self.limits.max_records // GATHER_SHARE
+            or waiting.nbytes >= self.limits.max_bytes // GATHER_SHARE
+            or time.monotonic() >= self._gather_until
+        )
+
+    @waiting_for("spark")
+    def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
+        """As ``take_fetched``, while a batch is being converted: only if fetching waits for room.
+
+        Args:
+            job: Converts the batch before. None when it is done first.
+
+        Thread: conversion.
+        """
+        job.add_done_callback(self._notify)
+        return self._take(lambda: bool(self._chunks) and self._room() == 0, unless=job.done)
+
+    @property
+    def crowded(self) -> bool:
+        """True if fetching had to wait for room, or more is waiting already. Thread: conversion."""
+        with self._changed:
+            return self._was_full or bool(self._chunks)
+
+    def _notify(self, _: object) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _take(
+        self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False, *, gathers: bool = False
+    ) -> FetchedBatch | None:
+        with self._changed:
+            while not (self._closed or unless() or (not self._quiet and ready())):
+                waits = gathers and self._chunks and not self._quiet
+                self._changed.wait(max(0.0, self._gather_until - time.monotonic()) if waits else None)
+            if self._closed or unless():
+                return None
+            self._was_full = self._room() == 0
+            chunks = self._chunks.pop_joined(self.limits, _joins)
+        ends: dict[TopicPartition, int] = {}
+        for chunk in chunks:
+            ends.update(chunk.ends)
+        table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
+        return FetchedBatch(table, ends, chunks[0].epoch, chunks[0].unreadable)
+
+    def offer_converted(self, batch: ConvertedBatch) -> bool:
+        """Hand a batch to the task as soon as there is room; False: the end has come. Thread: conversion."""
+        nbytes = batch.fetched.table.nbytes
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._converted.fits(0, nbytes))
+            if self._closed:
+                return False
+            self._converted.add(batch, 0, nbytes)
+            return True
+
+    # -- Task thread -------------------------------------------------------------------------------------------------
+
+    def take_events(self) -> list[Event]:
+        """Takes the events since the last call. Thread: task."""
+        with self._changed:
+            events = list(self._events)
+            self._events.clear()
+            self._woken = False
+            return events
+
+    def take_converted(self) -> ConvertedBatch | None:
+        """The next batch, if one is ready. Thread: task."""
+        with self._changed:
+            return self._converted.pop()[0] if self._converted else None
+
+    def wait_in_task(self, timeout_s: float, *, for_batches: bool) -> None:
+        """Wait for an event, a wake-up, or (if wanted) a batch. Thread: task."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._woken or self._events or (for_batches and self._converted), timeout_s
+            )
+
+    def answer(self, request: Request, placement: Placement | None = None) -> None:
+        """Let the fetch thread go on. Thread: task."""
+        with self._changed:
+            request.placement = placement
+            request.answered = True
+            self._changed.notify_all()
+
+    def submit(self, action: Callable[[SinkConsumer], T]) -> Future[T]:
+        """Have the fetch thread call the consumer, between two fetches or inside a rebalance. Thread: task."""
+        future: Future[T] = Future()
+        with self._changed:
+            # Invariant 4: a cancelled task has its stages closed, so no call of it reaches the consumer.
+            if self._closed:
+                future.set_exception(StagesClosed("The consumer of this task is closed"))
+            else:
+                self._calls.append((cast("Callable[[SinkConsumer], object]", action), future))
+                self._changed.notify_all()
+        return future
+
+    def answer_of(self, future: Future[T], owner: str) -> T:
+        """Waits for what another thread of this task answers. Thread: task.
+
+        Args:
+            future: Of ``submit``.
+            owner: Says whose task this is in the error.
+
+        Raises:
+            StagesClosed: The task was ended before the answer came.
+        """
+        while True:
+            try:
+                return future.result(1.0)
+            except FutureTimeout:
+                if self.closed:
+                    raise StagesClosed(f"{owner} was ended") from None
+
+    def be_quiet(self) -> None:
+        """Fetch and convert nothing more; consumer calls still work. Thread: task."""
+        with self._changed:
+            self._quiet = True
+            self._chunks.clear()
+            self._converted.clear()
+
+    # -- Any thread --------------------------------------------------------------------------------------------------
+
+    def wake_task(self) -> None:
+        """Wakes the task's thread, which then looks at its requests. Thread: any."""
+        with self._changed:
+            self._woken = True
+            self._changed.notify_all()
+
+    @property
+    def closed(self) -> bool:
+        """True if the stages are closed. Thread: any."""
+        with self._changed:
+            return self._closed
+
+    def close(self) -> None:
+        """Ends everything: every wait returns, and calls without an answer fail. Thread: any."""
+        with self._changed:
+            self._closed = True
+            self._chunks.clear()
+            abandoned: list[Future[Any]] = [future for _, future in self._calls]
+            self._calls.clear()
+            self._changed.notify_all()
+        for future in abandoned:
+            future.set_exception(StagesClosed("The task was ended before this call was made"))

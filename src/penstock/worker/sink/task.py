@@ -1,0 +1,283 @@
+"""A sink task with its threads: fetching, conversion and ``put`` overlap.
+
+Main types: ``SinkTaskRunner``, and ``SinkServices``: what it uses beside what every task is given.
+
+Threads, all started and joined from here:
+
+- ``task-<id>``: runs ``SinkLoop`` and all user code: ``start``, ``open``, ``put``, ``flush``, ``pre_commit``,
+  ``close``, ``stop``.
+- ``fetch-<id>``: owns the consumer. The client needs regular polls to stay in its group, and its callbacks
+  run inside them; with a thread of its own the next batch is fetched while the task writes the last one. Rebalances
+  hand over to the task's thread and wait (``sink_threads``).
+- ``convert-<id>``: owns the pipeline, so that Spark works on one batch while the task writes the one before.
+
+Source: ``WorkerSinkTask`` of Kafka Connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from penstock.api import AnySinkTask, SinkRecord, TopicPartition
+from penstock.kafka.consumer.subscription import Subscription
+from penstock.model import State
+from penstock.telemetry import BusyTimes
+from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter
+from penstock.worker.sink.commit import CommitProgress, SinkCommitter
+from penstock.worker.sink.context import WorkerSinkTaskContext
+from penstock.worker.sink.conversion import BatchConverter
+from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.sink.fetching import SinkConverter, SinkFetcher
+from penstock.worker.sink.loop import SinkLoop
+from penstock.worker.sink.partitions import Holder, PartitionHolders, SinkPartitions
+from penstock.worker.sink.put import SinkParts
+from penstock.worker.sink.queues import SinkConsumer, SinkCounts, SinkStages
+from penstock.worker.task.engine import StartPutOffException, TaskEngine, state_after
+from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.waiting import Hints
+
+logger = logging.getLogger(__name__)
+
+#: How long the threads beside the task's own may take to end: a Spark job in progress is not interrupted.
+_JOIN_S = 10.0
+
+
+@dataclass(frozen=True)
+class SinkServices:
+    """The objects that one sink task works with; all of them are closed with the task.
+
+    Attributes:
+        pipeline: Converters and transforms (``pipeline.sink.SinkPipeline``).
+        consumer: A member of the connector's group that has not subscribed yet (``kafka.consumer.RecordConsumer``).
+        subscription: ``topics`` or ``topics.regex``.
+        make_reporters: Makes log reporter and dead letter queue, on the task's thread; creates the queue's topic. The
+            counters are the task's; the queue counts into them.
+        record_topic: Told once of each topic that records were read from (any instance of the task; KIP-558).
+        encode: Makes a message of a record that the task reports and whose original is not at hand; any thread
+            (``RecordEncoder``).
+        holder: The task among others of this worker that are in its group.
+        shares_id: See ``state_after``.
+        bulk: The task itself, where executors do its work; None for all others.
+    """
+
+    pipeline: BatchConverter
+    consumer: SinkConsumer
+    subscription: Subscription
+    make_reporters: Callable[[ErrorCounts], Sequence[ErrorReporter]] = lambda counts: ()
+    record_topic: Callable[[str], None] = lambda topic: None
+    encode: Callable[[SinkRecord], ConsumedMessage] = message_as_text
+    holder: Holder = field(default_factory=lambda: PartitionHolders().holder("alone"))
+    shares_id: bool = False
+    bulk: BulkSinkDriver | None = None
+
+
+class SinkTaskRunner(TaskEngine[AnySinkTask]):
+    """One sink task, from start to end.
+
+    Args:
+        spec: The task and its settings.
+        services: What its worker gives it. Its probe is called at ``sink.started``, ``sink.after_put`` (before the
+            offsets of the batch count as delivered), ``sink.closing`` and ``sink.closed`` (before and after the last
+            commit of partitions that go away).
+        sink: What it works with.
+
+    Example::
+
+        runner = SinkTaskRunner(
+            TaskSpec(ConnectorTaskId("files", 0), FileStreamSinkTask(), task_config, lambda: worker.resolve(raw)),
+            TaskServices(report, TaskSession("files-0", runtime), error_handler),
+            SinkServices(
+                build_sink_pipeline(runtime, pipeline_spec),
+                RecordConsumer(client_settings, name="files task 0"),
+                Subscription.of(["orders"]),
+                make_reporters=lambda counts: [LogReporter("files-0", counts, include_messages=True)],
+            ),
+        )
+        runner.start()
+        runner.stop()
+        runner.join(5.0) or runner.cancel()
+    """
+
+    _retry_reason = "sink_retry"
+
+    def __init__(self, spec: TaskSpec[AnySinkTask], services: TaskServices, sink: SinkServices) -> None:
+        super().__init__(spec, services)
+        self._sink = sink
+        self._stages = SinkStages(spec.limits, services.load)
+        self._fetcher = SinkFetcher(
+            sink.consumer,
+            sink.subscription,
+            self._stages,
+            name=f"fetch-{spec.id}",
+            task_seen=lambda: self._round_began,
+            holder=sink.holder,
+        )
+        self._converter = SinkConverter(sink.pipeline, self._stages, services.errors, services.load, task=str(spec.id))
+        self._partitions = SinkPartitions()
+        self.commits = CommitProgress(spec.offset_flush_interval_s, spec.offset_flush_timeout_s, time.monotonic())
+        self._reporters: Sequence[ErrorReporter] = ()
+        self._parts: SinkParts | None = None
+        self._loop_of: SinkLoop | None = None
+
+    # ---------------------------------------------------------------- what the worker asks
+    @property
+    def has_delivered(self) -> bool:
+        """See ``TaskRunner``."""
+        return self.counts.puts > 0 or isinstance(self._life.failure, StartPutOffException)
+
+    @property
+    def counts(self) -> SinkCounts:
+        """Records and puts."""
+        return self._stages.counts
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """For each assigned partition how many offsets ``put`` is behind its end, as far as the end is known."""
+        return self._partitions.behind(self._fetcher.ends if self.bulk is None else self.bulk.ends)
+
+    @property
+    def consumer(self) -> SinkConsumer:
+        """The consumer that it reads from."""
+        return self._sink.consumer
+
+    @property
+    def delivered(self) -> dict[TopicPartition, int]:
+        """The offset up to which each assigned partition was put. Thread: any."""
+        return {place: at.offset for place, at in self._partitions.current(self._partitions.assigned).items()}
+
+    @property
+    def bulk(self) -> BulkSinkDriver | None:
+        """The task, where executors do its work."""
+        return self._sink.bulk
+
+    @property
+    def hints(self) -> Hints:
+        """See ``TaskRunner``."""
+        return Hints(
+            self._round_began,
+            joined=self._fetcher.joined,
+            assigned=len(self._partitions.assigned),
+            retry=self.retries.waiting,
+            progress=self._progress,
+        )
+
+    @property
+    def busy(self) -> BusyTimes:
+        """The time for which each stage was at work."""
+        return self._stages.busy
+
+    # ---------------------------------------------------------------- task thread
+    def _prepare(self) -> None:
+        self._reporters = self._sink.make_reporters(self._services.errors.counts)
+        self._services.errors.report_to(self._reporters)
+        self._parts = self._make_parts()
+
+    def _start(self) -> None:
+        assert self._parts is not None, "it was prepared"
+        self._spec.task.initialize(self._parts.context)
+        self._call_start()
+        self._loop_of = SinkLoop(
+            self._parts, cancelled=lambda: self._life.is_cancelled, record_topic=self._sink.record_topic
+        )
+        self._round_began = time.monotonic()
+        self.commits.schedule(time.monotonic())
+        # Subscribing first and polling after start(), as in Java: the first assignment comes when the task is ready.
+        self._fetcher.start()
+        self._converter.start()
+        self._services.probe("sink.started")
+
+    def _make_parts(self) -> SinkParts:
+        spec, stages, partitions, errors = self._spec, self._stages, self._partitions, self._services.errors
+        messages = DeliveredMessages(lambda: partitions.committed(partitions.assigned))
+        errant = ErrantRecords(errors, messages, self._sink.encode)
+        context = WorkerSinkTaskContext(
+            spec.name,
+            read_config=spec.read_config,
+            assignment=lambda: partitions.assigned,
+            reporter=errant if errant.has_reporters else None,
+            errant=errant,
+            wake=stages.wake_task,
+            lost_session=self._services.session.lost_in_put,
+            metrics=self._services.metrics,
+            progress=self._set_progress,
+            spark=self._services.session.session,
+        )
+        if self._sink.bulk is not None:
+            self._sink.bulk.attach(
+                Around(
+                    positions=lambda: {tp: at.offset for tp, at in partitions.current(partitions.assigned).items()},
+                    delivered=partitions.deliver_at_once,
+                    ended=lambda: self._life.paused or self._life.is_ending,
+                    tell=self._set_progress,
+                    counts=stages.counts,
+                )
+            )
+        committer = SinkCommitter(
+            spec,
+            context,
+            partitions,
+            stages,
+            self.commits,
+            reporters=self._reporters,
+            probe=self._services.probe,
+        )
+        return SinkParts(
+            spec, self._services, context, partitions, stages, self._fetcher, committer, errant, self.retries
+        )
+
+    def _round(self, *, resting: bool) -> None:
+        assert self._loop_of is not None, "it was started"
+        self._loop_of.round(rest=resting)
+
+    def _drain(self) -> None:
+        """A last commit, and ``close`` of all partitions."""
+        assert self._loop_of is not None, "it was started"
+        self._stages.be_quiet()
+        if self._life.failure is None:
+            self._loop_of.close_partitions()
+        else:
+            # What failed matters more than what goes wrong while closing after it.
+            self._quietly("closing its partitions", self._loop_of.close_partitions)
+
+    def _release(self) -> None:
+        self._stages.close()
+        self._fetcher.interrupt()
+        if not self._fetcher.join(_JOIN_S):
+            logger.error("%s: its consumer did not close in %.0f s and is abandoned", self._spec.name, _JOIN_S)
+        if not self._converter.join(_JOIN_S):
+            logger.error("%s: its conversion did not end in %.0f s and is abandoned", self._spec.name, _JOIN_S)
+        self._quietly("closing converters and transforms", self._services.close)
+        for reporter in self._reporters:
+            self._quietly("closing an error reporter", reporter.close)
+        if self._parts is not None:
+            self._parts.context.close()
+
+    # ---------------------------------------------------------------- any thread
+    def pause(self) -> None:
+        """See ``TaskRunner``. It stays in its group, and ``put([])`` goes on."""
+        super().pause()
+        self._stages.wake_task()
+
+    def resume(self) -> None:
+        """See ``TaskRunner``."""
+        super().resume()
+        self._stages.wake_task()
+
+    def _interrupt(self) -> None:
+        # Invariant 2: what is being tried again is not delivered.
+        self._services.errors.give_up()
+        self._stages.wake_task()
+
+    def _abandon(self) -> None:
+        """See ``TaskEngine``; its partitions go to others at once. Invariant 4."""
+        self._stages.close()
+        self._fetcher.interrupt()
+        if self._sink.bulk is not None:
+            self._sink.bulk.abandon()
+
+    def _state_after(self, error: BaseException) -> State:
+        return state_after(error, shares_id=self._sink.shares_id)

@@ -1,0 +1,214 @@
+"""Chooses how a source task delivers, at least once or exactly once, and makes what that needs.
+
+Main type: ``SourceCommits``. With exactly-once a task has a producer with transactions, a ``TransactionCommitter`` and
+an offset store of its own; else a producer without, an ``OffsetCommitter`` and usually the worker's store.
+
+`TransactionBeginning`, a `TransactionStart`, takes a transactional id without taking it from its rightful owner;
+`Ownership` is what the herder says of it. Before a task is started the herder has ended the producers of former tasks.
+Here, in this order: an instance that takes the place of one that ended by itself waits until the worker has heard that
+the task is still its own; nothing is taken where the task is to stop; the id is taken, which ends older instances of
+the same task; the herder is asked whether all is as it was. Invariant 7.
+
+Thread: the one that builds the task; of a `TransactionBeginning` the task's.
+Source: Worker (SourceTaskBuilder, ExactlyOnceSourceTaskBuilder) and ExactlyOnceWorkerSourceTask (initializeAndStart,
+preProducerCheck, postProducerCheck) of Kafka Connect; KIP-618.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from penstock.api import FrameSourceTask, SampleWindow, SourceTask, TransactionBoundary
+from penstock.errors import KafkaRetriableException
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.transactional import TransactionalProducer
+from penstock.kafka.settings.client import producer_settings, source_producer_id
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.model import ConnectorTaskId
+from penstock.settings import SourceSettings
+from penstock.settings.worker import WorkerSettings
+from penstock.stores.interface import OffsetStore
+from penstock.stores.offsets import OffsetWriter
+from penstock.telemetry import waiting_for
+from penstock.worker.source.exactly_once import (
+    TransactionCommitter,
+    TransactionParts,
+    TransactionProducer,
+    TransactionSizes,
+)
+from penstock.worker.source.offset_commit import (
+    CommitHooks,
+    Committer,
+    OffsetCommitter,
+    wants_batch_ends,
+    wants_metadata,
+)
+from penstock.worker.source.offset_stores import SourceOffsets
+from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
+from penstock.worker.worker import TaskRequest
+
+logger = logging.getLogger(__name__)
+
+#: How often a wait looks whether the task is to stop.
+_SLICE_S: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The herder's knowledge of a task's owner. Both calls may block for some seconds.
+
+    Attributes:
+        confirm: Raises ConnectException where the task is made of something else by now, or is not this worker's.
+        confirm_owner: Whether the group has said since a moment (monotonic seconds) that it is this worker's.
+        again: Whether the task has ended by itself before, so that it may be another worker's by now.
+    """
+
+    confirm: Callable[[], None] = lambda: None
+    confirm_owner: Callable[[float], bool] = lambda since_s: True
+    again: bool = False
+
+
+class TransactionBeginning:
+    """Takes the transactional id of one task.
+
+    Args:
+        owner: The task, for messages.
+        producer: Its producer, which has no id yet.
+        ownership: Who it belongs to.
+    """
+
+    def __init__(self, owner: str, producer: TransactionProducer, ownership: Ownership) -> None:
+        self._owner = owner
+        self._producer = producer
+        self._ownership = ownership
+
+    def __call__(self, stopping: threading.Event) -> bool:
+        """See `TransactionStart`.
+
+        Raises:
+            ConnectException: The task is not to run here any more.
+            KafkaException: It may not use its id, or Kafka must not be used at all.
+        """
+        if self._ownership.again:
+            self._await_owner(stopping)
+        while not stopping.is_set():
+            try:
+                with waiting_for("broker"):
+                    self._producer.init_transactions(_SLICE_S)
+            except KafkaRetriableException as error:
+                logger.debug("Task %s waits for its transactional id: %s", self._owner, error)
+            else:
+                self._ownership.confirm()
+                return True
+        return False
+
+    @waiting_for("ownership")
+    def _await_owner(self, stopping: threading.Event) -> None:
+        """Wait for word that the task is this worker's: taking its id would end a successor on another worker.
+
+        Where it is another worker's, the herder will hear of that, and stop it.
+        """
+        since_s = time.monotonic()
+        while not stopping.is_set() and not self._ownership.confirm_owner(since_s):
+            stopping.wait(_SLICE_S)
+
+
+class SourceCommits:
+    """Makes the producer, committer and offset store of one task, for its way of delivery.
+
+    Args:
+        worker: The worker's settings.
+        offsets: Where source offsets are, and whether tasks write them in transactions.
+        settings: The connector's.
+        window: Over what time the sizes of transactions are looked at.
+        probe: Told the named points of the data path, for kill tests.
+    """
+
+    def __init__(
+        self,
+        worker: WorkerSettings,
+        offsets: SourceOffsets,
+        settings: SourceSettings,
+        window: SampleWindow,
+        probe: Callable[[str], None],
+    ) -> None:
+        self._worker = worker
+        self._offsets = offsets
+        self._settings = settings
+        self._window = window
+        self._probe = probe
+        self._boundary = settings.transaction_boundary
+
+    def producer(self, task_id: ConnectorTaskId, task: SourceTask) -> ColumnProducer:
+        """The producer of a task.
+
+        Raises:
+            ConfigException: a setting of it cannot be used.
+        """
+        client = producer_settings(
+            self._worker.raw,
+            self._settings.raw,
+            client_id=source_producer_id(*task_id),
+            transactional_id=self._offsets.transactional_id(task_id) if self._offsets.exactly_once else None,
+        )
+        client.log_unused(logger)
+        make = TransactionalProducer if self._offsets.exactly_once else ColumnProducer
+        return make(
+            ColumnSettings.of(client),
+            name=str(task_id),
+            connector=task_id.connector,
+            task=task_id.task,
+            each_row=wants_metadata(task),
+            batch_ends=wants_batch_ends(task),
+            stops_at_failure=not self._settings.errors_tolerance_all,
+        )
+
+    def committer(
+        self, request: TaskRequest, producer: ColumnProducer, hooks: CommitHooks
+    ) -> tuple[OffsetStore, Committer]:
+        """The committer of a task, and the store of its offsets, which is not started yet."""
+        if isinstance(producer, TransactionalProducer):
+            return self._transactions(request, producer, hooks)
+        store = self._offsets.of_task(request.id, self._settings.raw)
+        return store, OffsetCommitter(
+            hooks,
+            OffsetWriter(store, request.id.connector),
+            interval_s=self._worker.offset_flush_interval_ms / 1000,
+            timeout_s=self._worker.offset_flush_timeout_ms / 1000,
+            clock=time.monotonic,
+            probe=self._probe,
+            open_store=store.start,
+        )
+
+    def requests(self, task_id: ConnectorTaskId, task: SourceTask) -> TransactionRequests | None:
+        """The transaction requests of the task; None unless ``transaction.boundary=connector``."""
+        if not self._offsets.exactly_once or self._boundary is not TransactionBoundary.CONNECTOR:
+            return None
+        return TransactionRequests(str(task_id), frames=isinstance(task, FrameSourceTask))
+
+    def _transactions(
+        self, request: TaskRequest, producer: TransactionalProducer, hooks: CommitHooks
+    ) -> tuple[OffsetStore, Committer]:
+        store = self._offsets.of_transactions(request.id, self._settings.raw)
+        interval_ms = self._settings.transaction_boundary_interval_ms
+        ownership = Ownership(request.confirm, request.confirm_owner, request.again)
+        parts = TransactionParts(
+            request.id,
+            producer,
+            store,
+            TransactionBeginning(str(request.id), producer, ownership),
+            Boundaries(
+                self._boundary,
+                (self._worker.offset_flush_interval_ms if interval_ms is None else interval_ms) / 1000,
+                producer.transaction_timeout_s,
+                self._worker.batch_max_records,
+                time.monotonic(),
+            ),
+            TransactionSizes(self._window, time.monotonic),
+        )
+        return store, TransactionCommitter(parts, hooks, clock=time.monotonic, probe=self._probe)

@@ -1,0 +1,460 @@
+"""The commit of a source task that delivers exactly once: records and source offsets in one transaction.
+
+Main type: `TransactionCommitter`, a `Committer`, made of `TransactionParts`; `TransactionProducer` and
+`TransactionStart` are what is needed of Kafka, `TransactionSizes` is for metrics. Invariant 7.
+
+A transaction begins with the first batch behind the last commit. Its records are handed to the producer as they come.
+Where it ends, the offsets of all of it follow, and the commit is asked for once Kafka has stored everything. Only then
+the task's hooks are called. What can never be committed is aborted, and the task is made anew where its committed
+offsets end: its records cannot be asked for again.
+
+Thread: as for `Committer`; hooks are called on the delivery thread, and on the task's at its end.
+
+Source: ExactlyOnceWorkerSourceTask of Kafka Connect; KIP-618.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.api import Avg, Max, Min, SampleWindow, Stat
+from penstock.errors import (
+    CommitOutcomeUnknownException,
+    ConnectException,
+    DataException,
+    KafkaException,
+    KafkaRetriableException,
+    OffsetStoreException,
+    ProducerFencedException,
+    TransactionAbortableException,
+)
+from penstock.kafka.producer.in_flight import ProducerClosedException
+from penstock.model import ConnectorTaskId
+from penstock.stores.interface import TransactionalOffsetStore
+from penstock.stores.offsets import Offset, Partition, key_bytes, value_bytes
+from penstock.telemetry import waiting_for
+from penstock.threads import Deadline
+from penstock.worker.source.offset_commit import CommitCounts, CommitHooks
+from penstock.worker.source.submitted import SubmittedOffsets
+from penstock.worker.source.transaction_boundaries import Boundaries, Then
+from penstock.worker.task.engine import TransactionLostException
+from penstock.worker.task.offsets_held_up import OffsetsHeldUp
+
+if TYPE_CHECKING:
+    from penstock.worker.source.conversion import Outgoing
+
+
+class TransactionProducer(Protocol):
+    """The part of ``penstock.kafka.producer.transactional.TransactionalProducer`` that is needed here."""
+
+    @property
+    def trouble(self) -> str | None:
+        """The reason why records cannot be sent, as far as it is known."""
+
+    @property
+    def ended(self) -> KafkaException | None:
+        """The reason why the open transaction cannot be committed, or None as long as it can."""
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Take the transactional id. May be called again after a time-out."""
+
+    def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """Send records as they are in the open transaction."""
+
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way; False when the time is over, or nothing more will be stored."""
+
+    def commit(self, timeout_s: float) -> None:
+        """Make the transaction count. May be called again when its outcome is not known."""
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        """Give up the open transaction."""
+
+
+class TransactionStart(Protocol):
+    """Takes the task's transactional id."""
+
+    def __call__(self, stopping: threading.Event) -> bool:
+        """Blocks until the producer has it; False when `stopping` was set before."""
+
+
+class TransactionSizes:
+    """Records in each committed transaction. Thread: any."""
+
+    def __init__(self, window: SampleWindow, clock: Callable[[], float]) -> None:
+        self._window = window
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stats: Mapping[str, Stat] = {"min": Min(), "max": Max(), "avg": Avg()}
+
+    def add(self, records: int) -> None:
+        """A transaction was committed."""
+        with self._lock:
+            for stat in self._stats.values():
+                stat.record(records, self._clock(), self._window)
+
+    def measure(self, name: str) -> float:
+        """`min`, `max` or `avg` of the latest ones."""
+        with self._lock:
+            return self._stats[name].measure(self._clock(), self._window)
+
+
+@dataclass(frozen=True)
+class TransactionParts:
+    """The objects that the transactions of one task are made with.
+
+    Attributes:
+        task: The task; its connector is the namespace of the offsets.
+        producer: The task's own; the one that its records go to.
+        offsets: Where its source offsets are.
+        start: Takes the producer's id.
+        boundaries: Where transactions end.
+        sizes: Told of each committed transaction.
+    """
+
+    task: ConnectorTaskId
+    producer: TransactionProducer
+    offsets: TransactionalOffsetStore
+    start: TransactionStart
+    boundaries: Boundaries
+    sizes: TransactionSizes
+
+
+logger = logging.getLogger(__name__)
+
+#: Names of the points of a transaction, for `probe`: its first batch was handed over; all of its records were; its
+#: offsets were; the commit was asked for; it was answered.
+TRANSACTION_BEGUN: Final = "transaction-begun"
+RECORDS_SENT: Final = "transaction-records-sent"
+OFFSETS_SENT: Final = "transaction-offsets-sent"
+COMMIT_SENT: Final = "transaction-commit-sent"
+COMMIT_ANSWERED: Final = "transaction-commit-answered"
+
+#: How often a wait looks whether it is in vain.
+_SLICE_S: Final = 0.5
+#: How long an abort is waited for: the next transaction of the same id aborts what is left, too.
+_ABORT_S: Final = 10.0
+#: A producer notices by itself when its transaction is over; until a little later that is waited for.
+_OVER_S: Final = 0.05
+#: How long the end of the offsets topic is waited for, before it is looked whether the task is to stop.
+_READ_S: Final = 5.0
+#: How long Kafka may say nothing of what is under way, before that is to blame for a transaction that took too long.
+_PATIENCE_S: Final = 5.0
+#: Every transaction is open for a while; before that nobody is told.
+_WORTH_A_WORD_S: Final = 2.0
+#: The same as for an abort, when a task ends.
+_LAST_ABORT_S: Final = 1.0
+
+
+class TransactionCommitter:
+    """Commits records and source offsets of one task together. See the module. Invariant 7.
+
+    Args:
+        parts: What it works with.
+        hooks: The task's.
+        clock: Monotonic seconds.
+        probe: Told the named points a kill test stops at.
+    """
+
+    def __init__(
+        self,
+        parts: TransactionParts,
+        hooks: CommitHooks,
+        *,
+        clock: Callable[[], float],
+        probe: Callable[[str], None],
+    ) -> None:
+        self.submitted = SubmittedOffsets()
+        self.hooks = hooks
+        self.counts = CommitCounts()
+        self.own_topic: str | None = parts.offsets.topic
+        self.whole_polls = True
+        self.commits_at_rest = True
+        self.sizes = parts.sizes
+        self._parts = parts
+        self._producer = parts.producer
+        self._boundaries = parts.boundaries
+        self._clock = clock
+        self._probe = probe
+        self._patience_s = min(_PATIENCE_S, parts.boundaries.timeout_s / 2)
+        self._has_committed = False
+        #: Whether only a part of the last batch was sent: the offsets behind it wait for what Kafka says.
+        self._cut = False
+        #: Since when Kafka has said nothing though something is under way.
+        self._silent_since: float | None = None
+        self._asked_at: float | None = None
+        self._held_up = OffsetsHeldUp(parts.task, clock)
+        self._refused = threading.Event()
+        self._cancelled = threading.Event()
+        #: Held while a commit is asked for, and while nobody may do that any more.
+        self._turn = threading.Lock()
+
+    @property
+    def has_committed(self) -> bool:
+        """See `Committer`."""
+        return self._has_committed
+
+    @property
+    def held_up(self) -> str | None:
+        """See `Committer`."""
+        return self._held_up.text
+
+    @property
+    def hint(self) -> str | None:
+        """See `Committer`."""
+        now, records = self._clock(), self._boundaries.records
+        if (asked := self._asked_at) is not None and now - asked >= _WORTH_A_WORD_S:
+            return f"Kafka was asked {now - asked:.0f} s ago to commit a transaction of {records} records"
+        if (began := self._boundaries.began) is None or not records or now - began < _WORTH_A_WORD_S:
+            return None
+        return (
+            f"a transaction of {records} records has been open for {now - began:.0f} s; it is ended after "
+            f"{self._boundaries.timeout_s:g} s (producer.override.transaction.timeout.ms)"
+        )
+
+    def begin(self, stopping: threading.Event) -> bool:
+        """See `Committer`: takes the transactional id, then reads the offsets, which nobody else writes any more."""
+        if not self._parts.start(stopping):
+            return False
+        self._parts.offsets.start()
+        try:
+            while not stopping.is_set():
+                try:
+                    with waiting_for("broker"):
+                        self._parts.offsets.get((), _READ_S)
+                except OffsetStoreException as error:
+                    # What another task has left open hides what is behind it until that is ended.
+                    if not isinstance(error.__cause__, KafkaRetriableException):
+                        raise
+                    self._held_up.waits(error)
+                else:
+                    self._boundaries.ended(self._clock())
+                    return True
+            return False
+        finally:
+            self._held_up.goes_on()
+
+    # ---------------------------------------------------------------- what is delivered
+    def settled(self) -> None:
+        """See `Committer`: the task is told once the transaction is committed."""
+        self._silent_since = self._clock() if self.submitted.rows_left else None
+
+    def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
+        """See `Committer`."""
+        now = self._clock()
+        moves = outgoing.counts
+        if moves and self._boundaries.began is None:
+            self._probe(TRANSACTION_BEGUN)
+        if self.submitted.rows_left and self._silent_since is None:
+            self._silent_since = now
+        last = outgoing.failure is not None
+        self._cut = self._cut or last
+        sent = outgoing.batch.table.num_rows if outgoing.rows is None else len(outgoing.rows)
+        match self._boundaries.after(outgoing.end, sent, now, moves=moves, waiting=waiting, last=last):
+            case Then.COMMIT:
+                self._commit()
+            case Then.ABORT:
+                self._abort_on_purpose()
+                self._commit()
+
+    def due_in_s(self) -> float | None:
+        """See `Committer`."""
+        now = self._clock()
+        due, over = self._boundaries.due_in_s(now), self._boundaries.over_in_s(now)
+        if over is not None:
+            # A producer notices by itself when its transaction is over.
+            due = over + _OVER_S if due is None else min(due, over + _OVER_S)
+        return due
+
+    def run_if_due(self) -> None:
+        """See `Committer`."""
+        now = self._clock()
+        if (ended := self._producer.ended) is not None:
+            raise ended
+        if self._boundaries.over_in_s(now) == 0:
+            raise TransactionAbortableException(f"it was open for longer than {self._boundaries.timeout_s:g} s")
+        if self._boundaries.due_in_s(now) == 0:
+            self._commit()
+
+    def refuse(self) -> None:
+        """See `Committer`."""
+        self._refused.set()
+
+    # ---------------------------------------------------------------- the end
+    def run_early(self, timeout_s: float) -> None:
+        """See `Committer`: a transaction is committed as a whole."""
+
+    def finish(self, timeout_s: float, *, failed: bool) -> None:
+        """See `Committer`: whole polls count, unless the task says itself where its transactions end."""
+        try:
+            if not failed and not self._refused.is_set() and self._boundaries.whole:
+                self._commit(Deadline(timeout_s, self._clock))
+            elif self._boundaries.began is not None:
+                self._abort(timeout_s)
+        except Exception as error:
+            logger.error(
+                "The last transaction of task %s was not committed: what was in it is read again (%s: %s)",
+                self._parts.task,
+                type(error).__name__,
+                error,
+            )
+            self._abort_quietly(_LAST_ABORT_S)
+
+    def cancel(self) -> None:
+        """See `Committer`. A commit that was asked for already still ends. Invariant 4."""
+        with self._turn:
+            self._cancelled.set()
+
+    def named(self, error: BaseException) -> BaseException:
+        """See `Committer`: what becomes of a transaction is no failure of the task, which is made anew."""
+        silent = self._silent_since
+        outside = silent is not None and self._clock() - silent >= self._patience_s
+        if isinstance(error, TransactionAbortableException | KafkaRetriableException):
+            # Behind this the producer's thread has told everything: whether a record has failed the task.
+            self._abort_quietly(_ABORT_S)
+        match error:
+            case TransactionAbortableException() | ProducerFencedException():
+                return self._lost(error, outside=outside)
+            case KafkaRetriableException() | CommitOutcomeUnknownException() | OffsetStoreException():
+                return self._lost(error, outside=True)
+        return error
+
+    def _lost(self, error: BaseException, *, outside: bool) -> TransactionLostException:
+        timeout_s = self._boundaries.timeout_s
+        lost = TransactionLostException(
+            f"A transaction of task {self._parts.task} with {self._boundaries.records} records will not be committed: "
+            f"{error}. If that happens again and again, let transactions end sooner (transaction.boundary, "
+            f"transaction.boundary.interval.ms), or raise producer.override.transaction.timeout.ms, which is "
+            f"{timeout_s * 1000:.0f}, up to transaction.max.timeout.ms of the brokers",
+            outside=outside,
+        )
+        lost.__cause__ = error
+        return lost
+
+    # ---------------------------------------------------------------- one transaction
+    def _commit(self, deadline: Deadline | None = None) -> None:
+        """Commits the open transaction, if any, and tells the task.
+
+        Args:
+            deadline: None: until Kafka has ended the transaction.
+        """
+        started = self._clock()
+        is_open = self._boundaries.began is not None
+        try:
+            entries = self._write(deadline) if is_open else {}
+        except BaseException:
+            self.counts.failures += 1
+            raise
+        finally:
+            self._asked_at = None
+            self.counts.last_duration_s = self._clock() - started
+        self.counts.successes += 1
+        if is_open:
+            self._has_committed = True
+            self.sizes.add(self._boundaries.records)
+        self._boundaries.ended(self._clock())
+        self._silent_since = None
+        self._parts.offsets.written(entries)
+        self.hooks.advance()
+        self.hooks.committed()
+
+    def _write(self, deadline: Deadline | None) -> dict[bytes, bytes | None]:
+        """One transaction, up to the answer to its commit; the offsets that it holds."""
+        offsets = self._parts.offsets
+        if self._cut:
+            self._await_delivered(deadline)
+            entries = self._entries(self.submitted.take_committable())
+        else:
+            entries = self._entries(self.submitted.take_all())
+        self._probe(RECORDS_SENT)
+        records = offsets.records(entries, None if deadline is None else deadline.remaining())
+        self._producer.send_offsets_entries(offsets.topic, records)
+        if self._silent_since is None:
+            self._silent_since = self._clock()
+        self._probe(OFFSETS_SENT)
+        self._await_delivered(deadline)
+        self._silent_since = None
+        self._ask(deadline)
+        self._probe(COMMIT_ANSWERED)
+        return entries
+
+    def _entries(self, taken: Sequence[tuple[Partition, Offset]]) -> dict[bytes, bytes | None]:
+        connector = self._parts.task.connector
+        try:
+            return {key_bytes(connector, partition): value_bytes(offset) for partition, offset in taken}
+        except DataException as error:
+            raise ConnectException(
+                f"The source offsets of task {self._parts.task} cannot be stored, so that none of its records can: "
+                f"{error}. The connector must be corrected"
+            ) from error
+
+    @waiting_for("transaction")
+    def _await_delivered(self, deadline: Deadline | None) -> None:
+        """Wait until Kafka has everything."""
+        while not self._producer.wait_delivered(_SLICE_S if deadline is None else min(_SLICE_S, deadline.remaining())):
+            self._check_wanted()
+            if (ended := self._producer.ended) is not None:
+                raise ended
+            if deadline is not None and deadline.passed:
+                raise KafkaRetriableException(
+                    f"Kafka has not stored everything: {self._producer.trouble or 'no answer'}"
+                )
+
+    @waiting_for("transaction")
+    def _ask(self, deadline: Deadline | None) -> None:
+        """Ask for the commit, again and again until it is answered, or the coordinator has ended the transaction."""
+        with self._turn:
+            # Under the lock: whoever cancels the task knows that nothing is asked for afterwards.
+            self._check_wanted()
+            try:
+                self._producer.commit(0.0)
+            except CommitOutcomeUnknownException:
+                self._asked_at = self._clock()
+            else:
+                return
+        self._probe(COMMIT_SENT)
+        timeout_s = self._boundaries.timeout_s
+        limit = Deadline(timeout_s if deadline is None else min(timeout_s, deadline.remaining()), self._clock)
+        while True:
+            try:
+                self._producer.commit(min(_SLICE_S, limit.remaining()))
+            except CommitOutcomeUnknownException:
+                if limit.passed or self._cancelled.is_set() or self._producer.ended is not None:
+                    raise
+            else:
+                return
+
+    def _check_wanted(self) -> None:
+        if self._cancelled.is_set():
+            raise ProducerClosedException(f"Task {self._parts.task} was cancelled: nothing of it is committed any more")
+        if self._refused.is_set():
+            raise TransactionAbortableException("a record of it has failed")
+
+    def _abort_on_purpose(self) -> None:
+        """Aborts as the task asked: its records are dropped, and its offsets are committed."""
+        if not self._boundaries.records:
+            logger.warning(
+                "Task %s asks for the end of a transaction that has no records; its source offsets are committed",
+                self._parts.task,
+            )
+            return
+        logger.info("Task %s aborts its transaction of %d records", self._parts.task, self._boundaries.records)
+        self._abort(_ABORT_S)
+        self.hooks.give_up()
+        self.submitted.settle_all()
+
+    @waiting_for("transaction")
+    def _abort(self, timeout_s: float) -> None:
+        self._producer.abort_transaction(timeout_s)
+
+    def _abort_quietly(self, timeout_s: float) -> None:
+        if self._cancelled.is_set():
+            return
+        try:
+            self._abort(timeout_s)
+        except KafkaException as error:
+            logger.debug("The transaction of task %s is left to the next one: %s", self._parts.task, error)

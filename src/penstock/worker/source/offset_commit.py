@@ -1,0 +1,442 @@
+"""The commit of what a source task has delivered: the task is told, and its source offsets are committed.
+
+Main types: `Committer`. All else of a source task is the same whether it delivers at least once or exactly once: polls,
+conversion, delivery, hooks, tolerance. `OffsetCommitter` writes offsets behind records that Kafka has acknowledged, one
+for each task, on its own schedule, so that a slow store or a slow ``commit`` hook delays no other task;
+`TransactionCommitter` (``transaction_commit``) writes both in one transaction.
+
+`CommitHooks` tells a task which of its records are done, and when something was committed: ``commit_record``,
+``record_acknowledged``, ``commit_batch`` and ``commit``. Only hooks that the task overrides are called, found out once.
+Records are told in the order in which they were polled: a record that is done early waits for those before it, so a
+task can trust what it is told last.
+
+Thread: `begin` and `finish` belong to the task's thread, `settled` to the one that settles rows, `cancel` and the
+properties to any, the rest to the delivery thread. One commit at a time: the other thread waits. Hooks are called on
+the producer's thread, or on the task's delivery thread for batches of which nothing is sent, and with exactly-once
+always on that one; never two at a time for one task, beside ``poll``.
+
+Source: WorkerSourceTask (commitOffsets), SourceTaskOffsetCommitter, AbstractWorkerSourceTask (recordSent,
+recordDropped) and ExactlyOnceWorkerSourceTask of Kafka Connect; KIP-416.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.api import RecordMetadata, SourceFrame, SourceTask
+from penstock.errors import DataException, OffsetStoreException
+from penstock.stores.offsets import OffsetWriter
+from penstock.worker.source.batcher import Batch
+from penstock.worker.source.submitted import FramePart, Submission, SubmittedOffsets
+
+if TYPE_CHECKING:
+    from penstock.worker.source.conversion import Outgoing
+
+logger = logging.getLogger(__name__)
+
+
+def wants_metadata(task: SourceTask) -> bool:
+    """True if a task wants the topic, partition and offset of each of its records."""
+    return type(task).record_acknowledged is not SourceTask.record_acknowledged or _commits_with_metadata(task)
+
+
+def wants_batch_ends(task: SourceTask) -> bool:
+    """True if a task wants the places of the first and last row of each record batch of its frames."""
+    return type(task).frame_acknowledged is not SourceTask.frame_acknowledged
+
+
+def _commits_with_metadata(task: SourceTask) -> bool:
+    """True if ``commit_record`` has Java's form, or one for both: with ``metadata`` as its second argument.
+
+    Any other second argument that may be left out is the author's own.
+    """
+    if type(task).commit_record is SourceTask.commit_record:
+        return False
+    given = [
+        one
+        for one in inspect.signature(task.commit_record).parameters.values()
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    return len(given) > 1 and (given[1].default is given[1].empty or "metadata" in given[1].name)
+
+
+@dataclass
+class _Told:
+    """A batch and how far the task was told about it."""
+
+    source: Batch
+    submission: Submission
+    metadata: dict[int, RecordMetadata] = field(default_factory=dict)
+    acknowledged: int = 0
+    next_row: int = 0
+
+
+class CommitHooks:
+    """The acknowledgement hooks of one task.
+
+    Args:
+        task: the user's task.
+    """
+
+    def __init__(self, task: SourceTask) -> None:
+        kind = type(task)
+        self._task = task
+        self._commit_record: Callable[..., object] = task.commit_record
+        self._each = kind.commit_record is not SourceTask.commit_record
+        self._tells_places = wants_batch_ends(task)
+        self.wants_frames = self._tells_places or kind.commit_batch is not SourceTask.commit_batch
+        self._each_with_metadata = _commits_with_metadata(task)
+        self._wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
+        self._queue: deque[_Told] = deque()
+        self._by_submission: dict[int, _Told] = {}
+        # Rows that Kafka has stored of the frame whose parts are being told.
+        self._stored_of_frame = 0
+        self._places_of_frame: dict[int, RecordMetadata] = {}
+        self._calling = threading.Lock()
+
+    def add(self, source: Batch, submission: Submission) -> None:
+        """Note a batch, in the order of polls, before any of its rows is settled."""
+        wanted = self.wants_frames if isinstance(source, SourceFrame) else self._each or self._wants_metadata
+        if wanted:
+            told = _Told(source, submission)
+            self._by_submission[id(submission)] = told
+            self._queue.append(told)
+
+    def acknowledged(self, submission: Submission, count: int, metadata: Mapping[int, RecordMetadata] | None) -> None:
+        """Kafka has stored so many rows of a batch; where, if that was asked for."""
+        told = self._by_submission.get(id(submission))
+        if told is not None:
+            told.acknowledged += count
+            if metadata:
+                told.metadata.update(metadata)
+
+    def advance(self) -> None:
+        """Tell the task everything that is settled up to the first row that is not."""
+        if not self._queue:
+            return
+        with self._calling:
+            while self._queue:
+                told = self._queue[0]
+                if not self._tell(told):
+                    return
+                self._queue.popleft()
+                del self._by_submission[id(told.submission)]
+
+    def give_up(self) -> None:
+        """Notes that what the task was not told yet was aborted: Kafka has stored none of it."""
+        for told in self._queue:
+            told.metadata.clear()
+            told.acknowledged = 0
+        self._stored_of_frame = 0
+        self._places_of_frame = {}
+
+    def committed(self) -> None:
+        """Call the task's ``commit``."""
+        try:
+            self._task.commit()
+        except BaseException:
+            logger.exception("The task's commit() raised; the offsets are committed all the same")
+
+    def _tell(self, told: _Told) -> bool:
+        """Tell the task what is settled of one batch; True if all of it is."""
+        gap = told.submission.done.find(0, told.next_row)
+        end = told.submission.size if gap < 0 else gap
+        if isinstance(told.source, SourceFrame):
+            if gap >= 0:
+                return False
+            self._stored_of_frame += told.acknowledged
+            frame = told.source
+            first = frame.first if isinstance(frame, FramePart) else 0
+            self._places_of_frame |= {first + row: place for row, place in told.metadata.items()}
+            if not isinstance(frame, FramePart) or frame.is_last:
+                # The task knows the frame that it returned. All its parts are settled, as they are told in order.
+                whole = frame.whole if isinstance(frame, FramePart) else None
+                self._call_frame(whole or frame, self._stored_of_frame)
+                self._stored_of_frame, self._places_of_frame = 0, {}
+            return True
+        records = told.source.records
+        for row in range(told.next_row, end):
+            metadata = told.metadata.pop(row, None)
+            try:
+                if self._wants_metadata and metadata is not None:
+                    self._task.record_acknowledged(records[row], metadata)
+            except BaseException:
+                logger.exception("The task's record_acknowledged() raised; the record is acknowledged all the same")
+            try:
+                if self._each_with_metadata:
+                    self._commit_record(records[row], metadata)
+                elif self._each:
+                    self._commit_record(records[row])
+            except BaseException:
+                logger.exception("The task's commit_record() raised; the record is done all the same")
+        told.next_row = end
+        return gap < 0
+
+    def _call_frame(self, frame: SourceFrame, acknowledged: int) -> None:
+        try:
+            if self._tells_places and self._places_of_frame:
+                self._task.frame_acknowledged(frame, dict(sorted(self._places_of_frame.items())))
+        except BaseException:
+            logger.exception("The task's frame_acknowledged() raised; the frame is acknowledged all the same")
+        try:
+            self._task.commit_batch(frame, acknowledged)
+        except BaseException:
+            logger.exception("The task's commit_batch() raised; the frame is done all the same")
+
+
+@dataclass
+class CommitCounts:
+    """Plain counters; read by metrics from any thread."""
+
+    successes: int = 0
+    failures: int = 0
+    last_duration_s: float = 0.0
+
+
+class Committer(Protocol):
+    """Commits what a source task has delivered.
+
+    Attributes:
+        submitted: What is on its way to Kafka; rows are settled there.
+        hooks: Tell the task about its records.
+        counts: Commits.
+        own_topic: The offsets topic that no record of the task may be for; None where that does no harm.
+        whole_polls: Whether only whole polls ever count.
+        commits_at_rest: Whether a pause of the task is to be seen here, behind what was polled.
+    """
+
+    submitted: SubmittedOffsets
+    hooks: CommitHooks
+    counts: CommitCounts
+    own_topic: str | None
+    whole_polls: bool
+    commits_at_rest: bool
+
+    @property
+    def has_committed(self) -> bool:
+        """True if anything that the task has delivered is committed by now."""
+
+    @property
+    def hint(self) -> str | None:
+        """The condition that an open transaction waits for, as a text, or None if there is nothing to say."""
+
+    @property
+    def held_up(self) -> str | None:
+        """The reason why the task cannot begin, as a text: an open transaction of another producer; None if it can."""
+
+    def begin(self, stopping: threading.Event) -> bool:
+        """Gets ready, before the task is initialized; may block until `stopping` is set.
+
+        Returns:
+            False when the task is to stop first.
+
+        Raises:
+            ConnectException, KafkaException: The task cannot run.
+        """
+
+    def settled(self) -> None:
+        """Rows were settled."""
+
+    def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
+        """A batch was handed to the producer.
+
+        Args:
+            outgoing: The batch.
+            waiting: Whether the next one is there already.
+
+        Raises:
+            ConnectException, KafkaException: The task cannot go on.
+        """
+
+    def due_in_s(self) -> float | None:
+        """Seconds until `run_if_due` is to be called without new records; None for never."""
+
+    def run_if_due(self) -> None:
+        """Commits when it is time; raises as `delivered`."""
+
+    def refuse(self) -> None:
+        """A row that is under way has failed the task: an open transaction must not be committed. Thread: any."""
+
+    def named(self, error: BaseException) -> BaseException:
+        """The error that the task fails with after sending or committing has raised; ends an open transaction."""
+
+    def run_early(self, timeout_s: float) -> None:
+        """Commits what needs no further waiting, while the end of the task takes long. Thread: task."""
+
+    def finish(self, timeout_s: float, *, failed: bool) -> None:
+        """Makes the last commit: everything was delivered by now, or given up.
+
+        Args:
+            timeout_s: How long it may take.
+            failed: Whether the task ends by an error.
+        """
+
+    def cancel(self) -> None:
+        """Nothing may be committed any more; returns at once. Invariant 4."""
+
+
+#: Name of the point between the acknowledgement of records and the write of their offsets, for `probe`.
+AFTER_ACK_BEFORE_OFFSETS = "after-ack-before-offsets"
+#: How long a position that moved without a record waits for its commit, at most, once Kafka has the records before it.
+_SOON_S: Final = 1.0
+
+
+class OffsetCommitter:
+    """Moves acknowledged offsets into the store, again and again.
+
+    Args:
+        hooks: the task's; its ``commit`` is called after each successful commit, also one with nothing new.
+        writer: where offsets go; it keeps what could not be written.
+        interval_s: time from the end of a commit to the next one.
+        timeout_s: the longest wait for one write.
+        clock: monotonic seconds.
+        probe: told the named points a kill test stops at.
+        open_store: called before the task is initialized.
+    """
+
+    def __init__(
+        self,
+        hooks: CommitHooks,
+        writer: OffsetWriter,
+        *,
+        interval_s: float,
+        timeout_s: float,
+        clock: Callable[[], float],
+        probe: Callable[[str], None],
+        open_store: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.submitted = SubmittedOffsets()
+        self.hooks = hooks
+        self.counts = CommitCounts()
+        self.own_topic: str | None = None
+        self.whole_polls = False
+        self.commits_at_rest = False
+        self._batches = 0
+        self._writer = writer
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._probe = probe
+        self._open_store = open_store
+        self._next = clock() + interval_s
+        self._one_at_a_time = threading.Lock()
+
+    @property
+    def has_committed(self) -> bool:
+        """See `Committer`: what is delivered counts."""
+        return self._batches > 0
+
+    @property
+    def hint(self) -> str | None:
+        """See `Committer`: there are no transactions."""
+        return None
+
+    @property
+    def held_up(self) -> str | None:
+        """See `Committer`: there are no transactions."""
+        return None
+
+    def begin(self, stopping: threading.Event) -> bool:
+        """See `Committer`."""
+        self._open_store()
+        return True
+
+    def settled(self) -> None:
+        """See `Committer`: the task is told at once."""
+        self.hooks.advance()
+
+    def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
+        """See `Committer`. A task that has failed commits once more, at its end."""
+        self._batches += 1
+        if outgoing.moved:
+            self._soon()
+        if outgoing.failure is None:
+            self.run_if_due()
+
+    def _soon(self) -> None:
+        """A position that moved without a record often tells others something: it is not left for a whole interval."""
+        self._next = min(self._next, self._clock() + _SOON_S)
+
+    def due_in_s(self) -> float:
+        """Seconds until the next commit; 0 when it is due."""
+        return max(0.0, self._next - self._clock())
+
+    def run_if_due(self) -> None:
+        """Commit when it is time."""
+        if self.due_in_s() == 0:
+            self.run()
+
+    def refuse(self) -> None:
+        """See `Committer`: what has failed is never settled."""
+
+    def named(self, error: BaseException) -> BaseException:
+        """See `Committer`."""
+        return error
+
+    def run_early(self, timeout_s: float) -> None:
+        """See `Committer`."""
+        self.run(timeout_s)
+
+    def finish(self, timeout_s: float, *, failed: bool) -> None:
+        """See `Committer`: what is acknowledged is committed also where the task has failed."""
+        self.run(timeout_s)
+
+    def cancel(self) -> None:
+        """See `Committer`. Invariant 4."""
+        self._writer.fence(0)
+
+    def run(self, timeout_s: float | None = None) -> bool:
+        """Commit what is acknowledged now, and nothing else. Invariant 1.
+
+        Args:
+            timeout_s: the longest wait; None for ``offset.flush.timeout.ms``.
+
+        Returns:
+            Whether everything acknowledged is in the store. A failure is logged; the offsets are written next time.
+        """
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        if self._writer.fenced or not self._one_at_a_time.acquire(timeout=limit):
+            return False
+        try:
+            return self._run(limit)
+        finally:
+            self._one_at_a_time.release()
+
+    def _run(self, timeout_s: float) -> bool:
+        started = self._clock()
+        taken = self.submitted.take_committable()
+        try:
+            for partition, offset in taken:
+                self._writer.put(partition, offset)
+            self._probe(AFTER_ACK_BEFORE_OFFSETS)
+            written = self._writer.flush(timeout_s)
+        except (OffsetStoreException, DataException) as error:
+            self.counts.failures += 1
+            text = "The offset commit failed; the offsets are kept and written with the next one (%s): %s"
+            logger.error(text, _shown(taken), error)
+            return False
+        finally:
+            now = self._clock()
+            self.counts.last_duration_s = now - started
+            self._next = now + self._interval_s
+        self.counts.successes += 1
+        if written:
+            logger.debug("Committed the offsets of %d source partitions", written)
+        self.hooks.committed()
+        self._next = self._clock() + self._interval_s
+        if self.submitted.moves_left:
+            self._soon()
+        return True
+
+
+def _shown(taken: Sequence[tuple[object, object]], most: int = 3) -> str:
+    """Describes the offsets that were to be committed, for an error."""
+    places = [f"source partition {partition} up to source offset {offset}" for partition, offset in taken[:most]]
+    more = [f"{len(taken) - most} more"] if len(taken) > most else []
+    return "; ".join([*places, *more]) or "nothing new since the last one"

@@ -1,0 +1,559 @@
+"""Runs one source task: poll, convert, send, commit, until stop.
+
+Main type: `SourceTaskRunner`, which works with `SourceServices`. `Poller` makes one call of ``poll``, during which the
+task has a `RunnerSourceTaskContext`. Building one starts nothing:
+
+    runner = SourceTaskRunner(
+        TaskSpec(ConnectorTaskId("orders", 0), task, task_config, read_config, offset_flush_timeout_s=5.0),
+        TaskServices(report, TaskSession("orders-0", runtime), error_handler, close=admin.close),
+        SourceServices(
+            pipeline=build_source_pipeline(runtime, spec),
+            producer=ColumnProducer(settings, name="orders-0", connector="orders", task=0),
+            topics=TopicCreator("orders-0", plan_of(rules), admin),
+            committer=OffsetCommitter(CommitHooks(task), OffsetWriter(store, "orders"), ...),
+            offset_reader=OffsetReader(store, "orders"),
+        ),
+    )
+
+What is delivered counts when the `Committer` says so: at-least-once and exactly-once differ in nothing else.
+
+Threads, owned by the runner and named ``task-<id>``, ``convert-<id>``, ``delivery-<id>`` (the producer has one more):
+- task: the user's ``initialize``, ``start``, ``poll`` and ``stop``; at the end it waits for the other two.
+- convert: takes what was polled, runs it through Spark, deals with failed records.
+- delivery: creates topics, sends, and commits offsets on the task's own schedule, with the user's ``commit``.
+``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` where ``poll`` does not return.
+
+Source: AbstractWorkerSourceTask, WorkerSourceTask and WorkerSourceTaskContext of Kafka Connect.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.api import (
+    FrameSourceTask,
+    OffsetStorageReader,
+    PluginMetrics,
+    SourceFrame,
+    SourceRecord,
+    SourceTask,
+    SourceTaskContext,
+    TransactionContext,
+)
+from penstock.api.bulk import BulkFrame
+from penstock.errors import ConnectException, SparkStoppedException
+from penstock.model.progress import Progress
+from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
+from penstock.pipeline.batch.source.frame_input import in_arrow
+from penstock.stores.offsets import OffsetReader
+from penstock.telemetry import BusyTimes, log_context
+from penstock.threads import Deadline, OwnedThread
+from penstock.worker.bulk.engine import BulkEngine
+from penstock.worker.source.batcher import Batcher, Taken, empty_poll_delay_s
+from penstock.worker.source.conversion import BatchPipeline, Outgoing, SourceConverter
+from penstock.worker.source.delivery import BatchProducer, SourceDelivery
+from penstock.worker.source.moves import Move, Moves
+from penstock.worker.source.offset_commit import Committer
+from penstock.worker.source.topic_creation import TopicCreator
+from penstock.worker.source.transaction_boundaries import End, Polled, TransactionRequests
+from penstock.worker.task.bounded_queue import BatchLimits, Stage
+from penstock.worker.task.engine import StartPutOffException, TaskEngine, TransactionLostException
+from penstock.worker.task.overlap import Lookahead
+from penstock.worker.task.retries import asks_again
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.waiting import Hints
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class SourceServices:
+    """The objects that one source task works with. The runner ends what can be ended, also if the task never starts.
+
+    Attributes:
+        pipeline: transforms and converters.
+        producer: the task's own.
+        topics: makes sure that topics exist.
+        committer: makes count what is delivered; ended when the task is cancelled.
+        offset_reader: for the task's context; closed when the task is cancelled.
+        requests: what the task says of its transactions; None where it has no say.
+        bulk: does what executors write themselves; None where there are none.
+    """
+
+    pipeline: BatchPipeline
+    producer: BatchProducer
+    topics: TopicCreator
+    committer: Committer
+    offset_reader: OffsetReader
+    requests: TransactionRequests | None = None
+    bulk: BulkEngine | None = None
+
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class PollCounts:
+    """Plain counters; read by metrics from any thread."""
+
+    records: int = 0
+    failures: int = 0
+
+
+class RunnerSourceTaskContext(SourceTaskContext):
+    """The context a source task gets. Thread: any."""
+
+    def __init__(
+        self,
+        spec: TaskSpec[SourceTask],
+        services: TaskServices,
+        source: SourceServices,
+        stopping: threading.Event,
+        moves: Moves,
+        progress: Callable[[Progress | None], None],
+    ) -> None:
+        self.stopping = stopping
+        self._read_config = spec.read_config
+        self._session = services.session
+        self._source = source
+        self._plugin_metrics = services.metrics.plugin()
+        self._moves = moves
+        self._progress = progress
+
+    def configs(self) -> dict[str, str]:
+        """See ``SourceTaskContext``."""
+        return dict(self._read_config())
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """See ``SourceTaskContext``."""
+        return self._source.offset_reader
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """See ``SourceTaskContext``."""
+        self._moves.add(partition, offset)
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        """See ``SourceTaskContext``."""
+        self._progress(None if done is None else Progress(done, total, unit))
+
+    def transaction_context(self) -> TransactionContext | None:
+        """See ``SourceTaskContext``."""
+        return self._source.requests
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """See ``SourceTaskContext``."""
+        return self._plugin_metrics
+
+    def spark(self) -> SparkSession:
+        """See ``SourceTaskContext``."""
+        return self._session.session()
+
+
+class Poller:
+    """Polls one task.
+
+    Args:
+        spec: The task.
+        session: Spark's, as the task uses it.
+        requests: What the task says of its transactions; None where it has no say.
+    """
+
+    def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
+        self.counts = PollCounts()
+        self.moves = Moves()
+        #: A run that was polled, and is not done.
+        self.bulk: BulkFrame | None = None
+        self._owner = str(spec.id)
+        self._task = spec.task
+        self._session = session
+        self._requests = requests
+
+    @property
+    def has_bulk(self) -> bool:
+        """True if a run was polled, and is not done."""
+        return self.bulk is not None
+
+    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, End]], list[Move]]:
+        """Polls once and returns the records, cut where the task wants a transaction to end, and their positions.
+
+        Args:
+            ended_by_stop: Whether the task's ``stop`` was called, beside this ``poll``.
+
+        Raises:
+            Exception: What ends the task, or asks for the same call again (``asks_again``).
+        """
+        try:
+            polled: object = self._task.poll()
+        except SparkStoppedException:
+            return [], []
+        except Exception as error:
+            if ended_by_stop():
+                # What it waited on was closed under it: that is how such a task ends.
+                logger.info(
+                    "The poll() of task %s ended by its stop(): %s: %s", self._owner, type(error).__name__, error
+                )
+                return [], []
+            if asks_again(error):
+                self.counts.failures += 1
+            raise
+        found = self._checked(polled)
+        if self._requests is not None:
+            pieces = self._requests.pieces(found)
+        else:
+            pieces = [] if found is None else [(found, End.POLL)]
+        moves = self.moves.take()
+        return (pieces or [((), End.POLL)] if moves else pieces), moves
+
+    def _checked(self, polled: object) -> Polled | None:
+        """Checks the types of what was polled; None if there is nothing."""
+        if polled is None:
+            return None
+        if isinstance(polled, BulkFrame) and isinstance(self._task, FrameSourceTask):
+            self.bulk = polled
+            return None
+        if isinstance(polled, SourceFrame):
+            frame = in_arrow(polled)
+            self.counts.records += frame.num_rows or 0
+            if frame.num_rows is None:
+                self._session.used()
+            return frame
+        if isinstance(self._task, FrameSourceTask) or not isinstance(polled, Sequence):
+            wanted = (
+                "a SourceFrame, a BulkFrame"
+                if isinstance(self._task, FrameSourceTask)
+                else "a sequence of SourceRecords"
+            )
+            raise ConnectException(
+                f"poll() of {type(self._task).__name__} (task {self._owner}) must return {wanted} or None, "
+                f"got {type(polled).__name__}"
+            )
+        strange = {kind for kind in set(map(type, polled)) if not issubclass(kind, SourceRecord)}
+        if strange:
+            raise ConnectException(
+                f"poll() of {type(self._task).__name__} (task {self._owner}) must return SourceRecords, "
+                f"found {', '.join(sorted(kind.__name__ for kind in strange))} among them"
+            )
+        self.counts.records += len(polled)
+        return polled or None
+
+
+#: Converted batches that may wait for the producer: enough to keep it busy, whether they are small or large. More would
+#: only be memory, in addition to the producer's own buffer, when the broker stalls.
+_WAITING_BATCHES = 8
+_WAITING = BatchLimits(sys.maxsize, 4 * 1024 * 1024)
+#: The stages, as ``BusyTimes`` names them. Sending includes the wait for room in the Kafka client.
+STAGES: Final = ("poll", "spark", "send")
+#: After what time of waiting for the last records a stopping task commits what it can already.
+_COMMIT_FIRST_S = 0.5
+#: How long ``poll`` may go on after ``wakeup``, before ``stop`` is called beside it: twice what it should ever wait.
+POLL_GRACE_S = 2.0
+#: Fed at each poll.
+_POLL_RETURNED: Final = PollReturned()
+#: How long a stage that was told to give up may take to notice.
+_GIVE_UP_S = 1.0
+
+
+class SourceTaskRunner(TaskEngine[SourceTask]):
+    """One source task, from start to end. See the module for an example and the threads.
+
+    Args:
+        spec: The task and its settings.
+        services: What its worker gives it.
+        source: What it works with.
+    """
+
+    _retry_reason = "source_retry"
+
+    def __init__(self, spec: TaskSpec[SourceTask], services: TaskServices, source: SourceServices) -> None:
+        super().__init__(spec, services)
+        self._source = source
+        self._poller = Poller(spec, services.session, source.requests)
+        self.counts = self._poller.counts
+        self.busy = BusyTimes(STAGES)
+        self._empty_polls = 0
+        self.committer = source.committer
+        self._batcher = Batcher(spec.limits, join_frames=not self.committer.hooks.wants_frames, load=services.load)
+        self._handover: Stage[Outgoing] = Stage(_WAITING_BATCHES, _WAITING)
+        converter = SourceConverter(
+            str(spec.id), source.pipeline, services.errors, whole_polls=self.committer.whole_polls
+        )
+        self._lookahead = Lookahead[Taken, Outgoing](
+            str(spec.id), self._batcher, converter.begin, self.busy, services.load
+        )
+        self.delivery = SourceDelivery(
+            str(spec.id),
+            source.producer,
+            source.topics,
+            services.errors,
+            committer=self.committer,
+            fail=self._delivery_failed,
+            probe=services.probe,
+        )
+        self._wakeup_thread = OwnedThread(f"wakeup-{spec.id}", self._end_poll)
+        self._convert_thread = OwnedThread(f"convert-{spec.id}", self._convert)
+        self._delivery_thread = OwnedThread(f"delivery-{spec.id}", self._deliver)
+
+    # ---------------------------------------------------------------- what the worker asks
+    @property
+    def has_delivered(self) -> bool:
+        """See ``TaskRunner``."""
+        failure = self._life.failure
+        outside = isinstance(failure, StartPutOffException)
+        outside = outside or (isinstance(failure, TransactionLostException) and failure.outside)
+        return outside or self.committer.has_committed
+
+    @property
+    def hints(self) -> Hints:
+        """See ``TaskRunner``."""
+        return Hints(
+            self._round_began,
+            kafka=self._source.producer.trouble,
+            transaction=self.committer.hint,
+            retry=self.retries.waiting,
+            held_up=self.committer.held_up,
+            progress=self._progress,
+        )
+
+    @property
+    def bulk(self) -> BulkEngine | None:
+        """The task's bulk work."""
+        return self._source.bulk
+
+    # ---------------------------------------------------------------- task thread
+    def _prepare(self) -> None:
+        self.committer.begin(self._stopping)
+
+    def _start(self) -> None:
+        task = self._spec.task
+        moves, stopping = self._poller.moves, self._stopping
+        task.initialize(
+            RunnerSourceTaskContext(self._spec, self._services, self._source, stopping, moves, self._set_progress)
+        )
+        self._call_start()
+        logger.info("Source task %s has been initialized and started", self.id)
+        self._convert_thread.start()
+        self._delivery_thread.start()
+
+    def _begin_rest(self) -> None:
+        # A task that rests does not wait for its next try; it is polled when it is resumed.
+        self.retries.ended()
+        if self.committer.commits_at_rest:
+            self._batcher.put((), End.REST)
+
+    def _round(self, *, resting: bool) -> None:
+        if resting:
+            self._rest()
+            return
+        if (run := self._poller.bulk) is not None:
+            self._feed(_POLL_RETURNED)
+            try:
+                self._do_bulk(run)
+            except Exception as error:
+                if not asks_again(error):
+                    raise
+                self._await_retry("poll", error)
+            return
+        started = self._round_began
+        try:
+            pieces, moves = self._poll()
+        except Exception as error:
+            if not asks_again(error):
+                raise
+            self._await_retry("poll", error)
+            return
+        self.retries.succeeded()
+        if self._poller.has_bulk and not moves:
+            # The next round does it: the task may be paused, or to end, by then.
+            return
+        took_s = time.monotonic() - started
+        # A place where a transaction is to end, or a position that has moved, may be all that came.
+        is_empty = all(polled == () for polled, _ in pieces)
+        if not is_empty:
+            self.busy.add("poll", took_s)
+        last = len(pieces) - 1
+        if not all(
+            self._batcher.put(polled, end, moves if index == last else ()) for index, (polled, end) in enumerate(pieces)
+        ):
+            logger.warning("The last records polled were not delivered: the task is ending")
+        del pieces
+        if is_empty:
+            self._empty_polls += 1
+            self._stopping.wait(empty_poll_delay_s(self._empty_polls, took_s))
+        else:
+            self._empty_polls = 0
+            self._batcher.wait_to_poll()
+
+    def _do_bulk(self, frame: BulkFrame) -> None:
+        """Has executors write a run; its offset goes the way of any other, behind all that was polled before.
+
+        A run that was cancelled stays, and is gone on with when the task is resumed.
+        """
+        engine = self._source.bulk
+        if engine is None:
+            raise ConnectException(f"Task {self.id} has returned a BulkFrame, and there is no Spark session here")
+        done = engine.run(
+            frame,
+            self._source.offset_reader,
+            lambda: self._life.paused or self._life.is_ending,
+            self._set_progress,
+        )
+        if done is None:
+            return
+        self._poller.bulk = None
+        self.counts.records += done.totals.rows
+        self.delivery.counts.records_written += done.totals.sent
+        self._poller.moves.add(frame.source_partition, frame.source_offset)
+        if self._source.requests is not None:
+            self._source.requests.commit_transaction()
+        pieces = [] if self._source.requests is None else self._source.requests.pieces(None)
+        for polled, end in pieces or [((), End.POLL)]:
+            self._batcher.put(polled, end, self._poller.moves.take())
+
+    def _poll(self) -> tuple[list[tuple[Polled, End]], list[Move]]:
+        try:
+            return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
+        finally:
+            self._feed(_POLL_RETURNED)
+
+    # ---------------------------------------------------------------- the end, on the task thread
+    def _drain(self) -> None:
+        """Let the stages finish, and commit. Nothing here keeps the rest from being done."""
+        drain = Deadline(self._spec.offset_flush_timeout_s)
+        self._finish_stages(drain)
+        if not self._life.is_cancelled:
+            failure = self._life.failure
+            failed = failure is not None and not isinstance(failure, SparkStoppedException)
+            left_s = max(drain.remaining(), _GIVE_UP_S)
+            self._quietly("the last commit", lambda: self.committer.finish(left_s, failed=failed))
+            if self._source.bulk is not None:
+                bulk = self._source.bulk
+                self._quietly("forgetting bulk runs", lambda: bulk.forget_ended(self._source.offset_reader))
+
+    def _finish_stages(self, drain: Deadline) -> None:
+        """Wait for both stages and for Kafka; give up what is not delivered in time."""
+        self._batcher.close()
+        if self._drained(Deadline(min(_COMMIT_FIRST_S, drain.remaining()))):
+            return
+        # It takes longer, perhaps longer than the task is given: what is acknowledged is not to be sent again for that.
+        if not self._life.is_cancelled:
+            self._quietly("a commit", lambda: self.committer.run_early(drain.remaining()))
+        if self._drained(drain):
+            return
+        if not self._life.is_cancelled:
+            logger.error(
+                "Not all records of task %s were delivered within %.1f s (offset.flush.timeout.ms); their offsets are "
+                "not committed and they are read again",
+                self.id,
+                self._spec.offset_flush_timeout_s,
+            )
+        self._give_up()
+        self._delivery_thread.join(_GIVE_UP_S)
+        if not self._convert_thread.join(0):
+            logger.warning("A Spark job of task %s is still running; its result is thrown away", self.id)
+
+    def _drained(self, deadline: Deadline) -> bool:
+        """Wait until both stages have ended and Kafka has everything; whether that came in time."""
+        ended = self._convert_thread.join(deadline.remaining()) and self._delivery_thread.join(deadline.remaining())
+        return ended and not self._life.is_cancelled and self._source.producer.wait_delivered(deadline.remaining())
+
+    def _release(self) -> None:
+        # Of a task whose start failed, a stage may run already.
+        self._batcher.close()
+        self._quietly("closing the producer", lambda: self._source.producer.close(0))
+        self._quietly("closing the offset reader", self._source.offset_reader.close)
+        if self._source.bulk is not None:
+            self._quietly("closing bulk work", self._source.bulk.close)
+        self._quietly("closing converters and transforms", self._services.close)
+
+    # ---------------------------------------------------------------- conversion thread
+    def _convert(self) -> None:
+        with log_context(self.id.connector, self.id.task):
+            try:
+                while (outgoing := self._lookahead.next()) is not None:
+                    if not self._handover.offer(outgoing, outgoing.size, outgoing.nbytes):
+                        return
+                    if outgoing.failure is not None:
+                        # Polling ends now; what is before the failed record still goes its way.
+                        self._batcher.discard()
+                        self.fail(outgoing.failure)
+                    # A batch is not to be kept in memory while waiting for the next.
+                    del outgoing
+                    if self._services.load.has_waiting_jobs:
+                        self._handover.wait_until_asked()
+            except BaseException as error:
+                self._batcher.discard()
+                self.fail(self._services.session.named(error))
+            finally:
+                self._lookahead.close()
+                self._handover.close()
+
+    # ---------------------------------------------------------------- delivery thread
+    def _deliver(self) -> None:
+        with log_context(self.id.connector, self.id.task):
+            try:
+                while not self._handover.ended:
+                    # A failed task commits once more, at its end.
+                    failed = self._life.failure is not None
+                    outgoing = self._handover.take_one(None if failed else self.committer.due_in_s())
+                    if outgoing is not None:
+                        with self.busy.at_work("send"):
+                            self._deliver_one(outgoing)
+                    elif self._life.failure is None:
+                        self.committer.run_if_due()
+                    # A batch is not to be kept in memory while waiting for the next.
+                    del outgoing
+            except BaseException as error:
+                self._delivery_failed(self.committer.named(error))
+
+    def _deliver_one(self, outgoing: Outgoing) -> None:
+        self.delivery.deliver(outgoing)
+        self.committer.delivered(outgoing, waiting=len(self._handover) > 0)
+        if outgoing.failure is not None:
+            raise outgoing.failure
+
+    def _delivery_failed(self, error: BaseException) -> None:
+        """Nothing behind the failed record is sent. Thread: delivery or the producer's."""
+        self.committer.refuse()
+        self.fail(error)
+        self._batcher.discard()
+        self._handover.discard()
+
+    # ---------------------------------------------------------------- from any thread
+    def _interrupt(self) -> None:
+        """Limits the wait for room for what was polled."""
+        self._batcher.end_at(time.monotonic() + self._spec.offset_flush_timeout_s)
+
+    def _abandon(self) -> None:
+        """See ``TaskEngine``. Invariant 4."""
+        self.committer.cancel()
+        self._source.offset_reader.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Forget all that is not delivered."""
+        self._services.errors.give_up()
+        self._batcher.discard()
+        self._handover.discard()
+        self._source.producer.abort()
+
+    def _wake(self) -> None:
+        self._wakeup_thread.start()
+
+    def _end_poll(self) -> None:
+        """Ends the poll that is under way. Thread: wakeup."""
+        with log_context(self.id.connector, self.id.task):
+            if type(self._spec.task).wakeup is not SourceTask.wakeup:
+                self._quietly("the task's wakeup()", self._spec.task.wakeup)
+            with self._changed:
+                ended = self._changed.wait_for(lambda: self._life.phase is not Phase.WORKING, POLL_GRACE_S)
+            if not ended:
+                logger.info("The poll() of task %s has not returned; its stop() is called beside it", self.id)
+                self._feed(PollOverdue())

@@ -1,0 +1,133 @@
+"""The worker's Spark session as one instance of a task uses it: who gets it, and what its loss means.
+
+What a task makes on a session is gone with it: DataFrames, cached tables, whatever it keeps. So an instance that fails
+after a session it had used was lost is not to blame: it is ended, and another one starts where its committed offsets
+end. That one has used no lost session, so an error that has nothing to do with Spark fails the task then.
+
+Main types: ``TaskSession``, and ``Sessions``, what it needs of ``SparkRuntime``.
+
+Thread: any; ``begin_put`` and ``lost_in_put`` are the task's own.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.errors import (
+    IllegalWorkerStateException,
+    SparkSessionLostException,
+    SparkStoppedException,
+    SparkUnavailableException,
+)
+from penstock.pipeline.spark.driver.jvm import brief
+from penstock.telemetry import waiting_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: How often who waits for a session looks whether the task is to end.
+_LOOK_S: Final = 0.2
+
+
+class Sessions(Protocol):
+    """The part of ``SparkRuntime`` that is needed here."""
+
+    @property
+    def up(self) -> bool:
+        """True if there is a session now."""
+
+    @property
+    def generation(self) -> int:
+        """Counts the sessions that came up."""
+
+    def current(self, timeout_s: float) -> tuple[SparkSession, int] | None:
+        """The session and its generation; None when it is not there in time. Raises when it cannot start."""
+
+    def is_lost(self, generation: int, error: BaseException) -> bool:
+        """True if the session of that generation is gone."""
+
+
+class TaskSession:
+    """The session for one instance of a task.
+
+    Args:
+        owner: The task, for messages.
+        sessions: The worker's; None = there is none.
+    """
+
+    def __init__(self, owner: str, sessions: Sessions | None = None) -> None:
+        self._owner = owner
+        self._sessions = sessions
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        # The oldest session that was used: when it is gone, something that the task keeps may be.
+        self._oldest: int | None = None
+        # The newest one that the call of ``put`` under way has got.
+        self._in_put: int | None = None
+
+    @waiting_for("spark")
+    def session(self) -> SparkSession:
+        """The session, once it is up.
+
+        Raises:
+            IllegalWorkerStateException: There is none in this process.
+            SparkUnavailableException: It cannot start.
+            SparkStoppedException: It is not there, and the task or the worker is to stop.
+        """
+        sessions = self._sessions
+        if sessions is None:
+            raise IllegalWorkerStateException(f"Task {self._owner} has no Spark session")
+        while (found := sessions.current(_LOOK_S)) is None:
+            if self._ending.is_set():
+                raise SparkStoppedException(f"Task {self._owner} is stopping and does not wait for a Spark session")
+        session, generation = found
+        self._note(generation)
+        self._in_put = generation
+        return session
+
+    def used(self) -> None:
+        """Notes that the task uses the present session, or the next one if none is up."""
+        sessions = self._sessions
+        if sessions is not None:
+            self._note(sessions.generation + (0 if sessions.up else 1))
+
+    def end(self) -> None:
+        """Ends all waits for a session: the task is to end."""
+        self._ending.set()
+
+    def named(self, error: BaseException) -> BaseException:
+        """The error that a task fails with: that its session was lost, if it had used one that is gone.
+
+        Asks the JVM, or the server, whether it lives: not on a thread that must not wait for some seconds.
+        """
+        if isinstance(error, SparkUnavailableException) or not self._is_lost(self._oldest, error):
+            return error
+        lost = SparkSessionLostException(
+            f"the Spark session that the task had used was lost, then: {brief(error)}. If that happens again and "
+            "again, raise spark.driver.memory or let its plans read less"
+        )
+        lost.__cause__ = error
+        return lost
+
+    # ------------------------------------------------------------------ sinks
+    @property
+    def up(self) -> bool:
+        """True if there is a session now."""
+        return self._sessions is not None and self._sessions.up
+
+    def begin_put(self) -> None:
+        """Forgets which session ``put`` has used; called before each ``put``."""
+        self._in_put = None
+
+    def lost_in_put(self, error: BaseException) -> bool:
+        """True if ``put`` used a session that was lost meanwhile."""
+        return self._is_lost(self._in_put, error)
+
+    def _note(self, generation: int) -> None:
+        with self._lock:
+            if self._oldest is None:
+                self._oldest = generation
+
+    def _is_lost(self, generation: int | None, error: BaseException) -> bool:
+        return generation is not None and self._sessions is not None and self._sessions.is_lost(generation, error)

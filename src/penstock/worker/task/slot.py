@@ -1,0 +1,265 @@
+"""Holds one task of a worker: builds its runner, passes requests on, keeps its deadline, filters what it reports.
+
+Main types: ``TaskSlot``, and the protocol ``TaskRunner`` that source and sink runners follow.
+
+Thread: the public methods are called by the herder and return at once. A short-lived thread ``start-<task>`` builds the
+runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end. A
+runner that has ended with the Spark session it had used, or with its transaction, is replaced by another one in the
+same slot.
+Source: org.apache.kafka.connect.runtime.WorkerTask.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from typing import Protocol
+
+from penstock.errors import stack_trace
+from penstock.model import ConnectorTaskId, State
+from penstock.model.task_life import BuildAgain, Built, CancelAsked, Reports, StopAsked, TaskEvent, TaskPhase, step
+from penstock.telemetry import log_context
+from penstock.threads import Deadline, NoThreadException, in_thread
+from penstock.worker.task.waiting import Hints
+
+log = logging.getLogger(__name__)
+
+StateReport = Callable[[State, "str | None"], None]
+
+#: What an abandoned task gets after its deadline to notice it, before its slot is given up.
+CANCEL_GRACE_S = 1.0
+#: So many runners in a row may end with their Spark session or their transaction before they have delivered anything:
+#: the task itself may be what brings it down.
+MAX_VAIN = 3
+
+
+class TaskRunner(Protocol):
+    """A source or sink task with its loop. It reports its states to the callback it was made with."""
+
+    @property
+    def has_delivered(self) -> bool:
+        """True if it has delivered something, or could not for a reason outside of the task."""
+
+    @property
+    def hints(self) -> Hints:
+        """The reasons that the runner itself knows for standing still."""
+
+    def start(self) -> None:
+        """Starts its thread; returns at once."""
+
+    def pause(self) -> None:
+        """Pauses it; it reports PAUSED when it rests."""
+
+    def resume(self) -> None:
+        """Resumes it; it reports RUNNING when it goes on."""
+
+    def stop(self) -> None:
+        """Asks it to finish what is in flight and end; returns at once. Before ``start``: it ends when started."""
+
+    def cancel(self) -> None:
+        """Abandons it: it must commit nothing more. Returns at once."""
+
+    def fail(self, error: Exception) -> None:
+        """Ends it with an error that is not its own, as FAILED. Returns at once."""
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Waits for the end of its thread; False when it still runs."""
+
+
+class TaskSlot:
+    """One task, from the request to start it until it has ended or was abandoned.
+
+    Args:
+        task: The task.
+        make: Builds the runner; may take long, may raise.
+        paused: Whether it is to rest from the beginning.
+        on_state: Told every state that counts (never blocks; any thread).
+        stop_timeout_s: How long it may take to end.
+    """
+
+    def __init__(
+        self,
+        task: ConnectorTaskId,
+        make: Callable[[StateReport, bool], TaskRunner],
+        *,
+        paused: bool,
+        on_state: StateReport,
+        stop_timeout_s: float,
+    ) -> None:
+        self.id = task
+        self._make = make
+        self._paused = paused
+        self._on_state = on_state
+        self._stop_timeout_s = stop_timeout_s
+        self._changed = threading.Condition()
+        self._phase = TaskPhase.BUILDING
+        self._runner: TaskRunner | None = None
+        # Runners that were begun, the last of them that was built, and how many have delivered nothing since one has.
+        self._begun = 1
+        self._built = 0
+        self._vain = 0
+        self._ended: Future[None] | None = None
+        self._broken: Exception | None = None
+
+    @property
+    def phase(self) -> TaskPhase:
+        """The phase of the task's life."""
+        return self._phase
+
+    @property
+    def hints(self) -> Hints:
+        """See ``TaskRunner``; nothing while there is no runner."""
+        runner = self._runner
+        return Hints() if runner is None else runner.hints
+
+    def start(self) -> None:
+        """Begins to build the runner and starts it."""
+        self._begin_build()
+
+    def pause(self) -> None:
+        """Asks the task to rest."""
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Asks the task to go on."""
+        self._set_paused(False)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the task as FAILED: something that it needs is not there. One that is being built fails when it is."""
+        with self._changed:
+            self._broken = error
+            runner = self._runner
+        if runner is not None:
+            runner.fail(error)
+
+    def stop(self) -> Future[None]:
+        """Asks the task to end; after its deadline it is abandoned.
+
+        Returns:
+            Done when it has ended or was abandoned.
+        """
+        unattended: TaskRunner | None = None
+        with self._changed:
+            if self._ended is None:
+                self._feed(StopAsked())
+                try:
+                    self._ended = in_thread(f"stop-{self.id}", self._await_end)
+                except NoThreadException:
+                    log.exception("Nobody can wait for the end of task %s, which is abandoned", self.id)
+                    self._ended = Future()
+                    self._ended.set_result(None)
+                    self._feed(CancelAsked())
+                    unattended = self._runner
+            ended = self._ended
+        if unattended is not None:
+            unattended.cancel()
+        return ended
+
+    # ------------------------------------------------------------------ threads of the slot
+    def _begin_build(self) -> None:
+        number = self._begun
+        try:
+            in_thread(f"start-{self.id}", lambda: self._build(number))
+        except NoThreadException as error:
+            self._not_built(number, error)
+
+    def _not_built(self, number: int, error: BaseException) -> None:
+        log.error("Task %s cannot be built", self.id, exc_info=error)
+        with self._changed:
+            self._feed(Reports(State.FAILED, stack_trace(error)))
+            self._built = number
+            self._changed.notify_all()
+
+    def _build(self, number: int) -> None:
+        with log_context(self.id.connector, self.id.task):
+            paused = self._paused
+            try:
+                runner = self._make(self._reported, paused)
+            except BaseException as error:
+                self._not_built(number, error)
+                return
+            with self._changed:
+                self._runner = runner
+                self._feed(Built())
+                phase, changed, broken = self._phase, self._paused != paused, self._broken
+            # Outside of the lock: the runner reports states from its own thread and may hold a lock of its own.
+            if phase is TaskPhase.CANCELLED:
+                runner.cancel()
+            elif phase is TaskPhase.STOPPING:
+                runner.stop()
+            elif changed:
+                (runner.resume if paused else runner.pause)()
+            # Also a task that is to end is started: its thread closes what was built.
+            try:
+                runner.start()
+            except NoThreadException as error:
+                runner.cancel()
+                self._not_built(number, error)
+                return
+            if broken is not None:
+                runner.fail(broken)
+            with self._changed:
+                self._built = max(self._built, number)
+                self._changed.notify_all()
+
+    def _await_end(self) -> None:
+        with log_context(self.id.connector, self.id.task):
+            deadline = Deadline(self._stop_timeout_s)
+            runner = self._runner
+            if runner is not None:
+                runner.stop()
+            with self._changed:
+                built = self._changed.wait_for(lambda: self._built == self._begun, deadline.remaining())
+                runner = self._runner
+            if built and (runner is None or runner.join(deadline.remaining())):
+                return
+            log.error(
+                "Task %s did not end within %.1f s (task.shutdown.graceful.timeout.ms) and is abandoned: "
+                "it commits no more offsets; what it delivered since its last commit is delivered again",
+                self.id,
+                self._stop_timeout_s,
+            )
+            with self._changed:
+                self._feed(CancelAsked())
+            if runner is not None:
+                runner.cancel()
+                runner.join(CANCEL_GRACE_S)
+
+    def _set_paused(self, paused: bool) -> None:
+        with self._changed:
+            self._paused = paused
+            runner = self._runner
+        if runner is not None:
+            (runner.pause if paused else runner.resume)()
+
+    def _reported(self, state: State, trace: str | None) -> None:
+        with self._changed:
+            if state is State.RESTARTING and self._is_vain():
+                log.error(
+                    "Task %s was started %d times, and each time it ended before it had delivered anything, for the "
+                    "reasons above",
+                    self.id,
+                    MAX_VAIN,
+                )
+                state = State.FAILED
+            self._feed(Reports(state, trace))
+
+    def _is_vain(self) -> bool:
+        """True if the task is not to be started again, after too many runs without delivery. Caller holds the lock."""
+        delivered = self._runner is not None and self._runner.has_delivered
+        self._vain = 0 if delivered else self._vain + 1
+        return self._vain >= MAX_VAIN
+
+    def _feed(self, event: TaskEvent) -> None:
+        self._phase, effects = step(self._phase, event)
+        for effect in effects:
+            if isinstance(effect, BuildAgain):
+                self._runner = None
+                self._begun += 1
+                self._begin_build()
+                continue
+            with contextlib.suppress(InvalidStateError):
+                self._on_state(effect.state, effect.trace)

@@ -1,0 +1,61 @@
+"""The command connect-standalone, as a process and by its function, without a broker."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.unit.cli.worker_commands import NO_BROKER, ended, worker_file
+
+from penstock.cli.worker import standalone
+from penstock.rest.server import RestSettings
+from penstock.settings.worker import StandaloneSettings
+
+
+def standalone_file(directory: Path, **changes: str | None) -> str:
+    """A worker file; ``rest_port`` stands for ``rest.port``, None leaves a setting out."""
+    return worker_file(directory, offset_storage_file_filename=str(directory / "offsets"), **changes)
+
+
+def test_a_worker_file_with_faults_names_all_of_them(tmp_path: Path) -> None:
+    code, output = ended("standalone", standalone_file(tmp_path, key_converter=None, offset_flush_interval_ms="soon"))
+    assert code == 1
+    assert "contains the following 2 error(s)" in output
+    assert 'Missing required configuration "key.converter"' in output
+    assert "Invalid value soon for configuration offset.flush.interval.ms" in output
+    assert "Traceback" not in output
+
+
+def test_a_missing_worker_file_is_a_start_failure(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert standalone.run(str(tmp_path / "gone.properties"), []) == 1
+    assert "gone.properties cannot be read: No such file or directory" in caplog.text
+
+
+def test_a_connector_file_without_a_name_is_a_connector_failure(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "c.properties").write_text("connector.class=FileStreamSource\n", encoding="utf-8")
+    assert standalone.run(standalone_file(tmp_path), [str(tmp_path / "c.properties")]) == 3
+    assert "c.properties has no name" in caplog.text
+
+
+def test_the_advertised_address_is_that_of_the_listener_unless_another_is_set() -> None:
+    properties = {
+        "bootstrap.servers": NO_BROKER,
+        "key.converter": "x.Y",
+        "value.converter": "x.Y",
+        "offset.storage.file.filename": "offsets",
+        "listeners": "http://127.0.0.1:0",
+    }
+    assert RestSettings.of(StandaloneSettings.parse(properties)).advertised([5000]) == ("http", "127.0.0.1:5000")
+    other = {**properties, "rest.advertised.host.name": "worker-1", "rest.advertised.port": "80"}
+    assert RestSettings.of(StandaloneSettings.parse(other)).advertised([5000]) == ("http", "worker-1:80")
+
+
+def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:
+    code = (
+        "import sys, penstock.cli.worker.standalone;"
+        "print([name for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'confluent_kafka') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,88 @@
+"""Which payloads of a known schema are read in front of the plan, by how many there are."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.converters.json.converter import JsonConverter
+from penstock.pipeline.columns.records import from_arrow
+from penstock.pipeline.plan import map_structs as objects
+
+SCHEMA = b'{"type":"struct","fields":[{"field":"a","type":"int64"}]}'
+
+
+def read(converter: JsonConverter, *payloads: bytes) -> list[dict[str, int] | None]:
+    """What is read of a batch."""
+    messages = [b'{"schema":%s,"payload":%s}' % (SCHEMA, one) for one in payloads]
+    column = pa.chunked_array([pa.array(messages, pa.binary())])
+    found = converter.sort(column, worked_on=True, beside_spark=True).read
+    values: list[dict[str, int] | None] = found[0][1].to_pylist() if found else []
+    return values
+
+
+def test_of_a_few_all_are_read_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 3)
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": "true"}, False)
+
+    assert read(converter, b'{"a":1}') == [{"a": 1}]
+    assert read(converter, b'{"a":1}', b'{"a":2}', b'{"a":1.0}') == [{"a": 1}, {"a": 2}, None]
+    assert read(converter, b'{"a":3}', b'{"a":4}') == [{"a": 3}, {"a": 4}]
+    assert read(converter, b'{"a":3}', b'{"a":4.0}') == []
+
+
+ITEM = b'{"type":"struct","optional":true,"fields":[{"field":"s","type":"string"},{"field":"d","type":"double"}]}'
+#: The type of an array's items, items that are read before the plan, and items that are left to it.
+ARRAYS = [
+    (b'{"type":"int8"}', [b"", b"1,-99", b" 1 , 2 "], [b"1,,2", b"1,", b"128", b"null", b"01", b"-0", b"1.0", b'"1"']),
+    (b'{"type":"int64","optional":true}', [b"null,1,null", b"123456789012345678"], [b"9223372036854775808", b"NULL"]),
+    (b'{"type":"float"}', [b"0.1,5,-3.75"], [b"NaN", b"1e5", b'"0.1"']),
+    (b'{"type":"double"}', [b"0.1,1.5E-7,-2", b"123456.789"], [b"-0", b"12345678901234567890"]),
+    (b'{"type":"boolean"}', [b"true,false"], [b"True", b"1"]),
+    (b'{"type":"string"}', [b'"a","","],[","\xc3\xa9\\u00e9\\n","\xf0\x9f\x98\x80"'], [b'"\\x"', b"null", b"a"]),
+    (b'{"type":"string","optional":true,"default":"x"}', [b'"a"'], [b"null"]),
+    (b'{"type":"array","items":{"type":"int32"}}', [b"[],[1,2],[ ]"], [b"null", b"[1", b"[null]", b"{}"]),
+    (
+        ITEM,
+        [b"", b'null,{"s":"a","d":1},{"s":"}","d":0.5}'],
+        [b'{"d":1,"s":"a"}', b'{"s":"a"}', b'{"s":"a","d":1,"d":2}'],
+    ),
+    (b'{"type":"array","items":%s}' % ITEM, [b'[],[{"s":"[]","d":2}]'], [b'{"s":"a","d":1}']),
+    (b'{"type":"int64","name":"org.apache.kafka.connect.data.Timestamp","version":1}', [b"0,1700000000000"], [b"null"]),
+]
+
+
+@pytest.mark.parametrize(("items", "usual", "odd"), ARRAYS)
+def test_arrays_are_columns_with_the_values_that_single_messages_have(
+    items: bytes, usual: list[bytes], odd: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 3)
+    schema = b'{"type":"struct","fields":[{"field":"a","optional":true,"type":"array","items":%s}]}' % items
+    arrays = [b"null", *(b"[%s]" % one for one in usual * 20), *(b"[%s]" % one for one in odd)]
+    messages = [b'{"schema":%s,"payload":{"a":%s}}' % (schema, one) for one in arrays]
+    converter = JsonConverter()
+    converter.configure({}, False)
+
+    found = converter.sort(pa.chunked_array([pa.array(messages, pa.binary())]), worked_on=True, beside_spark=True)
+
+    side, column = found.read[0]
+    assert found.codes is not None
+    assert found.codes.tolist()[: -len(odd)] == [0] * (1 + 20 * len(usual)), "all that is usual is read"
+    assert 0 not in found.codes[-len(odd) :], "nothing that is odd is"
+    values = from_arrow(column.filter(pa.array(found.codes == 0)), side.schema, side.physical)
+    assert values == [converter.to_connect_data("t", one).value for one in messages[: -len(odd)]]
+
+
+def test_a_pattern_that_grows_beyond_measure_leaves_messages_to_the_plan() -> None:
+    items, array = b'{"type":"double"}', b"[0.5]"
+    for _ in range(10):
+        items, array = b'{"type":"array","items":%s}' % items, b"[%s]" % array
+    schema = b'{"type":"struct","fields":[{"field":"a","type":"array","items":%s}]}' % items
+    converter = JsonConverter()
+    converter.configure({}, False)
+    column = pa.chunked_array(
+        [pa.array([b'{"schema":%s,"payload":{"a":[%s]}}' % (schema, array)] * 3_000, pa.binary())]
+    )
+
+    assert not converter.sort(column, worked_on=True, beside_spark=True).read
