@@ -6,6 +6,9 @@ Main names: ``StopEvent`` (on which a task waits), ``OwnedThread`` (start, name,
 Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
 
 Ends the work of a thread whose result nobody waits for any more.
+
+Main function: ``end_work``. Python code of a plugin that loops for ever ends; what blocks in a call into C ends when
+that call returns. Only work that changes nothing may be ended so: a check of a configuration, not the writing of one.
 """
 
 from __future__ import annotations

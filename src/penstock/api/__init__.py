@@ -5,10 +5,8 @@ Start from:
 - ``SourceConnector`` (``connector``) with ``SourceTask`` or ``FrameSourceTask`` (``source``): a source.
 - ``PartitionedSource`` and ``PartitionedTask`` (``partitioned``): a source of many tables, files or feeds.
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
-- ``SourceRecord``, ``SinkRecord`` (``record``) and ``SourceFrame``, ``SinkFrame`` (``frame``): what tasks hand over and
-  are given, record by record or as columns. ``isolate`` (``rows``) finds the rows of a frame that a system refuses;
-  ``fields`` and ``variant_fields`` make typed columns of fields; ``FrameGatherer`` (``gathering``) holds frames until
-  they are worth a file.
+- ``SourceRecord``, ``SinkRecord`` (``record``) and the frames of ``frames``: what tasks hand over and are given, record
+  by record or as columns.
 - ``arrow`` and ``spark_types``: the schemas of their types, and back.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
   (``converter``): what stands between a task and Kafka.

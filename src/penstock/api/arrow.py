@@ -1,6 +1,6 @@
 """Connect schemas of Arrow types.
 
-Of what authors import, this, ``fields``, ``schemaless_columns`` and ``variant_fields`` need PyArrow, and no more.
+Of what authors import, this and ``penstock.api.frames`` need PyArrow, and no more.
 
 Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
 schema; ``struct_column``, for frames; ``for_spark``. Pure; any thread.

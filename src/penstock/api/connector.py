@@ -7,6 +7,8 @@ Owning thread: each connector has a thread of its own, on which the worker calls
 thread.
 
 ``Task`` and ``TaskContext``: what source and sink tasks, and their contexts, share.
+
+Owning thread: each task has a thread of its own, on which the worker calls it (exceptions are named at the methods).
 """
 
 from __future__ import annotations

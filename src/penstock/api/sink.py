@@ -3,32 +3,33 @@
 Owning thread: the task's thread, for every method.
 
 Offsets of a sink that live in the database it writes to, and move in the transaction that writes the rows.
+
+Main type: `OffsetsInTarget`.
+
+Owning thread: the task's.
+Source: Penstock's own.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, overload
 
 from penstock.api.connector import Task, TaskContext
 from penstock.api.frames.frame import SinkFrame, ValueForm
 from penstock.api.frames.rows import OF_NO_ROW, Rows
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
-from penstock.errors import IllegalWorkerStateException
+from penstock.errors import ConnectException, IllegalWorkerStateException, OwnershipLostException, RetriableException
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-import os
-import socket
-import uuid
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from penstock.errors import ConnectException, OwnershipLostException, RetriableException
-
-if TYPE_CHECKING:
     from penstock.api.frames.frame import SinkFrame
 
 

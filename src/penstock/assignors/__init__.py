@@ -2,9 +2,9 @@
 
 Everything here is a value or a pure function. Start from:
 
-- ``assign`` (``incremental``): decides which worker runs which connector and task, so that as little as possible moves;
-  ``assign_eagerly`` (``eager``) deals out everything anew.
-- ``Units`` (``units``): the connectors and tasks that a worker runs, or that are to be given or taken.
+- ``assign`` (``assignment``): decides which worker runs which connector and task, so that as little as possible moves;
+  ``assign_eagerly`` beside it deals out everything anew.
+- ``Units`` (``assignment``): the connectors and tasks that a worker runs, or that are to be given or taken.
 - ``Metadata``, ``Assignment`` (``connect_protocol``): what members of the group tell each other, as bytes that Java
   Kafka Connect reads and writes.
 

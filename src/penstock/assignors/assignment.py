@@ -17,7 +17,12 @@ Source: KIP-415; org.apache.kafka.connect.runtime.distributed.IncrementalCoopera
 
 The units of work of a cluster: connector instances and tasks.
 
+Main type: ``Units``. A value; any thread.
+
 Deals out all work anew in each round, as the eager protocol does.
+
+Main function: ``assign_eagerly``. Pure; any thread.
+Source: org.apache.kafka.connect.runtime.distributed.EagerAssignor.
 """
 
 from __future__ import annotations

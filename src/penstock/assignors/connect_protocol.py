@@ -54,7 +54,7 @@ def offered(connect_protocol: str) -> tuple[Subprotocol, ...]:
     """The sub-protocols that a worker offers, the one it likes best first.
 
     Args:
-        connect_protocol: The worker's ``connect.protocol``: ``eager``, ``compatible`` or ``sessioned``.
+        connect_protocol: The worker's ``connect.protocol``: ``assignment``, ``compatible`` or ``sessioned``.
 
     >>> [one.value for one in offered("compatible")], offered("sessioned")[0].value
     (['compatible', 'default'], 'penstock')

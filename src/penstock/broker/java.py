@@ -5,7 +5,13 @@ Main function: `find_java`.
 Thread: any.
 
 Free TCP ports of this machine, for brokers and servers that must be told their port.
+
+Main functions: `free_port`, `free_ports`, `is_free`.
+
+Thread: any.
 """
+
+from __future__ import annotations
 
 import os
 import random

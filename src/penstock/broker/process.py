@@ -7,8 +7,21 @@ Thread: one owner starts and stops it; `bootstrap_servers` and `is_running` may 
 
 Processes that end when their owner does, however the owner ends.
 
+Main type: `OwnerGuard`. A small shell waits on a pipe that only the owner holds open; when the owner is gone, even by
+SIGKILL, the pipe ends and the shell kills the guarded process. (Linux's parent-death signal follows the thread that
+started the child, not the process, and is lost on other systems.)
+
+Thread: one owner; start and release from any one thread at a time.
+
 Asking a broker whether it serves, without a Kafka client.
+
+Main function: `ask_cluster`, one Metadata request (version 2, without topics) over a fresh connection.
+
+Source: the Kafka protocol guide, Metadata API key 3.
+Thread: any.
 """
+
+from __future__ import annotations
 
 import atexit
 import os
@@ -245,7 +258,7 @@ class EmbeddedBroker:
         """The server's log."""
         return self.data_dir / storage.SERVER_LOG
 
-    def start(self, timeout_s: float = 120.0) -> "EmbeddedBroker":
+    def start(self, timeout_s: float = 120.0) -> EmbeddedBroker:
         """Start the JVM and wait until the broker answers a Metadata request with itself in it.
 
         The jars are fetched first when the cache lacks them; that time is not part of the timeout.
@@ -312,7 +325,7 @@ class EmbeddedBroker:
         """Let a frozen broker go on."""
         self._signal(signal.SIGCONT)
 
-    def __enter__(self) -> "EmbeddedBroker":
+    def __enter__(self) -> EmbeddedBroker:
         return self.start()
 
     def __exit__(

@@ -6,6 +6,8 @@ refused or a configuration is invalid, 2 wrong usage, 3 no worker answers, 4 the
 Thread: the main thread of the command.
 
 A client for a worker's REST API, for the commands: blocking, without dependencies.
+
+Main types: ``ApiClient``, ``ApiError`` (the worker refused), ``Unreachable`` (nobody answered). Main thread.
 """
 
 from __future__ import annotations

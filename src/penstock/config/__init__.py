@@ -4,11 +4,10 @@ Start from:
 
 - ``AbstractConfig``, ``setting``, ``AbsentSetting`` (``abstract_config``): the settings of a class as typed fields.
 - ``ConfigDef`` (``definition``): what these fields define; or built by hand, of ``ConfigType``, ``Importance`` and
-  ``Width`` (``kinds``) and of ``validators``.
+  ``Width`` (``parse``) and of ``validators``.
 - ``parse_type`` (``parse``): the text of one setting as a value, by Java's rules.
 - ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and where the value comes from.
-- ``JavaPattern`` (``java_pattern``): a regular expression that a user wrote, in linear time or with a limit;
-  ``java_regex`` translates it.
+- ``patterns``: regular expressions that users wrote, in linear time or with a limit.
 - ``refusal`` (``importable``): which modules a class name of a configuration may import.
 - ``nearest`` (``suggestions``): the name that was probably meant.
 - ``Prefixed`` (``prefixes``): the settings below a prefix.

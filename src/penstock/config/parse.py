@@ -5,7 +5,11 @@ every Unicode blank), so the grammars are spelled out here. Pure functions, usab
 
 Values that come out of configuration: hidden passwords and the outcome of a validation.
 
+Main types: `Password`, `ConfigValue`, `Config`. None of them is shared between threads while it changes.
+
 The words a setting is described with: its type, importance, display width and "no default".
+
+Main types: `ConfigType`, `Importance`, `Width`, `NO_DEFAULT`. Constants only, usable from any thread.
 """
 
 from __future__ import annotations

@@ -5,22 +5,43 @@ one instance a task; steps are built on its pipeline thread.
 
 ByteArrayConverter: bytes as they are. Class ``ByteArrayConverter``, for keys, values and headers.
 
+Thread: one instance a task; steps are built on its pipeline thread.
+Source: org.apache.kafka.connect.converters.ByteArrayConverter.
+
 BooleanConverter: one byte, 0 or 1. Class ``BooleanConverter``, for keys, values and headers.
 
+Thread: one instance a task; steps are built on its pipeline thread.
+Source: org.apache.kafka.connect.converters.BooleanConverter.
+
 The converters of single numbers: Kafka's big-endian bytes.
+
+Classes ``ShortConverter``, ``IntegerConverter``, ``LongConverter``, ``FloatConverter``, ``DoubleConverter``, for keys,
+values and headers. Nothing is widened or narrowed: a value must be of the very type. Spark has no access to the bits of
+a floating point number, so columns work them out; each step (scaling by a power of two) is exact.
+
+Thread: one instance a task; steps are built on its pipeline thread.
+Source: org.apache.kafka.connect.converters.NumberConverter and its subclasses.
 """
 
 from __future__ import annotations
 
+import struct
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import pyarrow as pa
+from pyspark.sql import functions as F
 
 from penstock.api import Converter, HeaderConverter
+from penstock.api.arrow import one_array
 from penstock.config import ConfigDef
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
-from penstock.data import Schema, SchemaAndValue
+from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
+from penstock.errors import DataException
+from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.layout import Form, logical_name, spark_type
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
@@ -32,37 +53,10 @@ from penstock.pipeline.plan.step import (
     Shape,
     Side,
     SideName,
+    Sorted,
     Step,
     StepPlan,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
-from pyspark.sql import functions as F
-
-from penstock.api.arrow import one_array
-from penstock.data import OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Type
-from penstock.errors import DataException
-from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
-from penstock.pipeline.columns.layout import Form
-from penstock.pipeline.plan.step import Sorted
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-from typing import TYPE_CHECKING
-
-from penstock.data import OPTIONAL_BOOLEAN_SCHEMA
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-import struct
-from typing import TYPE_CHECKING
-
-from penstock.pipeline.columns.layout import logical_name, spark_type
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -4,21 +4,32 @@ Thread: one instance a task; steps are built on its pipeline thread.
 Source: org.apache.kafka.connect.storage.StringConverter.
 
 Java's character sets by Java's names for them: those that Python has a codec for.
+
+Functions ``find_encoding`` (the JVM's name), ``encode_text`` and ``decode_text`` for one value, ``encoded`` and
+``decoded`` for columns. Columns are encoded by the JVM; settings and single values do not wait for one.
+
+Thread: pure functions.
+Source: java.nio.charset.Charset (names and aliases of JDK 17), String.getBytes, the String constructors.
 """
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from penstock.config import Importance, Width, setting
 from penstock.converters.primitives import PlainConverter, ReadSide, WriteSide
 from penstock.converters.settings import ConverterConfig
 from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.data.text import to_java_text
+from penstock.errors import SerializationException
+from penstock.pipeline.columns.expressions import apart
 from penstock.pipeline.plan.frame_values import java_text
 from penstock.pipeline.plan.step import (
     RAW_TEXT,
@@ -32,17 +43,6 @@ from penstock.pipeline.plan.step import (
     Step,
     StepPlan,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-import codecs
-import re
-from typing import TYPE_CHECKING, Final
-
-from pyspark.sql import functions as F
-
-from penstock.errors import SerializationException
-from penstock.pipeline.columns.expressions import apart
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -6,6 +6,8 @@ elements are widened to a common type, anything that does not fit back to a stri
 Owning thread: none; pure functions.
 
 ``infer_schema``: the schema a Python value seems to have.
+
+Owning thread: none; pure functions.
 """
 
 from __future__ import annotations

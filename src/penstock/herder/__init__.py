@@ -4,10 +4,10 @@ Start from:
 
 - ``Herder`` (``herder``): the requests. One thread (``loop``) owns the state; requests are queued to it and answered
   with futures, reads come from an immutable snapshot (``control_plane``).
-- ``Changes`` (``changes``), ``Restarts`` (``restarts``), ``Questions`` (``questions``), ``OffsetChanges``
-  (``offset_requests``): a class for each kind of request.
-- ``Reconfiguration`` (``reconfiguration``): asks connectors for the configurations of their tasks.
-- ``Membership`` (``membership``): which part of what is configured runs here; ``spec_of`` (``wanted``): what one
+- ``Changes`` (``changes``), ``Restarts`` beside it, ``Questions`` (``queries``), ``OffsetChanges``
+  (``offset_changes``): a class for each kind of request.
+- ``Reconfiguration`` (``changes``): asks connectors for the configurations of their tasks.
+- ``Membership`` (``membership``): which part of what is configured runs here; ``spec_of`` beside it: what one
   instance is made of; ``Running`` (``running``): brings about what is wanted.
 - ``cluster``: a herder as a member of a group of workers.
 

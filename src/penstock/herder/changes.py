@@ -7,7 +7,17 @@ Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, Distr
 
 Asks connectors for the configurations of their tasks, and has them stored where they differ.
 
+Main type: ``Reconfiguration``. Only the worker that runs a connector asks it; the leader stores what it said.
+
+Thread: the herder's.
+Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.reconfigureConnector.
+
 Restarts connectors and tasks on request.
+
+Main type: ``Restarts``; its methods are requests, coroutines of the herder's thread. A restart replaces the instance on
+the worker that runs it; of a restart with parameters every worker reads, and restarts what it runs.
+
+Source: KIP-745; org.apache.kafka.connect.runtime.RestartPlan.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Main type: ``ControlPlane``. It is filled when the worker is there; requests wai
 Thread: the herder's, unless a method says otherwise.
 
 The herder's answers that are not in ``penstock.model``.
+
+Main types: ``Health``, ``Created``. Values; any thread.
 """
 
 from __future__ import annotations

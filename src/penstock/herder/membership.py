@@ -6,6 +6,12 @@ is.
 Thread: every method is called on the herder's thread, unless it says otherwise.
 
 The units that a worker is to run, derived from the configuration and its assignment.
+
+Main types: ``ConnectorSpec`` and ``TaskSpec``, what one instance is made of; ``Unit``, the name of either. Main
+function: ``spec_of``. An instance goes on as long as its spec stays equal; another spec means another instance.
+
+Values and pure functions; any thread.
+Source: DistributedHerder (startConnector, startTask) of Kafka Connect.
 """
 
 from __future__ import annotations

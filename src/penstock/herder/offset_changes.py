@@ -1,8 +1,8 @@
 """Requests about the offsets of one connector: what they mean, faults in Kafka's words, answers, and serving them.
 
-Main types: ``OffsetEntry``, ``AlterRequest``, with ``sink_offsets``, ``source_offsets``, ``entries_of_sink`` and
-``describe_sink_plan``, all pure; ``OffsetChanges`` serves. Its methods block (on a broker, a disk, or the connector's
-own hook) and are called on a thread of the caller's choice; it holds no state.
+Main types: ``OffsetEntry``, ``AlterRequest``, with ``sink_offsets``, ``source_offsets``,
+``entries_of_sink`` and ``describe_sink_plan``, all pure; ``OffsetChanges`` serves. Its methods block (on a broker, a
+disk, or the connector's own hook) and are called on a thread of the caller's choice; it holds no state.
 
 Source: AbstractHerder.alterConnectorOffsets, SinkUtils and ConnectUtils of Kafka Connect; KIP-875.
 """

@@ -4,6 +4,10 @@ Main type: ``Questions``. Its methods are coroutines of the herder's thread; wha
 own. Only a change of offsets holds a lock, so that nobody resumes the connector meanwhile.
 
 Explains one connector: its settings and where they come from, its offsets and lag, and what it waits for.
+
+Main functions: ``effective_settings``, ``explain_roads``, ``explain_offsets``, ``look_around``, ``explain_waiting``.
+All but the first two block (on a broker, a disk, a connector) or look at threads, so they are called on a thread of the
+caller's choice.
 """
 
 from __future__ import annotations

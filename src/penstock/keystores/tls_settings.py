@@ -5,6 +5,11 @@ Main functions: ``key_material``, ``trusted_certificates``. Both read files and 
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
 
 The configuration of an ``ssl.SSLContext``: keys, trusted certificates, versions of TLS, cipher suites.
+
+Main functions: ``load_key``, ``trust``, ``set_versions``, ``set_ciphers``; ``enabled_versions`` and ``openssl_cipher``
+read the settings. For servers (the REST API) and clients (Kafka's) alike. Any thread.
+
+Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
 """
 
 from __future__ import annotations

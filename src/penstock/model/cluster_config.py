@@ -12,6 +12,13 @@ Values and pure functions; any thread.
 Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore, ClusterConfigState.
 
 The records of the config topic, as Kafka Connect writes them, byte for byte.
+
+Main type: ``Entry``, the key and the value of one record; a value of None is a tombstone. Each function gives the
+entries that say one thing, in the order in which they have to be written: the last one makes the others count.
+``penstock.model.cluster_config`` reads them.
+
+Pure functions; any thread.
+Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Main types: ``ConnectorInfo``, ``TaskInfo``, ``ConnectorView`` (all a reader may
 ``ServerInfo``, ``PluginInfo``. Immutable, so that the herder can hand them to any thread.
 
 The request for a preview: a configuration, perhaps records, and limits.
+
+Main types: ``PreviewRequest``, ``PreviewLimits``. Values; any thread.
 """
 
 from __future__ import annotations

@@ -4,7 +4,11 @@ Main types: ``State`` (what is), ``TargetState`` (what should be), ``ConnectorTy
 
 The name of a task: connector and number.
 
+Main type: ``ConnectorTaskId``. A value; any thread.
+
 The status of one connector or task: state, who runs it, and why it failed.
+
+Main types: ``ConnectorStatus``, ``TaskStatus``. Values; any thread.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Main types: ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException``. Values; any thread.
 
 The check that the methods of an author's class can be called as the worker calls them; made once, before any call.
+
+Main function: ``check_methods``. Pure; any thread.
 """
 
 from __future__ import annotations

@@ -4,7 +4,13 @@ Main type: ``Plugins``. Any thread; what it remembers is guarded by a lock.
 
 Looks for plugins of other people: entry points of installed distributions, and directories of ``plugin.path``.
 
+Main functions: ``find_entry_points``, ``find_in_directories``. Both import what they list, to know its kind, and say in
+the log what cannot be imported; neither raises for one bad plugin. Any thread.
+
 The check that plugin code on disk is still what this process runs: Python loads a module once.
+
+Main type: ``LoadedCode``. It notes the state of files when their modules are first seen, which is when a class of them
+was just loaded. Any thread.
 """
 
 from __future__ import annotations

@@ -4,6 +4,11 @@ Main functions: ``build_app`` (the API), ``build_admin_app`` (log levels alone, 
 run on the REST thread.
 
 The processing around every request: headers of answers, calls from browsers.
+
+Main types: ``ResponseHeaders`` (``response.http.headers.config``), ``CrossOrigin`` (``access.control.*``). Runs on the
+REST thread.
+
+Source: Jetty's HeaderFilter and CrossOriginHandler, as Kafka Connect 4.3 sets them up.
 """
 
 from __future__ import annotations

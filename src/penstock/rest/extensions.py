@@ -6,6 +6,14 @@ of their own, because they may block.
 Source: org.apache.kafka.connect.runtime.rest.RestServer.registerRestExtensions; KIP-285.
 
 The stock REST extension: requests need a user and password of a file.
+
+Main type: ``BasicAuthExtension``. The worker's setting ``rest.basic.auth.file`` names a file of ``user=password``
+lines, and is enough to turn it on. Without it the file is named where Java names it: ``KAFKA_OPTS`` has
+``-Djava.security.auth.login.config=FILE``, and the entry ``KafkaConnect`` of that JAAS file names the users' file.
+``rest.basic.auth.read.only.users`` names those who may look, but change and run nothing.
+Files are read once, at the start of the worker.
+
+Source: org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
 """
 
 from __future__ import annotations

@@ -10,7 +10,17 @@ Source: the idle timeout of Jetty's connectors.
 
 TLS of the REST server out of Java's ``ssl.*`` settings.
 
+Main functions: ``server_context``, ``client_context``. Reads files once, at the start of the worker;
+``penstock.keystores`` knows their formats.
+
+Source: org.apache.kafka.connect.runtime.rest.util.SSLUtils.
+
 Puts the REST server of a worker together out of its settings.
+
+Main types: ``RestSettings`` (the part of the worker's settings that is needed), ``WorkerRest``. Made, started and
+stopped by the command's main thread.
+
+Source: org.apache.kafka.connect.runtime.rest.RestServer.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Start from:
 - ``ConnectorConfig``, ``SourceConnectorConfig``, ``SinkConnectorConfig`` (``connector_definitions``): the same for the
   settings that every connector has. ``ConnectorSettings``, ``SourceSettings``, ``SinkSettings`` (``connector``) extend
   them; ``CONNECTOR``, ``SOURCE`` and ``SINK`` are their definitions.
-- ``enrich`` (``enrichment``): adds the settings of a connector's transforms and predicates.
-- ``TopicCreation`` (``topics``): which topics a worker creates for a source; ``check_topics`` (``sink_topics``): which
+- ``enrich`` (``connector``): adds the settings of a connector's transforms and predicates.
+- ``TopicCreation`` (``topics``): which topics a worker creates for a source; ``check_topics`` beside it: which
   a sink reads.
 - ``Fault``, ``InvalidSettingsError`` (``faults``): all that is wrong with a configuration, at once.
 

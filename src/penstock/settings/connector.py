@@ -7,6 +7,11 @@ their settings.
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
 
 Adds the settings of a connector's transforms and predicates to its definition.
+
+Main function: `enrich`. Main type: `TransformConfig`, what the worker itself reads of each transform. Makes an instance
+of each class to ask for its settings, so it runs users' code.
+
+Source: ConnectorConfig.enrich of Kafka 4.3.
 """
 
 from __future__ import annotations

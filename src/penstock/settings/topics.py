@@ -6,6 +6,10 @@ Main types: `TopicCreation`, `TopicCreationGroup`; `GroupConfig`, the settings o
 Source: SourceConnectorConfig, TopicCreationConfig and TopicCreationGroup of Kafka 4.3.
 
 The checks of a sink's topics: one of `topics` and `topics.regex`, and a dead letter queue that is not read.
+
+Main functions: `check_topics`, `require_valid_topics`, `parse_topics_list`, `is_pattern`. Pure functions; any thread.
+
+Source: SinkConnectorConfig.validate of Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -12,6 +12,12 @@ Thread: any; one write at a time. The listener is called on the thread of whoeve
 Source: org.apache.kafka.connect.storage.MemoryConfigBackingStore.
 
 The configuration of a cluster, in its config topic.
+
+Main type: `ConfigTopicStore`. The records are folded into a snapshot as they come, in the same way on every worker
+(`penstock.model.cluster_config`); a write counts, here too, once it was read back.
+
+Threads: any reads and writes; the listener is called on the thread of the log.
+Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore.
 """
 
 from __future__ import annotations

@@ -9,6 +9,13 @@ Thread: any; writers that arrive while a write is under way share the next one. 
 file.
 
 Java serialization of a `HashMap<byte[], byte[]>`, which is the content of Kafka Connect's standalone offsets file.
+
+Main functions: `encode`, `decode`. What Java writes for the same entries in the same order is what `encode` writes;
+`decode` accepts what a Java `HashMap` of byte arrays can look like and nothing else (no other class is ever looked up).
+
+Source: Java Object Serialization Specification, protocol version 5; java.util.HashMap#writeObject;
+org.apache.kafka.connect.storage.FileOffsetBackingStore.
+Thread: any; the functions are pure.
 """
 
 from __future__ import annotations

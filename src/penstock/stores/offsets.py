@@ -12,6 +12,12 @@ Thread: readers and writers are used from the threads of their task and synchron
 Source: OffsetStorageReaderImpl, OffsetStorageWriter, OffsetUtils and ConnectorOffsetBackingStore of Kafka Connect.
 
 The entries of an offset store, where keys that are equal as JSON are one key.
+
+Main type: `OffsetEntries`; `key_identity` says what makes two keys the same one. In JSON the order of names means
+nothing, but Java looks a key up by its bytes. So a value goes under the spelling that is stored already, where whoever
+wrote that finds it again, and it is found whatever spelling is asked for.
+
+Thread: owned by a store, which guards it with its lock.
 """
 
 from __future__ import annotations

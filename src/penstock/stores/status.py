@@ -9,6 +9,11 @@ Threads: any may say something; records come on the thread of the log, answers t
 Source: org.apache.kafka.connect.storage.KafkaStatusBackingStore; KIP-558, KIP-891.
 
 The states of connectors and tasks, in memory: the whole of them for a standalone worker.
+
+Main type: `LocalStatusStore`. In a cluster it holds what `penstock.stores.status` has read.
+
+Thread: any.
+Source: org.apache.kafka.connect.storage.MemoryStatusBackingStore; KIP-558.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Start from:
 
-- ``log_context``, ``ContextFormatter`` (``log_context``): ``[connector|task-0]`` in every line of a thread.
-- ``Loggers`` (``loggers``): levels that change while the worker runs; ``SeldomLog`` (``seldom_log``): warnings that
+- ``log_context``, ``ContextFormatter`` (``logs``): ``[connector|task-0]`` in every line of a thread.
+- ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` beside it: warnings that
   would repeat themselves.
 - ``Metrics``, ``Counter``, ``Gauge``, ``Family`` (``metrics``): the registry of one worker; ``metrics_text``
-  (``exposition``): as text for Prometheus.
-- ``BusyTimes`` (``busy``): which stage of a task was at work how long. ``waiting_for`` (``waits``): what a thread
+  beside it: as text for Prometheus.
+- ``BusyTimes`` (``waits``): which stage of a task was at work how long. ``waiting_for`` beside it: what a thread
   waits for, said where it waits.
 
 Which metrics there are is said where things are counted: ``penstock.worker.factory.metrics`` for tasks,

@@ -7,7 +7,15 @@ Source: org.apache.kafka.connect.util.LoggingContext; the line format of Kafka C
 
 Log levels that can be read and changed while the worker runs.
 
+Main type: ``Loggers``. Any thread; a change is one step for others who change levels.
+
+Source: org.apache.kafka.connect.runtime.Loggers; KIP-495, KIP-976.
+
 Warnings that would repeat themselves: each is logged once in a while.
+
+Main type: `SeldomLog`. While a broker is away, a client finds that out many times a second.
+
+Thread: any.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Main types: ``Metrics`` (the registry of one worker, passed on: there is no glob
 Updates and reads from any thread.
 
 Metrics as text for Prometheus and for people.
+
+Main function: ``metrics_text``. Thread: any; pure functions.
 """
 
 from __future__ import annotations

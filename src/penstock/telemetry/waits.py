@@ -7,6 +7,8 @@ A wait costs its thread two writes to a dict and no lock. Waits may be nested: t
 Thread: any; each says what it waits for itself.
 
 The time for which each stage of a task was at work: shows which one bounds its throughput.
+
+Main type: ``BusyTimes``. Thread: each stage adds its own time on its own thread; any thread reads.
 """
 
 from __future__ import annotations

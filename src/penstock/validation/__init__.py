@@ -4,8 +4,8 @@ Start from:
 
 - ``ConnectorValidator`` (``validator``): a configuration in, a ``Checked`` out.
 - ``ConfigInfos``, ``Finding`` (``config_infos``): the answer of a validation, as REST gives it.
-- ``PluginCatalog`` (``plugin_catalog``): the plugins, and the settings of each.
-- ``masked``, ``unmasked`` (``secrets``): passwords leave the worker hidden, and come back as what they were.
+- ``PluginCatalog`` (``plugin_checks``): the plugins, and the settings of each.
+- ``masked``, ``unmasked`` (``config_infos``): passwords leave the worker hidden, and come back as what they were.
 - ``Redaction`` (``redaction``): takes values that must not be shown out of texts.
 
 The other modules are one kind of check each. ``penstock.config`` knows how one setting is parsed; who asks for a

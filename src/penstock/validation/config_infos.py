@@ -5,6 +5,12 @@ Main types: ``Finding`` (one setting), ``SettingWarning``, ``ConfigInfos``. Valu
 Source: org.apache.kafka.connect.runtime.rest.entities.ConfigInfos, AbstractHerder.generateResult.
 
 Hides secrets in what users are shown, and takes what they were shown for the secret when they send it back.
+
+Main functions: ``is_secret_name``, ``masked``, ``masked_tasks``, ``unmasked``, ``check_known``, ``redaction_of``. A
+setting is a secret where its definition says so, where its name does, or where it was one before.
+``penstock.validation.redaction`` takes values out of texts.
+
+Pure; any thread.
 """
 
 from __future__ import annotations

@@ -11,6 +11,11 @@ Makes instances, so it runs users' code, on the thread of the validation; statel
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConverterConfig.
 
 The REST information about plugins: which there are, and the settings that each knows.
+
+Main type: ``PluginCatalog``. Runs users' code (imports, ``config``), so it is called on threads of the caller's choice;
+stateless.
+
+Source: org.apache.kafka.connect.runtime.AbstractHerder.connectorPluginConfig.
 """
 
 from __future__ import annotations

@@ -7,6 +7,11 @@ Users' connectors, transforms and converters may read settings that they do not 
 nearly the one of a setting is told; of those that come with Penstock every name that they do not know.
 
 Checks the client settings that a connector overrides: the policy must allow them, the client must take them.
+
+Main functions: ``check_overrides``, ``check_group``, ``clients_of``. Names are looked at before values, see
+``penstock.kafka.settings.override_policy``; no client is made. Pure, but that key stores are read.
+
+Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
 """
 
 from __future__ import annotations

@@ -6,6 +6,12 @@ constructors), so it is called on a thread of its own. Stateless.
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig.
 
 Checks what a source connector's configuration says of exactly-once delivery, which a worker of a cluster can do.
+
+Main function: ``check_exactly_once``. Asks the connector's class, so it is called where users' code may run.
+
+Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder
+(validateSourceConnectorExactlyOnceSupport, validateSourceConnectorTransactionBoundary), whose words the messages are;
+KIP-618; scenario 33.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ def test_the_workers_file_may_name_libraries_and_commands_but_no_objects() -> No
 
 def test_the_table_is_that_of_the_installed_library() -> None:
     assert list(PROPERTIES) == [row.split(" ")[0] for row in librdkafka.properties()]
-    module = Path(librdkafka.__file__).parents[2] / "kafka" / "librdkafka_properties.py"
+    module = Path(librdkafka.__file__).parents[2] / "kafka" / "settings" / "librdkafka_properties.py"
     assert module.read_text(encoding="utf-8") == librdkafka.module()
 
 

@@ -2,7 +2,7 @@
 
 Main objects: the click groups ``connectors`` and ``offsets``. Here are the commands that look at connectors and their
 offsets, change these, and start, stop and delete connectors; those that read a configuration are in
-``connector_configurations``. Exit codes: as of ``penstock.cli.session``.
+``configurations``. Exit codes: as of ``penstock.cli.session``.
 
 Thread: the main thread of the command.
 """

@@ -1,7 +1,7 @@
 """The parts of Java's regular expressions: characters as they are read, and pieces as they are written anew.
 
 Main types: ``CharacterReader`` goes through one pattern, and reads what stands for one character: escapes, properties,
-classes in brackets; ``java_regex`` reads the rest with it. ``Piece``, ``Count``: parts of the pattern for the engines
+classes in brackets; ``translation`` reads the rest with it. ``Piece``, ``Count``: parts of the pattern for the engines
 that run it here. Main functions: ``unquoted`` (a pattern without ``\\Q...\\E``); ``of_set``, ``in_order`` and
 ``either`` make pieces; the constants are anchors as ``regex`` has to be told them.
 

@@ -3,11 +3,11 @@
 Start from:
 
 - ``DirectorySourceConnector`` (``connector``) and ``DirectorySourceTask`` (``task``): what the worker runs.
-- ``DirectoryMonitor`` (``monitor``): the connector's own thread, which follows directories and committed offsets and
+- ``DirectoryMonitor`` (``connector``): the connector's own thread, which follows directories and committed offsets and
   asks for other task configurations.
 - ``FileTracker``, ``assign``, ``StallWatch`` (``planning``): what is to be read, who reads it, who is stuck; pure.
 
-``settings`` has the settings, ``monitor`` lists directories too, ``tail`` reads one file. It is an example of a
+``settings`` has the settings, ``connector`` lists directories too, ``tail`` reads one file. It is an example of a
 connector that needs KIP-131, written against the public API; lines are split by ``penstock.connectors.file``.
 """
 

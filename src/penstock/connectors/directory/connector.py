@@ -4,6 +4,9 @@ Main type: `DirectorySourceConnector`. The worker calls it on the connector's th
 `DirectoryMonitor`, which it starts and stops.
 
 The connector's own thread: follows directories and committed offsets, and asks the worker for what follows from it.
+
+Main types: `DirectoryMonitor`, one for each start of the connector, which owns the thread ``directory-monitor``;
+`Assignment`, what the tasks were given. `scan_directories` looks which files are there, how large, how old.
 """
 
 from __future__ import annotations

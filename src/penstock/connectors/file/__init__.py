@@ -5,7 +5,7 @@ Start from:
 - ``FileStreamSourceConnector``, ``FileStreamSourceTask`` (``source``) and ``FileStreamSinkConnector``,
   ``FileStreamSinkTask`` (``sink``): what the worker runs.
 - ``LineReader`` (``reader``): a growing file in chunks; ``split_lines``: bytes as a column of lines.
-- ``FileWatch`` (``watch``): one thread that looks at the files that all tasks wait for.
+- ``FileWatch`` (``source``): one thread that looks at the files that all tasks wait for.
 
 They are the model for other authors: they use ``penstock.api``, ``penstock.config``, ``penstock.data`` and
 ``penstock.errors``, and nothing else of Penstock.

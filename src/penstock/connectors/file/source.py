@@ -4,6 +4,13 @@ Main types: `FileStreamSourceConnector`, `FileStreamSourceTask`. A model for aut
 alone. The task is columnar: lines go from the file to Spark as one Arrow column and are never Python strings.
 
 Wakes tasks that wait for their files: one thread looks at the files of all of them.
+
+Hundreds of threads that look for themselves a hundred times a second keep a core busy with waking up.
+
+Main types: `FileWatch` and `Mark`, what a file looked like.
+
+Threads: `wait` is called on the tasks' threads. `FileWatch` owns the thread `file-watch`, which runs while somebody
+waits and a moment longer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The ways of MySQL and MariaDB: how a connection is set up, columns of JSON, and the types of a query's columns.
 
-Main functions: `connect_arguments`, `json_columns`, `query_types`, `leave`. Needs SQLAlchemy and PyMySQL.
+Main functions: `connect_arguments`, `json_columns`, `query_types`, `leave`. Needs SQLAlchemy
+and PyMySQL.
 
 Thread: any.
 

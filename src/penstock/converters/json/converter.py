@@ -1,7 +1,8 @@
 """JsonConverter: JSON, with the schema in each message or without; a sink of frames is given typed columns of both.
 
-Class ``JsonConverter``. Writing and reading are Spark columns (``json_writing``, ``json_reading``); this module holds
-the settings. The methods for one value serve headers and callers outside of a pipeline.
+Class ``JsonConverter``. Writing and reading are Spark columns (``writing``,
+``penstock.converters.json.spark.reading``); this module holds the settings. The methods for one value serve headers and
+callers outside of a pipeline.
 
 Thread: one instance a task.
 Source: org.apache.kafka.connect.json.JsonConverter.

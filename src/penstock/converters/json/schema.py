@@ -1,7 +1,7 @@
 """Connect schemas as JSON, and back.
 
-Main functions: ``schema_text``, ``read_schema``. Defaults of schemas are values: see ``json_value_writing`` and
-``json_value_reading``.
+Main functions: ``schema_text``, ``read_schema``. Defaults of schemas are values: see
+``penstock.converters.json.values.writing`` and ``penstock.converters.json.values.reading``.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (asJsonSchema, asConnectSchema).

@@ -7,6 +7,15 @@ Thread: the herder's.
 Source: DistributedHerder (tick, updateDeletedConnectorStatus, updateDeletedTaskStatus); KIP-507, KIP-618.
 
 Ends the producers of former tasks of a source connector before those of now begin: exactly-once sources.
+
+Main types: ``FencingRounds``, which the leader does; ``FencingRound``, what one has to do. Main functions:
+``plan_fencing``, which decides it, and ``task_id`` and ``offsets_id``, the transactional ids of a connector.
+
+A round is recorded in the config topic: how many producers there may be after it. Task configurations that are
+committed later ask for the next one. Invariant 4, Invariant 7.
+
+Thread: the herder's; ``plan_fencing`` and the ids are pure.
+Source: KIP-618; DistributedHerder.fenceZombieSourceTasks, Worker.fenceZombies of Kafka Connect; KIP-875.
 """
 
 from __future__ import annotations

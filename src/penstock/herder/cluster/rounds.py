@@ -1,9 +1,9 @@
 """One round of the group, as its leader makes it: metadata of the members in, assignments out, both as bytes.
 
 Main function: ``plan_round``; types: ``LedRound`` (what is known when it begins), ``PlannedRound`` (what comes of it),
-``Dealt`` (what of that the leader keeps).
-The highest config offset that a member has read decides whether the leader may assign at all; then the sub-protocol
-decides how. Codecs and assignors are those of ``connect_protocol``, ``eager`` and ``incremental``.
+``Dealt`` (what of that the leader keeps). The highest config offset that a member has read decides whether the leader
+may assign at all; then the sub-protocol decides how. Codecs and assignors are those of
+``penstock.assignors.connect_protocol`` and ``penstock.assignors.assignment``.
 
 Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``Memory``.
 

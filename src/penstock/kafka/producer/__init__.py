@@ -8,7 +8,7 @@ Rows pass through, in this order:
 - ``Partitioner`` (``partitioner``) chooses the partition of each row; ``encode`` (``record_batches``) makes record
   batches.
 - ``Sender`` (``sender``) is the loop of the producer's thread. ``RecordAccumulator`` (``accumulator``) holds what is to
-  be sent, ``InFlight`` (``in_flight``) what was sent; ``ProducerId`` (``producer_id``) numbers it.
+  be sent, ``Deliveries`` (``in_flight``) what was sent; ``ProducerId`` (``producer_id``) numbers it.
 
 ``record_producer`` sends single records, such as dead letters; ``records`` makes columns of them.
 """

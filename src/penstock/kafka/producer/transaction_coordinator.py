@@ -2,8 +2,9 @@
 
 Main type: `Coordinator`; `NEEDS` are the requests that brokers must take for it. Beside it, as the bytes of Kafka's
 protocol, a `..._request` and a `..._response` for each of FindCoordinator, InitProducerId, AddPartitionsToTxn and
-EndTxn. Requests and answers are as in `wire`. InitProducerId is spoken in version 3, which alone tells the coordinator
-the old id and epoch (KIP-360); it is the one request here with compact strings and tagged fields.
+EndTxn. Requests and answers are as in `penstock.kafka.protocol.messages`. InitProducerId is spoken in version 3, which
+alone tells the coordinator the old id and epoch (KIP-360); it is the one request here with compact strings and tagged
+fields.
 
 Thread: the one of its connections; the lock that it is given guards the transaction. The functions are pure.
 

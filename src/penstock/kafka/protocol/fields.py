@@ -1,7 +1,7 @@
 """The bytes of Kafka's protocol: headers and fields of requests, fields of answers.
 
 Main types: `Api` (the kinds of requests, whose `VERSIONS` are spoken), `Fields` (reads an answer) and
-`MalformedResponse`; `header`, `string` and `sized` make requests. The requests themselves are in `wire` and
+`MalformedResponse`; `header`, `string` and `sized` make requests. The requests themselves are in `messages` and
 `coordinator`.
 
 Thread: any; everything is pure.

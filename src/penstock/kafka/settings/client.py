@@ -3,7 +3,7 @@
 Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect what applies to one client (later
 wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
 `*.override.` keys of the connector); `translate` turns Java settings into `ClientSettings`. The names themselves are
-data in `client_table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
+data in `table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
 
 Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsumerConfigs, adminConfigs).
 The override policy and what no connector may set are looked at before a value is used: what they refuse is not in the

@@ -62,7 +62,7 @@ _FILE: Final = "the worker would read a file for it with its own rights"
 _PROGRAM: Final = "it is for the program that uses librdkafka"
 
 #: Settings that only the worker's file may give, and why, or what to use instead. Names of Java's clients are in
-#: `client_table`.
+#: `table`.
 _KEPT: Final[Mapping[str, str]] = {
     "builtin.features": _PROGRAM,
     "debug": "what it writes, secrets of the login among it, goes to the log of the whole worker",

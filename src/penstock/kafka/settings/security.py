@@ -1,6 +1,6 @@
 """The settings for encryption and login of any Kafka client.
 
-Main types: `TlsSettings`, `SaslSettings` with `TokenSettings` and `KerberosSettings`. `client_families` makes them of
+Main types: `TlsSettings`, `SaslSettings` with `TokenSettings` and `KerberosSettings`. `families` makes them of
 Java's settings; `librdkafka_tls` and `librdkafka_sasl` say them in librdkafka's names, `client_context` in those of
 OpenSSL for connections of our own.
 

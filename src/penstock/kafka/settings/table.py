@@ -2,7 +2,7 @@
 
 Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`, `is_client_secret`. A row is one of four kinds:
 used (a conversion, and for consumer and admin librdkafka's names), one of a family that is read together
-(`client_families`), not needed (with the reason), or refused (with the reason and what to do instead). The producer is
+(`families`), not needed (with the reason), or refused (with the reason and what to do instead). The producer is
 the worker's own; it takes converted values by Java's names, and `java_name_of` knows what those of librdkafka mean.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;

@@ -1,7 +1,7 @@
 """The choice of the road for a part of a batch, columns or rows, with its reason: decisions without I/O.
 
 *Columns* are Spark's: one plan for all records of one shape. *Rows* are Python's: the methods that transforms and
-converters have for one record, which cost some ten microseconds each whatever the record holds (``row_road.py``).
+converters have for one record, which cost some ten microseconds each whatever the record holds (``row_path.py``).
 
 * A batch goes as rows where a plan would cost more than it saves. A plan has one schema, and Spark takes 100 ms and
   more to analyse what a schema adds to a plan, for each mix of schemas anew: fifty tables with a few rows each are as

@@ -2,11 +2,11 @@
 
 Start from:
 
-- ``Physical`` and ``spark_type`` (``types``): the layout of a schema's values, in Arrow and in Spark.
+- ``Physical`` and ``spark_type`` (``layout``): the layout of a schema's values, in Arrow and in Spark.
 - ``to_arrow`` and ``from_arrow`` (``records``): Python's values to columns and back; ``frame_arrow``: the columns of a
   frame cast to what a schema needs; ``variant``: schemaless values for frames.
-- ``text_of`` (``arrow_texts``) and ``java_texts`` (``many_texts``): Java's text of columns, and of many values.
-- ``json_columns``, ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
+- ``texts``: Java's text of columns and of many values, and JSON.
+- ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
 - ``cut_at`` (``sizes``): how large rows are, and where a table is cut.
 - ``text_bounds``, ``nesting``, ``required``: what is known of values before they are looked at.
 

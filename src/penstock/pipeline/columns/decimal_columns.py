@@ -1,7 +1,8 @@
 """Decimals as Spark columns: unscaled bytes, own scale, Java's text.
 
 Main functions: ``unscaled_bytes`` (two's complement, as Java's ``BigInteger``), ``plain_parts`` (number text to
-unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``), ``low_bits`` (``BigDecimal.longValue``).
+unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``), ``low_bits``
+(``BigDecimal.longValue``).
 
 Spark's decimals end at 38 digits. Wider numbers are worked out in pieces of nine or ten digits, which takes the cube of
 their length: so a decimal has ``MAX_UNSCALED_DIGITS`` at most. Whoever makes columns of decimals checks that.

@@ -6,8 +6,8 @@ Start from:
 - ``compile_steps`` (``chain``): steps as projections, once for each shape of records.
 - ``SparkJobs`` (``jobs``): runs compiled steps, to an ``Outcome`` (``outcomes``) for each group of records.
   ``isolated_jobs``: rows that cost a session, tried in one of their own.
-- ``topics``: what a plan needs to know of topics; ``objects``, ``java_text`` and ``variant_building``: what steps are
-  built of.
+- ``topics``: what a plan needs to know of topics; ``map_structs``, ``frame_values`` and ``variant_building``: what
+  steps are built of.
 
 Which records a plan is for is decided in ``penstock.pipeline.batch``.
 """

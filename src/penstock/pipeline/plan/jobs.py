@@ -7,9 +7,10 @@ Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so
 
 Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
 them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else; a plan that is used again is not
-planned again by Spark (``driver_plan``). Small groups share one job: one costs some milliseconds whatever it does, and
-its first run many more, so fifty tables in one poll must not cost fifty plans. Each group keeps its own columns in the
-shared input, null in the rows of the others, and the output picks by the number of the group.
+planned again by Spark (``penstock.pipeline.spark.driver.prepared_plan``). Small groups share one job: one costs some
+milliseconds whatever it does, and its first run many more, so fifty tables in one poll must not cost fifty plans. Each
+group keeps its own columns in the shared input, null in the rows of the others, and the output picks by the number of
+the group.
 
 A Spark DataFrame that a task returned is the exception: its job is the task's plan and the chain's behind it.
 

@@ -1,1 +1,5 @@
-"""ExtractNewRecordState, which takes rows out of Debezium's envelopes, and its settings."""
+"""ExtractNewRecordState, which takes rows out of Debezium's envelopes.
+
+``ExtractNewRecordState`` (``extract_new_record_state``) has the rules.
+``settings`` has the settings, with those that Debezium deprecates.
+"""

@@ -5,7 +5,7 @@ there will be, and of what types, is not known then: Spark analyses the expressi
 null first, which can be taken for any type, then others for what refuses a null. An error that does not hang on types,
 such as a function that is not there or an aggregate, is the user's; others are left to the records.
 
-What may stand in an expression at all is said first, by the fence (``sql_fence``), also without a session.
+What may stand in an expression at all is said first, by the fence (``fence``), also without a session.
 
 Main functions: ``check_select`` and ``check_where``, which wait for a session that is on its way. Thread: any.
 """

@@ -1,7 +1,7 @@
 """The fence around the expressions of ``Sql``: what may stand in one, whatever Spark would make of it.
 
 Spark SQL is a language that reads files, calls Java code and tells the worker's environment. An expression that is let
-through here is made of fields, constants, operators and the functions of ``sql_functions`` and of nothing else. It is
+through here is made of fields, constants, operators and the functions of ``functions`` and of nothing else. It is
 read from its tokens, so it is the same with a session on a Spark Connect server, which has no parser to ask:
 
 * a function is a name in front of a bracket, and each of those has to be in the list, without a catalog in front of it;
@@ -16,7 +16,7 @@ With a classic session the tree that Spark's parser makes of it is looked at too
 expressions of known classes. Neither of the two counts on the other.
 
 Spark works out constants while it plans, on the driver, when a configuration is only looked at: a constant may not be
-large or slow (``sql_cost``). What depends on a record is worked out in a job, whose time is limited.
+large or slow (``cost``). What depends on a record is worked out in a job, whose time is limited.
 
 Main functions: ``read`` (``Reading``: the names of an expression), ``refuse_parsed``. Thread: any; ``read`` is pure.
 

@@ -1,6 +1,6 @@
 """Reads an expression of ``Sql`` from its tokens, and refuses what is none over one record.
 
-It reads more than Spark's grammar has, never what leads out of an expression: see ``sql_fence`` for why that holds.
+It reads more than Spark's grammar has, never what leads out of an expression: see ``fence`` for why that holds.
 
 Main type: ``Reader``. Thread: any; a reader is used once.
 

@@ -1,7 +1,7 @@
 """Takes some records through a connector's converters and transforms, and notes what each step makes of them.
 
 Main type: ``ChainView``. Looking transforms between the steps note what passes; nothing is committed or written. What
-is shown is JSON. A chain with frames (``has_frames``) runs Spark plans that users wrote: ``preview_session`` has the
+is shown is JSON. A chain with frames (``has_frames``) runs Spark plans that users wrote: ``session`` has the
 process for it.
 
 Thread: a thread of the caller's; a view may be used by several.

@@ -1,8 +1,8 @@
 """The preview of a connector's configuration on some records: each step of its chain, before and after.
 
-Main type: ``Previewer``. Records come from the caller, from the source (``preview_source``), or from the sink's topics.
-They go through the connector's own converters and transforms (``preview_chain``), record by record unless a transform
-needs frames: its plans are what a user wrote, and run in a process with a session of its own (``preview_process``).
+Main type: ``Previewer``. Records come from the caller, from the source (``source``), or from the sink's topics.
+They go through the connector's own converters and transforms (``chain``), record by record unless a transform
+needs frames: its plans are what a user wrote, and run in a process with a session of its own (``process``).
 Nothing is committed, nothing is written.
 
 ``Pace`` says when previews may begin: together they use a small share of the machine's time. On a machine without an

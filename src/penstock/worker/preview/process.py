@@ -1,7 +1,7 @@
 """The process that runs the plans of previews, as the worker sees it: started when it is needed, ended when it is late.
 
 Main type: ``PreviewProcess``. What a user wrote for Spark may take any time and all memory: it gets a session that is
-nobody else's (``preview_session`` is the process itself). Settings and records cross over a socket; its command line
+nobody else's (``session`` is the process itself). Settings and records cross over a socket; its command line
 and environment have none of them.
 
 Thread: any; previews with frames wait for each other. ``previews-session`` reads answers.

@@ -1,7 +1,7 @@
 """The first records of a source connector, read by a process that ends when the time is over.
 
 Main type: ``SourceReaders``. Its reads block for the time that was allowed at most, and end for good: the process of a
-source that blocks is killed. ``preview_server`` makes the processes.
+source that blocks is killed. ``fork_server`` makes the processes.
 """
 
 from __future__ import annotations

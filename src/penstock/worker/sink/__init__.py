@@ -6,8 +6,8 @@ A batch passes through, in this order:
   ``conversion``) fetch messages and make records of them; ``SinkStages`` (``queues``) holds what the threads share.
 - ``SinkLoop`` (``loop``) runs on the task's thread. ``Deliveries`` (``deliveries``) keeps the rows of a converted batch
   that still count; ``SinkPut`` (``put``) calls ``put``, again if the task asks for it.
-- ``SinkPartitions`` (``partitions``) knows how far each partition was delivered; ``SinkCommitter`` (``commit``) decides
-  when offsets are committed, and which.
+- ``SinkPartitions`` (``partitions``) knows how far each partition was delivered; ``CommitProgress`` and
+  ``SinkCommitter`` (``commit``) decide when offsets are committed, and which.
 
 ``context`` and ``errant_records`` are what the task is given; ``timed_calls`` are calls that it asked for by the clock.
 """

@@ -1,6 +1,6 @@
 """The loop of a sink task: events, commits, rewinds, ``put``, round after round.
 
-Main type: ``SinkLoop``. Batches become deliveries in ``sink_delivery``, ``put`` is called in ``sink_put``, and what is
+Main type: ``SinkLoop``. Batches become deliveries in ``deliveries``, ``put`` is called in ``put``, and what is
 not fetched for now is known to ``SinkPauses``.
 
 Owning thread: the task's thread, for everything; all user code is called from here. Batches and events come through

@@ -1,6 +1,6 @@
 """Calls ``put``: with one batch after the other, again with the one in hand, and regularly without records.
 
-Between two calls of it come those of functions that the task has asked for by the clock (``sink_calls``).
+Between two calls of it come those of functions that the task has asked for by the clock (``timed_calls``).
 
 Main types: ``SinkPut``; ``SinkParts``, what the loop of a sink task works with; ``SinkPauses``, which partitions the
 consumer does not fetch for now. A batch stays in hand while the task asks for it again, or until there is a Spark

@@ -8,7 +8,7 @@ Threads, all started and joined from here:
   ``close``, ``stop``.
 - ``fetch-<id>``: owns the consumer. The client needs regular polls to stay in its group, and its callbacks
   run inside them; with a thread of its own the next batch is fetched while the task writes the last one. Rebalances
-  hand over to the task's thread and wait (``sink_threads``).
+  hand over to the task's thread and wait (``fetching``).
 - ``convert-<id>``: owns the pipeline, so that Spark works on one batch while the task writes the one before.
 
 Source: ``WorkerSinkTask`` of Kafka Connect.

@@ -1,6 +1,6 @@
 """Calls that a sink task has asked for by the clock: ``context.every``.
 
-Main types: ``ClockCalls``, and ``ClockCall``, one of them. When a call is due is decided here; ``sink_put`` makes it.
+Main types: ``ClockCalls``, and ``ClockCall``, one of them. When a call is due is decided here; ``put`` makes it.
 
 Owning thread: the task's thread.
 """

@@ -1,7 +1,7 @@
 """Positions of a source task that have moved without a record: from the task's call to the end of its poll.
 
 Main type: `Moves`. They count behind the records of the poll in which they were told, since only the task knows whether
-it told them before or behind those; from there on they are part of the batch (``source_stages``).
+it told them before or behind those; from there on they are part of the batch (``batcher``).
 
 Thread: any adds, the task's takes.
 """

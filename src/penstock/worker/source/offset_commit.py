@@ -3,7 +3,7 @@
 Main types: `Committer`. All else of a source task is the same whether it delivers at least once or exactly once: polls,
 conversion, delivery, hooks, tolerance. `OffsetCommitter` writes offsets behind records that Kafka has acknowledged, one
 for each task, on its own schedule, so that a slow store or a slow ``commit`` hook delays no other task;
-`TransactionCommitter` (``transaction_commit``) writes both in one transaction.
+`TransactionCommitter` (``exactly_once``) writes both in one transaction.
 
 `CommitHooks` tells a task which of its records are done, and when something was committed: ``commit_record``,
 ``record_acknowledged``, ``commit_batch`` and ``commit``. Only hooks that the task overrides are called, found out once.

@@ -1,7 +1,7 @@
 """The metrics that connectors, tasks, converters, transforms and predicates add themselves.
 
 Main type: ``InstanceMetrics``, of one instance of a connector or task and of all plugins that it is made of; closed
-with it. What the worker counts itself is in ``task_metrics`` and ``StartupCounts``.
+with it. What the worker counts itself is in ``penstock.worker.factory.metrics`` and ``StartupCounts``.
 
 Thread: any. A plugin's measurables run on the thread that reads the metrics; one that fails is logged and left out.
 

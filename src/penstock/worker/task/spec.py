@@ -1,7 +1,8 @@
 """The specification of a task, source or sink: its settings, and the services that its worker gives it.
 
-Main types: ``TaskSpec``, ``TaskServices``, ``BatchLimits``. Values; the task factory makes them. What sources and
-sinks need beside these is in ``source_task.SourceServices`` and ``sink_task.SinkServices``.
+Main types: ``TaskSpec``, ``TaskServices``, ``BatchLimits``. Values; the task factory makes them. What sources and sinks
+need beside these is in ``SourceServices`` of ``penstock.worker.source.task`` and ``SinkServices`` of
+``penstock.worker.sink.task``.
 """
 
 from __future__ import annotations

@@ -89,4 +89,4 @@ def test_a_task_class_that_java_has_is_stored_under_javas_name_and_found_by_both
 
 
 def test_a_class_that_extends_such_a_task_keeps_its_own_name():
-    assert class_name(OwnTask).endswith("test_task_configs.OwnTask")
+    assert class_name(OwnTask).endswith("test_configs.OwnTask")

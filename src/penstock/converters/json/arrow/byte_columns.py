@@ -1,6 +1,6 @@
 """Columns of JSON messages in plain UTF-8: a look at the bytes of a whole column tells nearly all that they are plain.
 
-What may not be plain is put right, or refused, one message at a time (``json_bytes``).
+What may not be plain is put right, or refused, one message at a time (``bytes``).
 
 Main functions: ``plain_column`` and ``odd_rows``. Thread: any; pure functions.
 """

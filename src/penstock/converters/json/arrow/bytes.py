@@ -4,7 +4,7 @@ Jackson takes UTF-8, UTF-16 and UTF-32, with a byte order mark or without, finds
 with some UTF-8; it refuses names of more than 50,000 bytes (in UTF-8) or characters, and numbers of more than 1,000
 digits. All parsers here take UTF-8 only and have other limits.
 
-Main function: ``plain_json``, for one message; ``json_byte_columns`` has it for a column. Thread: any; pure functions.
+Main function: ``plain_json``, for one message; ``byte_columns`` has it for a column. Thread: any; pure functions.
 Source: com.fasterxml.jackson.core 2.21: json.ByteSourceJsonBootstrapper, json.UTF8StreamJsonParser, io.UTF32Reader,
 StreamReadConstraints.
 """

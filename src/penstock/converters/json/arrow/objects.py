@@ -1,7 +1,7 @@
 """Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.plan.map_structs``).
 
 A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
-before Spark (``json_structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may be objects
+before Spark (``structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may be objects
 of another kind, and what is left goes record by record.
 
 A small batch is read so if a large one was before.

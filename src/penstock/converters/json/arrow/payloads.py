@@ -1,4 +1,4 @@
-"""Payloads of a known schema that leave no doubt, read before Spark (``json_structs.py``) and not by the plan.
+"""Payloads of a known schema that leave no doubt, read before Spark (``structs.py``) and not by the plan.
 
 Of the messages of one schema most hold what a writer made by that schema: its members in their order, numbers and
 strings as they are usually written. A pattern finds these; the others stay bytes, as a group of their own.

@@ -3,7 +3,7 @@
 Where a message holds no backslash and no control character, every quote begins or ends a string. So what is between two
 quotes is the text of a string, or what stands around strings: colons, commas, numbers. A message that is cut like
 another one, and equal to it in all but its values, is the object that the other one is. Whatever else a message may be
-is left to ``json_structs.py``.
+is left to ``structs.py``.
 
 Main function: ``cut_objects``. Thread: pure functions.
 """

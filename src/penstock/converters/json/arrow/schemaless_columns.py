@@ -1,7 +1,7 @@
 """Schemaless JSON of many messages as Python values, for records.
 
 A pattern over the whole column finds the messages that the parser in C may read in another way than Java. They, and
-those that it refuses, are left to ``json_schemaless``, one by one.
+those that it refuses, are left to ``penstock.converters.json.values.schemaless``, one by one.
 
 Main function: ``read_schemaless_column``. Thread: any; pure functions.
 """

@@ -2,7 +2,7 @@
 
 Spark's ``from_json`` makes a parser, a decoder and buffers of 12 KB for each message: two microseconds in a warm JVM,
 ten while it is still compiling; VARIANT takes more. Objects that are written like one of them are cut at their quotes
-(``json_quotes.py``), the others Arrow reads as one text, all without Python's lock. Arrow is asked for what a pattern
+(``quotes.py``), the others Arrow reads as one text, all without Python's lock. Arrow is asked for what a pattern
 has matched alone. A pattern leaves no room for what parsers read in different ways: half of a surrogate pair, large and
 leading digits, minus zero, members that are missing, double or in another order.
 

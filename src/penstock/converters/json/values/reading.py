@@ -1,7 +1,7 @@
 """Parsed JSON as Connect values, one by one, by Java's lenient rules: headers, and the defaults of schemas.
 
 Main functions: ``read_value``; ``denied_type`` says which schemas have no values. Records go through Spark columns
-(``json_reading``, ``json_lenient``), which say the same.
+(``penstock.converters.json.spark.reading``, ``penstock.converters.json.spark.lenient``), which say the same.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (convertToConnect).

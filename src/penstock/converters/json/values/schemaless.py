@@ -1,7 +1,7 @@
 """Schemaless values as JSON and back, for values that go record by record.
 
 ``read_schemaless`` and ``write_schemaless`` use a parser and a writer in C. What these read or write in another way
-than Java, a large integer or a character beyond U+FFFF say, takes ``json_value_reading`` and ``json_value_writing``.
+than Java, a large integer or a character beyond U+FFFF say, takes ``reading`` and ``writing``.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter.

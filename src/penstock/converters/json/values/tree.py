@@ -48,7 +48,7 @@ def first_json(data: bytes) -> Any:
     """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros pass, blank is null.
 
     Args:
-        data: Plain JSON (``json_bytes``).
+        data: Plain JSON (``penstock.converters.json.arrow.bytes``).
 
     Raises:
         ValueError: They do not begin with a JSON value.

@@ -1,6 +1,7 @@
 """Connect values as JSON texts, one by one: headers, the defaults of schemas, and what columns do not take.
 
-Main function: ``write_value``. Records go through Spark columns (``json_writing``), which say the same.
+Main function: ``write_value``. Records go through Spark columns (``penstock.converters.json.writing``), which say the
+same.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (convertToJson).

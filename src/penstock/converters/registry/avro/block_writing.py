@@ -2,7 +2,7 @@
 
 A tree of small writers is made once for a schema. What it has no writer for (unions of several types, maps whose keys
 are no texts, numbers of one kind that become another) has no columns, and its values are written one by one. So is a
-value that is not what its schema says: ``avro_value_writing`` finds out what is wrong with it, or that all is well.
+value that is not what its schema says: ``value_writing`` finds out what is wrong with it, or that all is well.
 
 Main type: ``AvroColumnWriter``. Main function: ``avro_column_writer``. Thread: a task's pipeline thread.
 Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-blocks.md.

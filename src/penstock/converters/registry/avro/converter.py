@@ -1,9 +1,9 @@
 """AvroConverter: Avro with its schemas in a schema registry. Class ``AvroConverter``.
 
-Schemas are converted by ``avro_schema_writing`` and ``avro_reading``, values by ``avro_value_writing`` and
-``avro_reading``; fastavro makes the bytes of a value and reads them. Spark reads and writes Avro only with a jar that
+Schemas are converted by ``schema_writing`` and ``reading``, values by ``value_writing`` and
+``reading``; fastavro makes the bytes of a value and reads them. Spark reads and writes Avro only with a jar that
 it does not come with, and a message says by an id what its schema is, so values are written and read beside it, one by
-one or many at once (``avro_block_writing``, ``avro_blocks``). All that depends on the schema alone is done once for it.
+one or many at once (``block_writing``, ``blocks``). All that depends on the schema alone is done once for it.
 
 Thread: one instance a task.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaAvroSerializer.

@@ -1,7 +1,7 @@
 """JsonSchemaConverter: JSON with its schema in the schema registry. Class ``JsonSchemaConverter``.
 
 Record by record, in Python: which schema a message has stands in its first bytes, and Spark's JSON functions take one
-schema for all rows; see ``json_schema_reading``. Schemas are compiled to functions once for each id.
+schema for all rows; see ``reading``. Schemas are compiled to functions once for each id.
 
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.json.JsonSchemaConverter, JsonSchemaDataConfig.

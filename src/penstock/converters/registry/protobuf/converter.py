@@ -2,7 +2,7 @@
 
 Beside Spark, in Python: Spark's ``from_protobuf`` and ``to_protobuf`` need jars that it does not come with, and which
 schema and message type a message has stands in its first bytes. Message types are compiled once for each id. Messages
-of a flat type are read many at once (``protobuf_blocks``); any other one, and each that is written, costs the protobuf
+of a flat type are read many at once (``blocks``); any other one, and each that is written, costs the protobuf
 library's parser in C and one function call for each of its values.
 
 Thread: a task's pipeline thread.

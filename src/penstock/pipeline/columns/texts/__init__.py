@@ -1,3 +1,5 @@
-"""The text of columns: Java's, made by Arrow (``arrow``, ``numbers``) or value by value (``values``), and JSON made by
-Spark (``json``).
+"""The texts of values, a column at a time.
+
+``text_of`` (``arrow``) and ``numbers`` make Java's text of typed columns by Arrow; ``java_texts`` (``values``) makes
+that of many values without schemas. ``json`` has JSON as Spark expressions.
 """

@@ -1,3 +1,5 @@
-"""VARIANT, Spark's binary format for values without a schema: ``writing`` makes it of Python's values, ``reading`` is
-the way back.
+"""VARIANT, the binary format that Spark and Parquet have for values without a schema.
+
+``writing`` makes VARIANT of Python's values.
+``reading`` is the way back.
 """

@@ -1,4 +1,4 @@
-"""Python values out of the VARIANT binary format of Spark and Parquet: see ``variant``, which writes it.
+"""Python values out of the VARIANT binary format of Spark and Parquet: see ``writing``, which writes it.
 
 Main functions: ``decode`` (a schemaless value of its two binaries) and ``decode_typed`` (a value whose schema is kept
 elsewhere: headers, small groups). Tagged objects become what they stand for.

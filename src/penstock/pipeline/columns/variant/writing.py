@@ -1,7 +1,7 @@
 """Schemaless values in a column: Python values into the VARIANT binary format of Spark and Parquet.
 
 Main functions: ``encode`` (one value, its two binaries) and ``encode_typed`` (a value whose schema is kept elsewhere:
-headers, small groups); ``variant_reading`` is the way back. A variant is a value binary and a metadata binary; the
+headers, small groups); ``reading`` is the way back. A variant is a value binary and a metadata binary; the
 metadata is the dictionary of all object keys.
 
 What VARIANT cannot say is written as a *tagged object*: an object of one key, that key being one of ``TAGS``. A dict of

@@ -13,10 +13,10 @@ block store of a local driver's JVM instead, chains and converters took the same
 What may be kept is a chain of projections, and every expression of it has to give the same for the same row at any
 time: one that holds the time or a random number of its planning would repeat it.
 
-Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be taken
-(``arrow_of`` gets the rows of any other DataFrame): it knows PySpark's inside, so it is for the releases it was tried
-with, and for data that PySpark only hands on. ``PreparedQuery``, which one thread uses at a time, is a query that is
-kept; ``PreparedQueries`` are those that nobody uses now. ``scratch_file`` hands a batch to the JVM.
+Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be
+taken (``arrow_of`` gets the rows of any other DataFrame): it knows PySpark's inside, so it is for the releases it was
+tried with, and for data that PySpark only hands on. ``PreparedQuery``, which one thread uses at a time, is a query that
+is kept; ``PreparedQueries`` are those that nobody uses now. ``scratch_file`` hands a batch to the JVM.
 
 Invariant 6: Arrow in, Arrow out, nothing else. Thread: any.
 """
