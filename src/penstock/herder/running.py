@@ -27,7 +27,8 @@ from penstock.herder.membership import ConnectorSpec, Spec, TaskSpec, Unit, conn
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import Properties
 from penstock.worker.connector.runner import PreemptedException
-from penstock.worker.worker import TaskRequest, Worker
+from penstock.worker.task.request import TaskRequest
+from penstock.worker.worker import Worker
 
 S = TypeVar("S", bound=Spec)
 log = logging.getLogger(__name__)

@@ -31,9 +31,10 @@ from penstock.validation.validator import Checked, ConnectorValidator
 from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.slot import StateReport
 from penstock.worker.task.waiting import Hints
-from penstock.worker.worker import TaskRequest, Worker, WorkerParts
+from penstock.worker.worker import Worker, WorkerParts
 
 SOURCE = "penstock.testing.probes:ProbeSource"
 SINK = "penstock.testing.probes:ProbeSink"

@@ -29,6 +29,7 @@ import confluent_kafka as ck
 
 from penstock.api import SampleWindow, SourceFrame, SourceRecord, SourceTask
 from penstock.connectors.file.source import FileStreamSourceTask
+from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.settings.client import admin_settings
 from penstock.kafka.topic_log import settings as log_settings
@@ -48,13 +49,12 @@ from penstock.worker.source.delivery_guarantee import SourceCommits
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.source.topic_creation import TopicCreator
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.configs import load_class
+from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.spec import TaskServices, TaskSpec
-from penstock.worker.worker import TaskRequest
 
 WAIT_S = 60.0
 

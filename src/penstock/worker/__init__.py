@@ -10,8 +10,8 @@ Start from:
 - ``bulk``: bounded work that Spark's executors do. ``backfill``: ranges read again beside a live connector.
 - ``preview``: a chain tried on a few records.
 
-Each of these imports only those further down in this order: ``preview``, ``factory``, ``backfill`` and ``bulk``,
-``isolation`` and ``connector``, ``source`` and ``sink``, ``task``, ``errors``.
+Each of these imports only those further down in this order: ``preview``, ``factory``, ``backfill``, ``isolation`` and
+``connector``, then ``source``, ``sink`` and ``bulk``, ``task``, ``errors``.
 
 What should run is decided in ``penstock.herder``. What happens to the records of a batch is in ``penstock.pipeline``,
 what happens to its bytes in ``penstock.kafka``. Every thread has an owner: see ``penstock.threads``.

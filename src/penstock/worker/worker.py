@@ -13,7 +13,7 @@ KAFKA-18489).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -22,7 +22,7 @@ from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkC
 from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
-from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest, BackfillView
+from penstock.model.backfill import BackfillPlan, BackfillRequest, BackfillView
 from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.plugin_classes import changed_code
@@ -34,6 +34,7 @@ from penstock.worker.connector.offsets import ConnectorOffsets
 from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, TaskPlan
 from penstock.worker.task.configs import check_count
 from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.waiting import Hints
 
@@ -115,38 +116,6 @@ class StatusListener(Protocol):
 
     def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
         """A task changed its state."""
-
-
-@dataclass(frozen=True)
-class TaskRequest:
-    """Everything needed to build one task.
-
-    Attributes:
-        id: The task.
-        connector_type: Source or sink.
-        connector_config: The connector's settings, placeholders resolved (converters, transforms, errors.*, overrides).
-        task_config: The task's own settings, placeholders resolved.
-        read_task_config: Reads the task's settings again with placeholders resolved anew.
-        paused: Whether it is to rest from the beginning.
-        task_count: How many tasks the connector has.
-        confirm: Of an exactly-once source: lets the task pass that is still to run here; blocks; raises
-            ConnectException.
-        confirm_owner: Of the same: whether the group has said after this monotonic time that it runs here; blocks.
-        again: Whether it takes the place of an instance that has ended by itself.
-        ranges: Of a backfill of a sink: the messages that it reads, in place of those of its group.
-    """
-
-    id: ConnectorTaskId
-    connector_type: ConnectorType
-    connector_config: Mapping[str, str]
-    task_config: Mapping[str, str]
-    read_task_config: Callable[[], Mapping[str, str]]
-    paused: bool
-    task_count: int
-    confirm: Callable[[], None] = lambda: None
-    confirm_owner: Callable[[float], bool] = lambda since_s: True
-    again: bool = False
-    ranges: Sequence[BackfillRange] = ()
 
 
 PlanBackfill = Callable[[str, ConnectorType, Mapping[str, str], Mapping[str, str], BackfillRequest], BackfillPlan]

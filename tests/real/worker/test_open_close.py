@@ -10,10 +10,10 @@ import confluent_kafka as ck
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from penstock.kafka.admin.topic_creation import NewTopic
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.testing.journal_sink import Entry, read_journal
 from penstock.testing.worker_process import WorkerProcess
-from penstock.worker.source.topic_creation import NewTopic
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 

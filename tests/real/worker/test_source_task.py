@@ -15,6 +15,7 @@ import pytest
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.broker import EmbeddedBroker
+from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.settings.client import admin_settings, producer_settings
@@ -28,7 +29,6 @@ from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.offset_commit import wants_metadata
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.source.topic_creation import TopicCreator, plan_of
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.spec import TaskServices, TaskSpec

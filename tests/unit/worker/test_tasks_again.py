@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from penstock.model import ConnectorTaskId, ConnectorType, State
 from penstock.testing.control_plane import FakeTask, await_true, running
+from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.slot import StateReport
-from penstock.worker.worker import TaskRequest, Worker
+from penstock.worker.worker import Worker
 
 TASK = ConnectorTaskId("c", 0)
 

@@ -389,6 +389,7 @@ class ConnectWorker(ABC, Generic[W]):
         from penstock.worker.backfill.making import BackfillPlanner
         from penstock.worker.factory.builder import TaskBuilder
         from penstock.worker.factory.instances import check_worker_converters
+        from penstock.worker.preview.previewer import Previewer
         from penstock.worker.worker import Worker, WorkerParts
 
         settings, herder = self.settings, self._herder
@@ -419,7 +420,7 @@ class ConnectWorker(ABC, Generic[W]):
             note_topics=stores.statuses.note_topics if settings.topic_tracking_enable else None,
             static_id=stores.static_id,
         )
-        previewer = builder.previewer()
+        previewer = Previewer(settings, self.plugins, runtime)
         self._in_front.callback(previewer.close)
         parts = WorkerParts(
             worker_id=herder.worker_id,

@@ -1,7 +1,7 @@
 """The settings of librdkafka 2.16.0, as it lists them itself.
 
 Written by ``python -m penstock.testing.reference.librdkafka``; a test compares it with the installed version.
-``librdkafka_table`` says what may become of each.
+``penstock.kafka.settings.librdkafka_table`` says what may become of each.
 
 Thread: none; a constant.
 Source: rd_kafka_conf_properties_show.

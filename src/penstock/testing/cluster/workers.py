@@ -21,7 +21,8 @@ from penstock.testing.cluster.clock import NodeLoop, VirtualLoop
 from penstock.testing.cluster.producers import Holder, Producers
 from penstock.worker.backfill.runs import Backfills
 from penstock.worker.connector.runner import TaskPlan
-from penstock.worker.worker import StartupCounts, StatusListener, TaskRequest
+from penstock.worker.task.request import TaskRequest
+from penstock.worker.worker import StartupCounts, StatusListener
 
 
 class NotedTask:

@@ -6,7 +6,7 @@ A source task returns a bulk frame (``penstock.api``). ``BulkEngine`` (``engine`
 - ``shipped`` and ``probe_executors`` (``shipping``): the way of the work to executors.
 - ``PartitionWork`` (``executor``): runs there; rows become messages, and go to Kafka in transactions.
 - ``RunKey``, ``Marker``, ``Markers`` (``runs``): what is known of a run, and all decisions; no I/O.
-- ``make_bulk`` (``making``): the engine of a task, out of settings.
 
-The offset of a run that is done goes the way of all source offsets; that is the matter of ``SourceTaskRunner``.
+``penstock.worker.factory.bulk`` makes the engine of a task. The offset of a run that is done goes the way of all source
+offsets; that is the matter of ``SourceTaskRunner``.
 """

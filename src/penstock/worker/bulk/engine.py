@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 
 from penstock.errors import ConnectException, KafkaException
 from penstock.kafka.admin.fencing import fence_producers
+from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.topic_log.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
@@ -49,7 +50,6 @@ from penstock.worker.bulk.runs import (
 )
 from penstock.worker.bulk.shipping import own_path, packed, shipped
 from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.source.topic_creation import TopicCreator
 from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:

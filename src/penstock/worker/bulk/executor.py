@@ -32,6 +32,7 @@ from penstock.errors import (
     RetriableException,
     TransactionalIdAuthorizationException,
 )
+from penstock.kafka.admin.topic_creation import NewTopic, TopicCreator
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
@@ -63,7 +64,6 @@ from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import Taken
 from penstock.worker.source.conversion import BatchPipeline, SourceConverter
 from penstock.worker.source.submitted import FramePart
-from penstock.worker.source.topic_creation import NewTopic, TopicCreator
 
 if TYPE_CHECKING:
     from penstock.pipeline.plan.jobs import SparkJobs

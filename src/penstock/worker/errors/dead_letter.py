@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException, stack_trace
+from penstock.kafka.admin.topic_creation import NewTopic, TopicMaker
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.producer.record_producer import Answer, LetterProducer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord, exception_of
-from penstock.worker.source.topic_creation import NewTopic, TopicMaker
 
 if TYPE_CHECKING:
     from penstock.api import RecordMetadata, TopicPartition

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
 from penstock.api.bulk import BulkSinkTask
+from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.consumer import RecordConsumer
 from penstock.kafka.producer.record_producer import LetterProducer
@@ -53,16 +54,15 @@ from penstock.threads import NoThreadException, start_within
 from penstock.worker.backfill.making import SinkBackfill, range_consumer, subscription_of
 from penstock.worker.backfill.range_consumer import RangeConsumer
 from penstock.worker.bulk.engine import BulkEngine
-from penstock.worker.bulk.making import Chained, SinkChained, make_bulk, make_bulk_sink
 from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.factory.bulk import Chained, SinkChained, make_bulk, make_bulk_sink
 from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
 from penstock.worker.factory.topic_tracking import NoteTopics, TrackingPipeline, TrackingProducer
 from penstock.worker.isolation.process import TaskProcess
-from penstock.worker.preview.previewer import Previewer
 from penstock.worker.sink.errant_records import RecordEncoder, message_as_text
 from penstock.worker.sink.partitions import PartitionHolders
 from penstock.worker.sink.queues import SinkConsumer
@@ -71,15 +71,14 @@ from penstock.worker.source.delivery_guarantee import SourceCommits
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.offset_stores import ConnectorOffsetReader, SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.source.topic_creation import TopicCreator, plan_of
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
 from penstock.worker.task.overlap import AT_ONCE
 from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.retries import Backoff
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.slot import StateReport, TaskRunner
 from penstock.worker.task.spec import TaskServices, TaskSpec, no_probe
-from penstock.worker.worker import TaskRequest
 
 log = logging.getLogger(__name__)
 TaskT = TypeVar("TaskT", bound=Task)
@@ -148,10 +147,6 @@ class TaskBuilder:
     def connector_offsets(self) -> WorkerOffsets:
         """Reads and changes the committed offsets of connectors."""
         return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer)
-
-    def previewer(self) -> Previewer:
-        """Shows what configurations would do to some records."""
-        return Previewer(self._settings, self._plugins, self._runtime)
 
     def _offset_producer(self, connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
         """A producer for a change of offsets in a transaction."""

@@ -25,7 +25,7 @@ from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.worker import TaskRequest
+from penstock.worker.task.request import TaskRequest
 
 T = TypeVar("T")
 TaskT = TypeVar("TaskT", bound=Task)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.api import RecordMetadata, SourceFrame
 from penstock.errors import ConnectException, ToleranceExceededException
+from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.kafka.producer.in_flight import FailedDelivery, Receipts
 from penstock.pipeline.batch.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity
@@ -29,7 +30,6 @@ from penstock.worker.errors.tolerance import KAFKA_PRODUCE, ErrorHandler
 from penstock.worker.source.conversion import Outgoing, place_in_source, refuse_malformed
 from penstock.worker.source.offset_commit import Committer
 from penstock.worker.source.submitted import Submission
-from penstock.worker.source.topic_creation import TopicCreator
 
 logger = logging.getLogger(__name__)
 

@@ -50,7 +50,7 @@ from penstock.worker.source.offset_commit import (
 )
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
-from penstock.worker.worker import TaskRequest
+from penstock.worker.task.request import TaskRequest
 
 logger = logging.getLogger(__name__)
 

@@ -48,6 +48,7 @@ from penstock.api import (
 )
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
+from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.model.progress import Progress
 from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
 from penstock.pipeline.batch.source.frame_input import in_arrow
@@ -60,7 +61,6 @@ from penstock.worker.source.conversion import BatchPipeline, Outgoing, SourceCon
 from penstock.worker.source.delivery import BatchProducer, SourceDelivery
 from penstock.worker.source.moves import Move, Moves
 from penstock.worker.source.offset_commit import Committer
-from penstock.worker.source.topic_creation import TopicCreator
 from penstock.worker.source.transaction_boundaries import End, Polled, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits, Stage
 from penstock.worker.task.engine import StartPutOffException, TaskEngine, TransactionLostException

@@ -4,13 +4,13 @@ import pytest
 
 from penstock.api import TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException
+from penstock.kafka.admin.topic_creation import NewTopic
 from penstock.kafka.producer.record_producer import Answer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.model import ConnectorTaskId
 from penstock.testing.sink_doubles import failure
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord
-from penstock.worker.source.topic_creation import NewTopic
 
 TASK = ConnectorTaskId("sink", 3)
 MESSAGE = ConsumedMessage("in", 2, 41, 5000, 0, b"\x00key", b"{bad", (("h", b"1"), ("none", None)))

@@ -12,6 +12,7 @@ import pytest
 from penstock.api import SourceFrame, SourceRecord
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.errors import OffsetStoreException
+from penstock.kafka.admin.topic_creation import NewTopic, plan_of
 from penstock.pipeline.batch.batches import RecordError, SourceRecords
 from penstock.settings.topics import parse_topic_creation
 from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_committer, produce_batch, record
@@ -19,7 +20,6 @@ from penstock.worker.source.batcher import Batch, Batcher, estimated_bytes
 from penstock.worker.source.conversion import rows_to_send, with_rows_replaced
 from penstock.worker.source.offset_commit import OffsetCommitter
 from penstock.worker.source.submitted import Submission
-from penstock.worker.source.topic_creation import NewTopic, plan_of
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad, Stage
 
 

@@ -22,6 +22,7 @@ from penstock.errors import (
     RetriableException,
     SparkSessionLostException,
 )
+from penstock.kafka.admin.topic_creation import NewTopic, TopicCreator
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics
@@ -45,7 +46,6 @@ from penstock.worker.source.delivery_guarantee import Ownership, TransactionBegi
 from penstock.worker.source.exactly_once import TransactionCommitter, TransactionParts, TransactionSizes
 from penstock.worker.source.offset_commit import CommitHooks, Committer, wants_metadata
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.source.topic_creation import NewTopic, TopicCreator
 from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.plugin_metrics import InstanceMetrics

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.api.bulk import BulkSinkTask
+from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
 from penstock.kafka.settings.client import (
     ClientSettings,
     admin_client_id,
@@ -44,7 +45,6 @@ from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
 from penstock.worker.errors.dead_letter import DeadLetterSettings
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.factory.instances import make_recipes
-from penstock.worker.source.topic_creation import TopicCreator, plan_of
 
 log = logging.getLogger(__name__)
 
