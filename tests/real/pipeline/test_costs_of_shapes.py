@@ -51,8 +51,9 @@ class Passing(SparkJobs):
     def __init__(self) -> None:
         super().__init__(SparkRuntime({}))
 
-    def pass_by(self, table: pa.Table) -> None:
-        assert table.column_names == ["key", "value"]
+    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+        assert messages.column_names == ["key", "value"]
+        return lambda: None
 
     def run(self, *_: Any, **__: Any) -> list[Any]:
         raise AssertionError("no plan is needed")

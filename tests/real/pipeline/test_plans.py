@@ -20,6 +20,7 @@ from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.step import ColumnConverter, ColumnPredicate, ColumnTransform
 from penstock.pipeline.spark.driver import calls as driver_calls
+from penstock.pipeline.spark.driver.prepared_plan import PreparedQuery
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.stock import STOCK
@@ -69,13 +70,18 @@ class Plans:
 def plans(monkeypatch: pytest.MonkeyPatch) -> Plans:
     """All plans that are run."""
     seen = Plans()
-    serve = driver_calls._serve
+    serve, count = driver_calls._serve, PreparedQuery.count
 
     def noted(java: Any) -> Any:
         seen.note(java)
         return serve(java)
 
+    def counted(query: PreparedQuery) -> int:
+        seen.note(query.java)
+        return count(query)
+
     monkeypatch.setattr(driver_calls, "_serve", noted)
+    monkeypatch.setattr(PreparedQuery, "count", counted)
     return seen
 
 

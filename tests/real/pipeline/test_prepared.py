@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
@@ -160,3 +161,18 @@ def test_batches_that_go_through_unchanged_keep_their_query(spark_runtime: Spark
         assert jobs.through(table).equals(table)
 
     assert len(jobs._prepared) == 1
+
+
+def test_rows_are_counted_and_stay_in_the_jvm_and_a_failure_is_sparks(
+    session: SparkSession, prepared: PreparedQueries
+) -> None:
+    bad = F.when(F.col("n") == 7, F.raise_error(F.lit("seven"))).otherwise(F.col("n")).alias("n")
+    plan = driver_plan(session, numbers(0, 1).schema, [[bad]], prepared)
+    assert plan is not None
+
+    for first, count in ((8, 3), (80, LARGE // 8), (8, 5)):
+        assert plan.count(numbers(first, count)) == count
+    with pytest.raises(PySparkException, match="seven"):
+        plan.count(numbers(0, 10))
+    assert len(prepared) == 0
+    assert plan.count(numbers(8, 4)) == 4

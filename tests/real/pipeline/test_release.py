@@ -54,25 +54,30 @@ def test_no_object_of_a_job_outlives_it(spark_runtime: SparkRuntime) -> None:
     assert kept_after(20) <= first + 20
 
 
-def test_messages_that_pass_by_are_measured_in_one_partition_whatever_their_bytes_are(
+def test_of_batches_that_pass_by_one_row_each_crosses_with_the_lengths_of_their_messages(
     spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[int, pa.Table]] = []
-    collect = DriverPlan.collect
+    seen: list[tuple[pa.Table, int]] = []
+    count = DriverPlan.count
 
-    def noted(plan: DriverPlan, table: pa.Table) -> pa.Table:
-        made = collect(plan, table)
-        seen.append((table.column("value").num_chunks, made))
+    def noted(plan: DriverPlan, table: pa.Table) -> int:
+        made = count(plan, table)
+        seen.append((table, made))
         return made
 
-    monkeypatch.setattr(DriverPlan, "collect", noted)
+    monkeypatch.setattr(DriverPlan, "count", noted)
     values = [b"\xff\xfe", None, b"", "\u00e4".encode(), b"\x00" * 300] * 2_000
     chunks = [pa.array(values[start : start + 3_000], pa.binary()) for start in range(0, len(values), 3_000)]
     messages = pa.table({"key": pa.nulls(len(values), pa.binary()), "value": pa.chunked_array(chunks)})
+    texts = pa.table({"key": ["a", None], "value": ["\u00e4", "text"]})
+    jobs = SparkJobs(spark_runtime)
 
-    SparkJobs(spark_runtime).pass_by(messages)
+    waits = [jobs.pass_by(messages), jobs.of_a_task().pass_by(texts), jobs.pass_by(messages.slice(1, 2))]
+    for wait in waits:
+        wait()
 
-    [(partitions, lengths)] = seen
-    assert partitions == 1
-    assert lengths.column("key_0").null_count == len(values)
-    assert lengths.column("value_0").to_pylist() == [None if one is None else len(one) for one in values]
+    [(crossed, counted)] = seen
+    lengths = [None if one is None else len(one) for one in values]
+    assert crossed.column("value").to_pylist() == [lengths, [2, 4], [None, 0]]
+    assert crossed.column("key").to_pylist() == [None, [1, None], None]
+    assert counted == len(waits)

@@ -5,10 +5,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of, taken_for_texts
+from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 
 BIG, SMALL = "x" * 100_000, "y"
 #: Each column has nearly all its bytes in row 2 of 6.
@@ -84,16 +83,3 @@ def test_rows_without_bytes_are_cut_by_their_number(rows: int) -> None:
 def test_where_every_row_is_too_large_each_is_a_part() -> None:
     table = pa.table({"text": [BIG] * 4})
     assert cut_at(table, 1) == [0, 1, 2, 3]
-
-
-def test_bytes_taken_for_texts_stay_where_they_are_and_keep_nulls_and_lengths() -> None:
-    whole = pa.chunked_array([[b"first", b"", None, b"\xff\xfe\x00"], [], ["\u00e4".encode(), None]], pa.binary())
-    for column in (whole, whole.slice(1, 4), whole.slice(5), pa.chunked_array([], pa.binary())):
-        texts = taken_for_texts(column)
-        assert texts.type == pa.string()
-        assert texts.is_null().equals(column.is_null())
-        assert pc.binary_length(texts).equals(pc.binary_length(column))
-        assert [chunk.buffers()[2] and chunk.buffers()[2].address for chunk in texts.chunks] == [
-            chunk.buffers()[2] and chunk.buffers()[2].address for chunk in column.chunks
-        ]
-    assert taken_for_texts(pa.chunked_array([["a"]])).to_pylist() == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -104,9 +105,10 @@ class NoPlan(SparkJobs):
         super().__init__(SparkRuntime({}))
         self.passed: list[pa.Table] = []
 
-    def pass_by(self, table: pa.Table) -> None:
-        assert table.column_names == ["key", "value"]
-        self.passed.append(table)
+    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+        assert messages.column_names == ["key", "value"]
+        self.passed.append(messages)
+        return lambda: None
 
     def run(self, *_: Any, **__: Any) -> list[Any]:
         raise AssertionError("no plan is needed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -41,9 +41,10 @@ class NoSpark(SparkJobs):
         super().__init__(SparkRuntime({}))
         self.passed = 0
 
-    def pass_by(self, table: pa.Table) -> None:
-        assert table.column_names == ["key", "value"]
-        self.passed += table.num_rows
+    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+        assert messages.column_names == ["key", "value"]
+        self.passed += messages.num_rows
+        return lambda: None
 
     def run(self, *_: Any, **__: Any) -> list[Any]:
         raise AssertionError("no plan is needed")

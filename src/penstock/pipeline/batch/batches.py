@@ -81,12 +81,18 @@ Moved: TypeAlias = "Callable[[Mapping[Why | None, int]], None]"
 class Submit(Protocol):
     """Starts a job, or puts it off; returns a function that waits for the result."""
 
-    def __call__(self, job: Callable[[], T], /) -> Callable[[], T]:
-        """The job's result, once it is called."""
+    def __call__(self, job: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
+        """The job's result, once it is called.
+
+        Args:
+            job: What is done.
+            shares: For one that only waits until a job has been done that batches share: the bytes that the batch
+                holds meanwhile. More batches may be begun beside it then.
+        """
         ...
 
 
-def when_asked(job: Callable[[], T], /) -> Callable[[], T]:
+def when_asked(job: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
     """A `Submit` that runs a job when, and where, its result is asked for."""
     return job
 

@@ -123,14 +123,3 @@ def _sums(sizes: np.ndarray) -> np.ndarray:
 def _has_length(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
-
-
-def taken_for_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Bytes that are called texts, for who asks only how long they are: no copy, and no look at whether they are UTF-8.
-
-    Args:
-        column: Bytes, or texts, which stay as they are.
-    """
-    if not pa.types.is_binary(column.type):
-        return column
-    return pa.chunked_array([chunk.view(pa.string()) for chunk in column.chunks], pa.string())

@@ -32,7 +32,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.arrow import for_spark
 from penstock.errors import ConnectException, SparkOverdueException
-from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of, taken_for_texts
+from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.pipeline.plan.chain import (
     GROUP_COLUMN,
     MAX_PLACES,
@@ -54,7 +54,8 @@ from penstock.pipeline.plan.isolated_jobs import (
     without_content,
 )
 from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
-from penstock.pipeline.plan.step import RAW, Shape
+from penstock.pipeline.plan.passing import Passing
+from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.driver.calls import collect_young, release
 from penstock.pipeline.spark.driver.prepared_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
@@ -110,10 +111,6 @@ class Group:
         return batch_rows if self.rows is None else len(self.rows)
 
 
-#: Messages that no step works on.
-_PASSING: Final = (Group((), Shape(RAW, RAW), None, {}),)
-
-
 def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> Outcome:
     """Returns the outcome of a group without steps, for which no plan is needed.
 
@@ -144,6 +141,8 @@ class _Plan:
     places: Mapping[int, FaultPlace] = field(default_factory=dict)
     # What Python workers make of the rows in the place of a projection.
     mapped: Mapped | None = None
+    # Of its output only the number of rows counts: it gives back the input.
+    counted: bool = False
     # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
     # The largest batch that it has taken, in bytes.
@@ -176,6 +175,7 @@ class SparkJobs:
         self._plans: OrderedDict[Hashable, object] = OrderedDict()
         self._numbers: OrderedDict[Hashable, int] = OrderedDict()
         self._prepared = PreparedQueries()
+        self._passing = Passing()
         self._own = PythonWork()
         self._apart = Apart(runtime, self._own)
 
@@ -228,22 +228,26 @@ class SparkJobs:
             job, lambda loss: (lambda: table) if self._apart.takes(loss, nbytes_of(table)) else None
         ).cast(table.schema)
 
-    def pass_by(self, table: pa.Table) -> None:
-        """Sends messages, which are read elsewhere, through a plan that says only how long each of them is.
+    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+        """Sends messages that are read or written elsewhere through a plan by their lengths; see ``Passing``.
 
         Args:
-            table: Keys and values, as bytes or texts.
+            messages: Keys and values, as bytes or texts.
+
+        Returns:
+            What waits until they have passed: several batches of a task may be begun before the first is waited for.
         """
-        # Spark copies bytes out of Arrow, and reads texts where they lie; none is decoded for its length in bytes.
-        table = pa.table([taken_for_texts(column) for column in table.columns], table.column_names)
+        return self._passing.begin(messages, self._count_lengths)
 
+    def _count_lengths(self, batches: pa.Table) -> None:
         def job(session: SparkSession) -> None:
-            plan = self._plan_of(_PASSING, (None,), apart=True)
-            # Another partition costs more than there is to do.
-            self._execute(session, ("pass by", table.schema), table, plan, parts=1)
+            plan = self._kept(
+                (self._runtime.generation, "pass by"),
+                lambda: _Plan((), [F.size(name).alias(name) for name in batches.column_names], (), True, counted=True),
+            )
+            self._execute(session, "pass by", batches, plan)
 
-        # What has cost a session here goes on without having seen one: it would be the same.
-        self._runtime.run(job, lambda loss: (lambda: None) if self._apart.takes(loss, nbytes_of(table)) else None)
+        self._runtime.run(job)
 
     def collect(
         self,
@@ -520,13 +524,11 @@ class SparkJobs:
                 self._plans.popitem(last=False)
         return made
 
-    def _execute(
-        self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan, *, parts: int | None = None
-    ) -> pa.Table:
-        """Runs a plan on rows, no more at once than the session's memory has room for, in so many partitions."""
+    def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
+        """Runs a plan on rows, no more at once than the session's memory has room for."""
 
         def execute(joined: pa.Table) -> pa.Table:
-            return _executed(session, self._partitioned(joined, parts), plan, self._prepared)
+            return _executed(session, self._partitioned(joined), plan, self._prepared)
 
         def run(part: pa.Table) -> pa.Table:
             with memory.room_for(nbytes_of(part)):
@@ -538,10 +540,10 @@ class SparkJobs:
             return run(table)
         return pa.concat_tables([run(part) for part in slices_of(table, starts)])
 
-    def _partitioned(self, table: pa.Table, parts: int | None = None) -> pa.Table:
+    def _partitioned(self, table: pa.Table) -> pa.Table:
         """The table in as many chunks as there shall be partitions: Spark makes one of each chunk."""
         rows = table.num_rows
-        parts = 1 if rows < SPLIT_ROWS else parts or self._runtime.parallelism
+        parts = 1 if rows < SPLIT_ROWS else self._runtime.parallelism
         size = min(MAX_PARTITION_ROWS, -(-rows // parts)) if rows else 1
         table = table.combine_chunks()
         if size >= rows:
@@ -648,6 +650,8 @@ def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: Pre
     ready = plan.driver_plans[table.schema]
     if ready is not None:
         collect_young()
+        if plan.counted:
+            return table.slice(0, ready.count(table))
         return ready.collect(table)
     return _collected(session.createDataFrame(table), plan, own=True)
 

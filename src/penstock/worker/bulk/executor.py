@@ -40,7 +40,7 @@ from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.topic_log.settings import LogSettings
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, Submit
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, Submit, when_asked
 from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.segments import Failures
 from penstock.pipeline.batch.source.frame_input import FrameColumns, columns_of_table
@@ -417,7 +417,7 @@ class _Attempt:
             whole=whole,
             first=first,
         )
-        outgoing = self._converter.begin(Taken(frame), _at_once)()
+        outgoing = self._converter.begin(Taken(frame), when_asked)()
         sent = outgoing.to_send()
         if sent.num_rows and outgoing.failure is None:
             topic = outgoing.batch.topic
@@ -574,8 +574,3 @@ class _Examples:
 
     def close(self) -> None:
         """See ``ErrorReporter``."""
-
-
-def _at_once(job: Callable[[], Any], /) -> Callable[[], Any]:
-    result = job()
-    return lambda: result

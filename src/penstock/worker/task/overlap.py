@@ -3,7 +3,8 @@
 A batch does not keep both cores busy from its beginning to its end: it is planned, sent to the JVM and received by one
 thread each. So while a batch is under way the next one is begun, as soon as what brings batches (``poll``, or the
 fetching of messages) has to wait because of it. As long as it does not, a batch is done before the next is taken: small
-ones would only become more, and slower. Nor does it where other tasks keep the cores busy.
+ones would only become more, and slower. Nor does it where other tasks keep the cores busy. Batches that only wait until
+they have passed in a job that they share are begun beside each other, up to eight: the more there are, the fewer jobs.
 
 Main types: `Lookahead`, and `Inflow`, where batches wait for it; ``begun`` is for those that begin batches. Thread:
 `next` and `close` belong to the task's pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own,
@@ -33,6 +34,9 @@ Made = TypeVar("Made")
 
 #: Batches that Spark has at once. More would only be memory: two keep its cores busy.
 AT_ONCE: Final = 2
+#: Batches that wait for a job that they share, and how many bytes they hold together.
+SHARING: Final = 8
+SHARING_BYTES: Final = 8 * 1024 * 1024
 
 
 class Inflow(Protocol[Waiting_co]):
@@ -55,10 +59,15 @@ class Inflow(Protocol[Waiting_co]):
 
 @dataclass(frozen=True)
 class _Begun(Generic[Made]):
-    """A batch under way: its job, if that runs on another thread, and what ends it."""
+    """A batch under way: its job, if that runs on another thread, and what ends it.
+
+    Attributes:
+        shares: The bytes that it holds while it waits for a job that it shares; None: it has its own.
+    """
 
     job: Future[Any] | None
     finish: Callable[[], Made]
+    shares: int | None
 
 
 class Lookahead(Generic[Taken, Made]):
@@ -104,36 +113,52 @@ class Lookahead(Generic[Taken, Made]):
             if batch is not None:
                 self._begin(batch)
             self._begin_more()
-            return self._under_way.popleft().finish()
+            first = self._under_way.popleft()
+            self._load.release(first.shares or 0)
+            return first.finish()
 
     def close(self) -> None:
         """Forgets what is under way and lets the threads end; does not wait for them."""
+        self._load.release(sum(one.shares or 0 for one in self._under_way))
         self._under_way.clear()
         self._threads.close()
 
     def _begin_more(self) -> None:
         """Begin another batch, if the next has to wait before the first is done."""
         first = self._under_way[0].job
-        while first is not None and len(self._under_way) < AT_ONCE and self._load.has_idle_cores:
+        while first is not None and self._has_room():
             batch = self._inflow.take_crowded(first)
             if batch is None:
                 return
             self._begin(batch)
 
+    def _has_room(self) -> bool:
+        """True if another batch may be begun."""
+        held = [one.shares for one in self._under_way if one.shares is not None]
+        if len(held) == len(self._under_way):
+            return len(held) < SHARING and sum(held) < SHARING_BYTES and self._load.bytes_left > 0
+        return len(self._under_way) < AT_ONCE and self._load.has_idle_cores
+
     def _begin(self, batch: Taken) -> None:
         jobs: list[Future[Any]] = []
+        held: int | None = None
 
-        def submit(call: Callable[[], T], /) -> Callable[[], T]:
+        def submit(call: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
+            nonlocal held
             if not self._inflow.crowded and not self._under_way:
                 return call
-            self._load.begin()
             future = self._threads.submit(call)
-            future.add_done_callback(lambda _: self._load.end())
             jobs.append(future)
+            if shares is None:
+                self._load.begin()
+                future.add_done_callback(lambda _: self._load.end())
+            else:
+                held = shares
+                self._load.let_wait(shares, anyway=True)
             return partial(_of, future)
 
         finish = self._begin_one(batch, submit)
-        self._under_way.append(_Begun(jobs[0] if jobs else None, finish))
+        self._under_way.append(_Begun(jobs[0] if jobs else None, finish, held))
 
 
 def begun(begin: Callable[[], Callable[[], T]]) -> Callable[[], T]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -17,8 +19,8 @@ from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import Batcher, Taken
 from penstock.worker.source.conversion import Outgoing, SourceConverter
-from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
-from penstock.worker.task.overlap import Lookahead
+from penstock.worker.task.bounded_queue import WAITING_BYTES, BatchLimits, SharedLoad
+from penstock.worker.task.overlap import SHARING, SHARING_BYTES, Lookahead
 
 
 class Gated(FakePipeline):
@@ -52,8 +54,13 @@ class Rig:
 
     def __init__(self) -> None:
         self.batcher = Batcher(BatchLimits(max_records=1))
-        self.pipeline = Gated()
         self.load = SharedLoad()
+        self.polling: threading.Thread | None = None
+        self.use(Gated())
+
+    def use(self, pipeline: Gated) -> None:
+        """Converts by this pipeline."""
+        self.pipeline = pipeline
         errors = ErrorHandler(
             ErrorPolicy(), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5, cancelled=threading.Event()
         )
@@ -61,7 +68,6 @@ class Rig:
         self.lookahead = Lookahead[Taken, Outgoing](
             "t-0", self.batcher, converter.begin, BusyTimes(["spark"]), self.load
         )
-        self.polling: threading.Thread | None = None
 
     def poll(self, values: Sequence[str]) -> None:
         """Polls these, one by one, on a thread, which waits for room each time; then polling ends."""
@@ -164,3 +170,55 @@ def test_no_second_batch_is_begun_where_other_tasks_keep_the_cores_busy(rig: Rig
     assert rig.rest() == [b"b", b"c"]
     rig.load.begin()
     assert rig.load.has_idle_cores
+
+
+class Sharing(Gated):
+    """Each batch waits for a job that it shares, and holds a tenth of a MiB, or what a test says."""
+
+    held = 100_000
+
+    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+        return super().begin(batch, partial(submit, shares=self.held))
+
+
+@pytest.fixture
+def sharing(rig: Rig) -> Sharing:
+    made = Sharing()
+    rig.use(made)
+    return made
+
+
+def test_batches_that_share_a_job_are_begun_beside_each_other_whatever_other_tasks_do(
+    rig: Rig, sharing: Sharing
+) -> None:
+    rig.load.begin()
+    rig.load.begin()
+    sharing.gates = {"a": threading.Event()}
+    rig.poll([*"abcdefghijkl"])
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(rig.lookahead.next)
+        eventually(lambda: len(sharing.began) == SHARING)
+        assert not first.done()
+        sharing.gates["a"].set()
+        assert value_of(first.result(WAIT_S) or pytest.fail("no batch")) == b"a"
+    assert rig.load.bytes_left <= WAITING_BYTES - (SHARING - 1) * sharing.held
+    assert rig.rest() == [one.encode() for one in "bcdefghijkl"]
+    assert rig.load.bytes_left == WAITING_BYTES
+    assert not rig.load.has_idle_cores
+
+
+def test_batches_that_share_a_job_do_not_hold_more_than_they_may_together(rig: Rig, sharing: Sharing) -> None:
+    sharing.held = SHARING_BYTES // 2
+    sharing.gates = {"a": threading.Event()}
+    rig.poll([*"abcdef"])
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(rig.lookahead.next)
+        eventually(lambda: len(sharing.began) == 2)
+        sharing.gates["a"].set()
+        first.result(WAIT_S)
+    assert len(sharing.began) <= 3
+    rig.batcher.discard()
+    rig.lookahead.close()
+    assert rig.load.bytes_left == WAITING_BYTES

@@ -322,16 +322,18 @@ class SinkPipeline:
             return list
         unplanned, planned = ([], list(groups)) if self._whole else parted_by_plan(groups)
 
-        def job() -> list[Outcome]:
-            # As bytes, all messages go through a plan.
-            if not planned:
-                self._seen_by_spark(messages)
-                return unplanned
-            if beside := [one.rows for one in unplanned if one.rows is not None]:
-                self._seen_by_spark(messages.take(pa.array(np.sort(np.concatenate(beside)))))
-            return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)]
+        # As bytes, all messages go through a plan.
+        beside: pa.Table | None = messages
+        if planned:
+            rows_beside = [one.rows for one in unplanned if one.rows is not None]
+            beside = messages.take(pa.array(np.sort(np.concatenate(rows_beside)))) if rows_beside else None
+        seen = self._pass_by(beside)
 
-        read = submit(job)
+        def job() -> list[Outcome]:
+            seen()
+            return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)] if planned else unplanned
+
+        read = submit(job, shares=None if planned else table.nbytes)
 
         def finish() -> Sequence[Outcome]:
             outcomes = read()
@@ -340,10 +342,11 @@ class SinkPipeline:
 
         return finish
 
-    def _seen_by_spark(self, table: pa.Table) -> None:
-        """Sends messages of which nothing is left to do through a plan, which hands none of them back."""
-        if not (self._whole or self._no_session or is_huge(table)):
-            self._jobs.pass_by(table.select(_SIDES))
+    def _pass_by(self, messages: pa.Table | None) -> Callable[[], None]:
+        """Sends messages of which nothing is left to do through a plan, by their lengths; gives what waits for that."""
+        if messages is None or self._whole or self._no_session or is_huge(messages):
+            return lambda: None
+        return self._jobs.pass_by(messages.select(_SIDES))
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
         def on_bad(row: int, error: Exception) -> None:

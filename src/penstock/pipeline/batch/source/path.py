@@ -249,7 +249,7 @@ class SourcePipeline:
         elif written and not self._own:
             # Nothing is left to be written: Spark sees the messages while the next batch is begun.
             messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
-            seen = submit(lambda: self._jobs.pass_by(messages))
+            seen = submit(self._jobs.pass_by(messages), shares=messages.nbytes)
 
         def records(some: np.ndarray) -> list[ConnectRecord]:
             return list(frame_to_records(frame, data.take(pa.array(some))))
@@ -272,7 +272,7 @@ class SourcePipeline:
             if seen is not None:
                 seen()
             elif not (groups or self._must):
-                self._jobs.pass_by(made.table.select(_SIDES))
+                self._jobs.pass_by(made.table.select(_SIDES))()
             return made
 
         return finish
@@ -435,7 +435,7 @@ class SourcePipeline:
             if not beside_spark or not made.table.num_rows or is_huge(made.table):
                 return made
             if self._stock:
-                self._jobs.pass_by(made.table.select(_SIDES))
+                self._jobs.pass_by(made.table.select(_SIDES))()
                 return made
             return replace(made, table=self._jobs.through(made.table))
 

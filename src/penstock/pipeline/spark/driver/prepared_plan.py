@@ -29,8 +29,8 @@ import tempfile
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -61,6 +61,8 @@ FEW_BATCHES: Final = 4
 #: Batches up to so many bytes go with the call, larger ones through a file.
 SMALL_BYTES: Final = 64 * 1024
 
+T = TypeVar("T")
+
 _thread = threading.local()
 
 
@@ -75,6 +77,16 @@ class PreparedQuery:
 
     java: Any
     arrays: Sequence[Any]
+    _rdd: list[Any] = field(default_factory=list)
+
+    def count(self) -> int:
+        """Runs it for the number of its rows alone, which stay in the JVM. Runs one Spark job.
+
+        As a query of its own Spark would describe it, tell its listeners, and serve the rows from a thread.
+        """
+        if not self._rdd:
+            self._rdd.append(call(call(self.java, "queryExecution"), "toRdd"))
+        return int(call(self._rdd[0], "count"))
 
     def assign(self, messages: Sequence[bytes | None]) -> None:
         """Puts in a message for each partition; None takes it out."""
@@ -93,7 +105,7 @@ class PreparedQuery:
 
     def forget(self) -> None:
         """Lets the JVM forget it."""
-        forget((*self.arrays, self.java))
+        forget((*self._rdd, *self.arrays, self.java))
 
 
 class PreparedQueries:
@@ -278,16 +290,44 @@ class DriverPlan:
         Raises:
             PySparkException: What PySpark raises for a job that fails.
         """
+        table = self._activated(table)
+        parts = table.to_batches()
+        large = table.nbytes > SMALL_BYTES
+        query = self._query(len(parts), large=large)
+        if query is None:
+            batches = self._collect_once(table)
+        else:
+            batches = self._again(query, table, parts, lambda: rows_of(query.java), large=large)
+        return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
+
+    def count(self, table: pa.Table) -> int:
+        """Counts the rows that the plan makes of these, which stay in the JVM. Runs one Spark job.
+
+        Args:
+            table: Of the schema that the plan was made for, in one chunk.
+
+        Raises:
+            PySparkException: What PySpark raises for a job that fails.
+        """
+        from pyspark.errors.exceptions.captured import unwrap_spark_exception
+
+        table = self._activated(table)
+        parts = table.to_batches()
+        large = table.nbytes > SMALL_BYTES
+        # The first batches have one, too: there is one plan to compile, for the life of a session.
+        query = self._query(len(parts), large=True)
+        if query is None:
+            return int(self.collect(table).num_rows)
+        with unwrap_spark_exception():
+            return self._again(query, table, parts, query.count, large=large)
+
+    def _activated(self, table: pa.Table) -> pa.Table:
+        """The rows as the plan takes them, when the thread has its session."""
         session = self._session._jsparkSession
         if getattr(_thread, "session", None) is not session:
             self._activate(session)
             _thread.session = session
-        table = table if table.schema.equals(self._takes) else table.cast(self._takes)
-        parts = table.to_batches()
-        large = table.nbytes > SMALL_BYTES
-        query = self._query(len(parts), large=large)
-        batches = self._collect_once(table) if query is None else self._collect_again(query, table, parts, large=large)
-        return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
+        return table if table.schema.equals(self._takes) else table.cast(self._takes)
 
     @property
     def _schema(self) -> pa.Schema:
@@ -327,9 +367,15 @@ class DriverPlan:
         self._can_be_prepared = query is not None
         return query
 
-    def _collect_again(
-        self, query: PreparedQuery, table: pa.Table, parts: Sequence[pa.RecordBatch], *, large: bool
-    ) -> list[pa.RecordBatch]:
+    def _again(
+        self,
+        query: PreparedQuery,
+        table: pa.Table,
+        parts: Sequence[pa.RecordBatch],
+        run: Callable[[], T],
+        *,
+        large: bool,
+    ) -> T:
         try:
             if large:
                 sent = self._sent(table)
@@ -339,7 +385,7 @@ class DriverPlan:
                     forget([sent])
             else:
                 query.assign([part.serialize().to_pybytes() for part in parts])
-            rows = rows_of(query.java)
+            made = run()
             # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
             if large:
                 query.empty()
@@ -347,7 +393,7 @@ class DriverPlan:
             query.forget()
             raise
         self._prepared.put((self, len(parts)), query)
-        return rows
+        return made
 
     # ------------------------------------------------------------------ rows to the JVM
     def _sent(self, table: pa.Table) -> Any:
