@@ -281,6 +281,16 @@ def _holds_nulls(kind: pa.DataType) -> bool:
     return any(_holds_nulls(kind.field(place).type) for place in range(kind.num_fields))
 
 
+def slices_together(table: pa.Table, runs: Sequence[tuple[int, int]]) -> pa.Table:
+    """Rows of a table without a copy.
+
+    Args:
+        table: The rows.
+        runs: Of each run of rows the first one, and how many they are; at least one run.
+    """
+    return pa.concat_tables([table.slice(start, length) for start, length in runs])
+
+
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array, without a copy where it has one chunk."""
     if not isinstance(column, pa.ChunkedArray):

@@ -27,6 +27,8 @@ from penstock.api import SinkFrame, TopicPartition
 #: Blocks of fewer bytes are joined when there are so many.
 _SMALL: Final = 1 << 16
 _MANY: Final = 256
+#: A table may hold memory of its frame of so many times its own bytes: as a rule other partitions have the rest.
+_MOST_HELD: Final = 4
 _DAY_MS: Final = 24 * 3600 * 1000
 
 #: The directory of a file, and the number of its schema.
@@ -398,7 +400,7 @@ class Generations:
             order = np.argsort(codes, kind="stable")
             table = table.take(order)
             cuts = np.append(cuts, np.flatnonzero(np.diff(codes[order])) + 1)
-        elif table.get_total_buffer_size() > 2 * table.nbytes:
+        elif table.get_total_buffer_size() > _MOST_HELD * table.nbytes:
             # A slice of few rows would hold all rows of its frame in memory.
             table = table.take(order)
         block = Block(table, table.nbytes, table.schema)

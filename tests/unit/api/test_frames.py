@@ -53,6 +53,28 @@ def test_rows_by_partition_are_those_as_read_in_order_whatever_the_topic_is_now(
     assert parts[A0].origin["offset"].to_pylist() == [5, 6, 9]
 
 
+def test_long_runs_of_rows_are_not_copied() -> None:
+    run = 200
+    frame = routed([(place, offset) for place in (A0, B0, A0) for offset in range(run)])
+
+    part = frame.by_partition()[A0]
+
+    assert values(part) == [*range(run), *range(2 * run, 3 * run)]
+    assert part.origin["offset"].to_pylist() == [*range(run), *range(run)]
+    whole = frame.table["value"].chunk(0).buffers()[1]
+    assert [chunk.buffers()[1].address for chunk in part.table["value"].chunks] == [whole.address] * 2
+
+
+@pytest.mark.parametrize(
+    "rows", [[5, 4, 3], [*range(300), 2, *range(250, 300)], [1, 1, 1], [], [*range(400, 600), *range(200)]]
+)
+def test_rows_are_taken_in_the_order_given_however_they_stand(rows: list[int]) -> None:
+    frame = routed([(A0, offset) for offset in range(600)])
+
+    assert values(frame.take(rows)) == rows
+    assert frame.take(rows).origin["offset"].to_pylist() == rows
+
+
 def test_a_frame_of_one_partition_is_itself_and_one_without_rows_has_no_partitions() -> None:
     frame = routed([(A0, 1), (A0, 2)])
 

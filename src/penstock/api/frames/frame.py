@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from penstock.api.frames.rows import Rows, row_numbers
+from penstock.api.frames.rows import Rows, row_numbers, runs_of
 from penstock.api.record import TopicPartition
 from penstock.data import Schema, Type
 from penstock.errors import IllegalWorkerStateException
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: The columns of ``SinkFrame.origin``.
 ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
+#: Rows in runs of so many on average are slices of what they are taken from; others are copied.
+_RUN_ROWS: Final = 128
 
 
 class ValueForm(Enum):
@@ -317,7 +319,14 @@ class SinkFrame:
         numbers = row_numbers(rows, self.num_rows)
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[1:] > numbers[:-1]).all():
             return self.slice(int(numbers[0]), len(numbers))
-        return self._part(lambda table: table.take(numbers), int(max(numbers, default=-1)) + 1)
+        from penstock.api.arrow import slices_together
+
+        runs = runs_of(numbers)
+        end = int(max(numbers, default=-1)) + 1
+        if not runs or len(runs) * _RUN_ROWS > len(numbers):
+            return self._part(lambda table: table.take(numbers), end)
+        # The partitions of a fetch follow each other in long runs: nothing of them is copied.
+        return self._part(lambda table: slices_together(table, runs), end)
 
     def fields(self, *names: str | Sequence[str] | FieldTypes, of: Literal["value", "key"] = "value") -> pa.Table:
         """Typed columns of fields of the values, also of nested and schemaless ones, one for each name.

@@ -1,6 +1,6 @@
 """Rows of a frame: which ones an author means, and which of them a failed write is to blame on.
 
-Main functions: ``isolate``, and ``row_numbers`` for what takes ``Rows``.
+Main functions: ``isolate``, and ``row_numbers`` and ``runs_of`` for what takes ``Rows``.
 
 Thread: the task's.
 """
@@ -54,6 +54,22 @@ def row_numbers(rows: Rows, count: int) -> np.ndarray:
     if len(wrong):
         raise IndexError(f"There is no row {wrong[0]} in a frame of {count} rows, which count from 0")
     return found.astype(np.int64)
+
+
+def runs_of(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """The runs of numbers that follow each other: the first one of each, and how many they are.
+
+    >>> import numpy as np
+    >>> runs_of(np.array([4, 5, 6, 2, 2, 3])), runs_of(np.array([], int))
+    ([(4, 3), (2, 1), (2, 2)], [])
+    """
+    import numpy as np
+
+    if not len(numbers):
+        return []
+    firsts = np.append(0, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    lengths = np.diff(np.append(firsts, len(numbers)))
+    return list(zip(numbers[firsts].tolist(), lengths.tolist(), strict=True))
 
 
 def isolate(

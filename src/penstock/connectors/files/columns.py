@@ -39,7 +39,9 @@ def columns_of(frame: SinkFrame, metadata: Sequence[str], prefix: str) -> pa.Tab
     Raises:
         DataException: A field has the name of such a column.
     """
-    value = values_of(frame.table.column("value"), frame.value_schema)
+    value = frame.table.column("value")
+    if is_variant(value.type) or _has_digits(value.type):
+        value = values_of(value, frame.value_schema)
     if pa.types.is_struct(value.type) and value.type.num_fields:
         fields = {one.name: pc.struct_field(value, [index]) for index, one in enumerate(value.type)}
     else:

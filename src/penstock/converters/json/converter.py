@@ -27,7 +27,15 @@ from penstock.converters.json.arrow.schemaless_columns import read_schemaless_co
 from penstock.converters.json.arrow.texts import json_texts
 from penstock.converters.json.arrow.writing import json_column
 from penstock.converters.json.depth import TOO_DEEP, is_too_deep, without_deep
-from penstock.converters.json.envelope import BAD_SYNTAX, Envelope, Envelopes, Refused, bad_syntax, lacks_envelope
+from penstock.converters.json.envelope import (
+    BAD_SYNTAX,
+    Envelope,
+    Envelopes,
+    Refused,
+    bad_syntax,
+    lacks_envelope,
+    without_heads,
+)
 from penstock.converters.json.schema import read_schema, schema_text
 from penstock.converters.json.spark.reading import ReadJson
 from penstock.converters.json.values.reading import read_value
@@ -189,11 +197,17 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def _sort(self, column: pa.ChunkedArray, worked_on: bool, beside_spark: bool) -> Sorted:
         if not self._schemas:
             return self._alike.sort(column, read=beside_spark) if worked_on else Sorted(hints=(None,))
-        content = self._content
-        found = self._envelopes.sort(column) if content is None else Sorted(hints=(None,), deep=exceeds(content))
-        if found.deep or not beside_spark:
+        content, heads = self._content, None
+        if content is None:
+            found, heads = self._envelopes.find(column)
+        else:
+            found = Sorted(hints=(None,), deep=exceeds(content))
+        if beside_spark and not found.deep:
+            found = self._payloads.read(found, column if found.column is None else found.column, content, heads)
+        if heads is None or len(found.read) == len(found.hints):
             return found
-        return self._payloads.read(found, column if found.column is None else found.column, content)
+        # Nothing is cut off where all has been read.
+        return replace(found, column=without_heads(column, heads))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
         """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""

@@ -4,8 +4,8 @@
 has no known beginning is scanned in Python for where its schema text ends; Arrow then finds all others that begin so.
 What is written in another order (payload first) is put into this form, one message at a time. So a batch of one
 schema costs one scan and one pass in C, and no Spark job has to find the groups. The beginning says the same in every
-message, and is often longer than the payload: it is cut off, and what Spark is given is the payload with the closing
-brace of the envelope, whatever else stands there.
+message, and is often longer than the payload: it is passed over where payloads are read here, and cut off of those that
+Spark reads, which is given the payload with the closing brace of the envelope, whatever else stands there.
 
 Main type: ``Envelopes`` (one converter's memory of schema texts). Hints: ``Envelope``, ``Refused``, ``NO_MESSAGE``.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -140,6 +140,16 @@ class Envelopes:
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
         """Gives each message its hint, and cuts off what comes before the payload."""
+        found, heads = self.find(column)
+        return found if heads is None else replace(found, column=without_heads(column, heads))
+
+    def find(self, column: pa.ChunkedArray) -> tuple[Sorted, np.ndarray | None]:
+        """Gives each message its hint.
+
+        Returns:
+            The messages, as they came, and how many bytes of each come before its payload; or, where some had to be
+            rewritten, without these bytes, and None.
+        """
         rows = len(column)
         hints: dict[Hint, int] = {}
         codes = np.full(rows, -1, dtype=np.int32)
@@ -164,9 +174,11 @@ class Envelopes:
                 left, rest = left[keep], rest.take(pa.array(keep))
                 continue
             left, rest = self._one_by_one(left, rest, passes >= MAX_PASSES, (codes, heads), hints, rewritten)
-        payloads = _replaced(without_heads(column, heads), rewritten)
         deep = any(isinstance(hint, Envelope) and exceeds(hint.schema) for hint in hints)
-        return Sorted(tuple(hints), codes if len(hints) > 1 else None, payloads, deep=deep)
+        found = Sorted(tuple(hints), codes if len(hints) > 1 else None, deep=deep)
+        if not rewritten:
+            return found, heads
+        return replace(found, column=_replaced(without_heads(column, heads), rewritten)), None
 
     def _one_by_one(
         self,

@@ -1,15 +1,18 @@
 """The bounds on the characters of the strings of a batch, found from their bytes: without escapes JSON needs less work.
 
 Main functions: ``bounded`` (a layout with what is known of its strings) and ``unbounded`` (without); ``bytes_of``,
-``has_byte`` and ``places_of``, for others that look at the bytes of a batch. A look costs a twentieth of a microsecond
-a record; writing a string that needs no escapes as it is saves several times that.
+``offsets_of``, ``has_byte``, ``places_of`` and ``places_below``, for others that look at the bytes of a batch. A look
+costs a twentieth of a microsecond a record; writing a string that needs no escapes as it is saves several times that.
 
 Thread: pure functions.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +21,12 @@ from penstock.pipeline.columns.layout import Form, Physical, TextBound
 
 _FIRST_BEYOND_BMP = 0xF0
 _FIRST_PRINTABLE = 0x20
+#: So many bytes are looked at together.
+_BLOCK: Final = 256 * 1024
+
+
+class _Compare(Protocol):
+    def __call__(self, block: np.ndarray, /, *, out: np.ndarray) -> object: ...
 
 
 def bounded(physical: Physical, column: pa.Array | pa.ChunkedArray) -> Physical:
@@ -86,34 +95,72 @@ def _bounded(physical: Physical, chunks: list[pa.Array]) -> Physical:
 
 def bytes_of(chunk: pa.Array) -> np.ndarray:
     """The bytes of all strings or binary values of a chunk, in a row; not copied."""
-    _, offsets, data = chunk.buffers()
+    data = chunk.buffers()[2]
     if data is None or not len(chunk):
         return np.empty(0, np.uint8)
-    width = np.int64 if pa.types.is_large_binary(chunk.type) else np.int32
-    ends = np.frombuffer(offsets, width)[chunk.offset : chunk.offset + len(chunk) + 1]
+    ends = offsets_of(chunk)
     return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+
+
+def offsets_of(chunk: pa.Array) -> np.ndarray:
+    """The offsets of strings or binary values of a chunk that is not empty: one more than there are values."""
+    width = np.int64 if pa.types.is_large_binary(chunk.type) or pa.types.is_large_string(chunk.type) else np.int32
+    return np.frombuffer(chunk.buffers()[1], width)[chunk.offset : chunk.offset + len(chunk) + 1]
 
 
 def has_byte(data: np.ndarray, byte: int) -> bool:
     """True if a byte is among these."""
-    return bool(_equal(data, byte).any())
+    return any(marks.any() for _, marks in _marked(data, partial(np.equal, byte)))
 
 
-def places_of(data: np.ndarray, byte: int) -> np.ndarray:
-    """Returns where a byte is among these, in order."""
-    equal = _equal(data, byte)
-    return np.flatnonzero(equal) if equal.any() else np.empty(0, np.int64)
+def places_of(data: np.ndarray, byte: int, *, mask: int = 0xFF) -> np.ndarray:
+    """Returns where a byte is among these, in order.
 
-
-def _equal(data: np.ndarray, byte: int) -> np.ndarray:
-    """Marks the bytes that are equal to this one.
-
-    Compared all at once, because each call gives Python's lock away and may wait to have it back. What is equal is
-    noted in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.
+    Args:
+        data: The bytes.
+        byte: The one that is looked for.
+        mask: Only these bits of each of them are compared.
     """
-    equal = np.frombuffer(pa.allocate_buffer(len(data)), np.bool_) if len(data) else np.empty(0, np.bool_)
-    np.equal(data, byte, out=equal)
-    return equal
+
+    def compare(block: np.ndarray, /, *, out: np.ndarray) -> None:
+        np.equal(block if mask == 0xFF else block & np.uint8(mask), byte, out=out)
+
+    return _places(data, compare)
+
+
+def places_below(data: np.ndarray, limit: int) -> np.ndarray:
+    """Returns where bytes are smaller than this one, in order."""
+    return _places(data, partial(np.greater, limit))
+
+
+def _places(data: np.ndarray, compare: _Compare) -> np.ndarray:
+    """The places of marked bytes, as integers of 32 bits where these suffice.
+
+    They are in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.
+    """
+    found = [(first, np.flatnonzero(marks)) for first, marks in _marked(data, compare) if marks.any()]
+    kind = np.dtype(np.int32 if len(data) < 1 << 31 else np.int64)
+    count = sum(len(places) for _, places in found)
+    made = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind) if count else np.empty(0, kind)
+    start = 0
+    for first, places in found:
+        np.add(places, first, out=made[start : start + len(places)], casting="same_kind")
+        start += len(places)
+    return made
+
+
+def _marked(data: np.ndarray, compare: _Compare) -> Iterator[tuple[int, np.ndarray]]:
+    """Marks bytes, block by block, each with the place of its first byte.
+
+    The marks of every block lie in the same memory, and so stay in the cache. For a whole batch they would be as large
+    as the batch, in pages that the system gives for this once. Blocks are not smaller, because each call gives Python's
+    lock away and may wait to have it back.
+    """
+    marks = np.empty(min(_BLOCK, len(data)), np.bool_)
+    for first in range(0, len(data), _BLOCK):
+        block = data[first : first + _BLOCK]
+        compare(block, out=marks[: len(block)])
+        yield first, marks[: len(block)]
 
 
 def _bound_of(data: np.ndarray) -> TextBound:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.api.arrow import is_list
+from penstock.api.arrow import is_list, one_array
 from penstock.data import Schema, Type
 from penstock.errors import DataException
 from penstock.files.widening import conform
@@ -51,7 +51,9 @@ class SchemaTrack:
         self._known.append(schema)
         return len(self._known) - 1
 
-    def fit(self, column: pa.Array, schema: Schema | None) -> tuple[pa.Array, Schema | None]:
+    def fit(
+        self, column: pa.Array | pa.ChunkedArray, schema: Schema | None
+    ) -> tuple[pa.Array | pa.ChunkedArray, Schema | None]:
         """The values as files have them now, and their schema.
 
         Args:
@@ -69,7 +71,7 @@ class SchemaTrack:
             return column, schema
         if current[0] == schema:
             return column, schema
-        return projected(column, schema, *current), current[0]
+        return projected(one_array(column), schema, *current), current[0]
 
     def _replaces(self, schema: Schema, current: Schema) -> bool:
         if schema.version is None or current.version is None:

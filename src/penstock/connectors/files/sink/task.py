@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicPartition, isolate
-from penstock.api.arrow import one_array
 from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
 from penstock.connectors.files.sink.formats.avro import Avro
 from penstock.connectors.files.sink.formats.beside import BesideValues
@@ -149,7 +148,7 @@ class FileSinkTask(FrameSinkTask):
         number = 0
         if self._format.has_schema:
             track = self._track(part)
-            column, schema = track.fit(one_array(part.table.column("value")), part.value_schema)
+            column, schema = track.fit(part.table.column("value"), part.value_schema)
             if schema is not part.value_schema:
                 at = part.table.column_names.index("value")
                 part = replace(part, table=part.table.set_column(at, "value", column), value_schema=schema)

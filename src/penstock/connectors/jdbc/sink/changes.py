@@ -265,7 +265,7 @@ def _first(origin: pa.Table, mask: pa.Array) -> int:
 
 def _last_of_each_key(keys: pa.Table) -> pa.Array:
     """The number of the last row of each key, in order: earlier changes of a row are those that it overwrites."""
-    numbered = keys.append_column(_ROW, pa.array(range(keys.num_rows), pa.int64()))
+    numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows), pa.int64()))
     try:
         grouped = numbered.group_by(list(keys.column_names), use_threads=False).aggregate([(_ROW, "max")])
     except pa.ArrowNotImplementedError as error:

@@ -147,7 +147,7 @@ class AlikeObjects:
             bound = bound_of(texts) if made is None else made.bound
             messages = layout.messages(bound, present=not nulls.any())
             if made is not None:
-                done[len(hints)] = (messages.as_read, pa.chunked_array([made.structs]))
+                done[len(hints)] = (messages.as_read, made.structs)
             mine = mine | nulls
             codes[mine] = len(hints)
             hints.append(messages)

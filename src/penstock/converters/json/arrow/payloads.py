@@ -70,13 +70,16 @@ class PlainPayloads:
         self._defaults = defaults
         self._tries = Tries(_WORTH)
 
-    def read(self, found: Sorted, column: pa.ChunkedArray, content: Schema | None) -> Sorted:
+    def read(
+        self, found: Sorted, column: pa.ChunkedArray, content: Schema | None, heads: np.ndarray | None = None
+    ) -> Sorted:
         """Returns the sorted messages, with the payloads that could be read.
 
         Args:
             found: Messages sorted by their schemas; those of an `Envelope` are the rest behind ``"payload":``.
             column: The messages, as they were sorted.
             content: The schema of messages that are the payload alone, or None.
+            heads: How many of its first bytes stand in front of that, for each message; None = none.
         """
         try:
             texts = column.cast(pa.string())
@@ -84,11 +87,18 @@ class PlainPayloads:
             return found  # not UTF-8
         for index, hint in enumerate(found.hints):
             schema = hint.schema if isinstance(hint, Envelope) else content
-            found = self._read_one(found, texts, index, schema, "payload" if isinstance(hint, Envelope) else None)
+            inside = "payload" if isinstance(hint, Envelope) else None
+            found = self._read_one(found, texts, index, schema, inside, heads)
         return found
 
     def _read_one(
-        self, found: Sorted, texts: pa.ChunkedArray, index: int, schema: Schema | None, inside: str | None
+        self,
+        found: Sorted,
+        texts: pa.ChunkedArray,
+        index: int,
+        schema: Schema | None,
+        inside: str | None,
+        heads: np.ndarray | None,
     ) -> Sorted:
         wanted = None if schema is None else _texts_of(schema, self._defaults)
         if schema is None or wanted is None or not self._tries.worth(schema):
@@ -96,7 +106,8 @@ class PlainPayloads:
         mine = np.ones(len(texts), dtype=bool) if found.codes is None else found.codes == index
         size = int(mine.sum())
         layout = layout_of(schema)
-        made = wanted.read(texts, mine, cast("pa.StructType", arrow_type(schema, layout)), inside=inside)
+        kind = cast("pa.StructType", arrow_type(schema, layout))
+        made = wanted.read(texts, mine, kind, inside=inside, heads=heads)
         left = size - int(made.rows.sum())
         if size < objects.MIN_ROWS:
             if left:
@@ -104,7 +115,7 @@ class PlainPayloads:
         elif not self._tries.note(schema, left, size):
             return found
         side = Side.of(schema, with_bound(layout, made.bound), present=True)
-        found = replace(found, read={**found.read, index: (side, pa.chunked_array([made.structs]))})
+        found = replace(found, read={**found.read, index: (side, made.structs)})
         return found.with_hint(found.hints[index], mine & ~made.rows, len(texts)) if left else found
 
 

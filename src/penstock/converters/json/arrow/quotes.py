@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.pipeline.columns.text_bounds import bytes_of, places_of
+from penstock.pipeline.columns.text_bounds import bytes_of, offsets_of, places_below, places_of
 
 _BACKSLASH: Final = 0x5C
 _QUOTE: Final = 0x22
@@ -88,7 +88,11 @@ def layout_of(message: str, members: Sequence[FlatMember]) -> Layout | None:
 
 
 def cut_objects(
-    texts: pa.StringArray, layout: Layout, members: Sequence[FlatMember], wanted: np.ndarray
+    texts: pa.StringArray,
+    layout: Layout,
+    members: Sequence[FlatMember],
+    wanted: np.ndarray,
+    heads: np.ndarray | None = None,
 ) -> tuple[np.ndarray, dict[str, pa.StringArray]]:
     """Cuts the objects that are written like this.
 
@@ -97,23 +101,24 @@ def cut_objects(
         layout: How they are written.
         members: What is in them.
         wanted: Which of them to look at.
+        heads: How many of its first bytes do not count, for each message; None = none.
 
     Returns:
         The rows that are such objects, and the text of each member's values in these rows.
     """
+    if not len(texts):
+        return np.empty(0, np.int64), {member.name: texts for member in members}
     data = bytes_of(texts)
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    bounds = offsets.astype(np.int64) - offsets[0]
+    bounds = offsets_of(texts)
+    bounds = bounds - bounds[0]
+    begins, ends = bounds[:-1] if heads is None else bounds[:-1] + heads, bounds[1:]
     quotes = places_of(data, _QUOTE)
-    firsts = np.searchsorted(quotes, bounds)
-    fits = wanted & (np.diff(firsts) == layout.quotes)
-    fits[_rows_of_odd(data, bounds)] = False
+    firsts = np.searchsorted(quotes, begins)
+    fits = wanted & (np.searchsorted(quotes, ends) - firsts == layout.quotes)
+    fits[_rows_of_odd(data, bounds, begins)] = False
     rows = np.flatnonzero(fits)
-    alone = len(quotes) == len(rows) * layout.quotes
-    found = (
-        quotes.reshape(len(rows), layout.quotes) if alone else quotes[firsts[rows][:, None] + np.arange(layout.quotes)]
-    )
-    cuts, good = _cut(bounds[rows], bounds[rows + 1], found, layout, members)
+    found = _quotes_of(quotes, firsts, rows, layout.quotes)
+    cuts, good = _cut(begins[rows], ends[rows], found, layout, members)
     rows, parts = rows[good], _texts(data, cuts[good])
     same = _equal(parts, len(rows), layout.runs)
     # Runs and values take turns.
@@ -129,6 +134,15 @@ def cut_objects(
         kept = pa.array(right)
         rows, cut = rows[right], {name: column.filter(kept) for name, column in cut.items()}
     return rows, cut
+
+
+def _quotes_of(quotes: np.ndarray, firsts: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    """The places of the quotes of each row, which has so many from its first one on; a view where rows are alike."""
+    each = len(quotes) // len(rows) if len(rows) else 0
+    if each and len(quotes) == each * len(rows) and (firsts[rows] == np.arange(each - count, len(quotes), each)).all():
+        return quotes.reshape(len(rows), each)[:, each - count :]
+    found: np.ndarray = quotes[firsts[rows][:, None] + np.arange(count)]
+    return found
 
 
 def _cut(
@@ -170,9 +184,10 @@ def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarra
     return same
 
 
-def _rows_of_odd(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """The rows in which a quote may be part of a string, or a character may not be."""
+def _rows_of_odd(data: np.ndarray, bounds: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """The rows in which a quote may be part of a string, or a character may not be, from where they begin."""
     odd = places_of(data, _BACKSLASH)
     if data.min(initial=_FIRST_PRINTABLE) < _FIRST_PRINTABLE:
-        odd = np.concatenate([odd, np.flatnonzero(data < _FIRST_PRINTABLE)])
-    return np.unique(np.searchsorted(bounds, odd, side="right") - 1)
+        odd = np.concatenate([odd, places_below(data, _FIRST_PRINTABLE)])
+    rows = np.searchsorted(bounds, odd, side="right") - 1
+    return np.unique(rows[odd >= begins[rows]])

@@ -13,7 +13,7 @@ task's pipeline thread.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, cast
 
@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from penstock.api.arrow import one_array
 from penstock.converters.json.arrow.quotes import FlatMember, Layout, cut_objects, layout_of
+from penstock.converters.json.envelope import without_heads
 from penstock.pipeline.columns.layout import TextBound
 from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
 
@@ -43,6 +45,8 @@ _BACKSLASH: Final = ord("\\")
 #: So many batches are not tried after one in which too little was found.
 _PAUSE: Final = 50
 _MAX_KNOWN: Final = 1_000
+#: Shorter chunks are joined.
+_PART_ROWS: Final = 1_000
 #: So many messages are looked at for one that shows how the others are written.
 _SAMPLE: Final = 8
 
@@ -128,7 +132,13 @@ class ObjectTexts:
         return matched
 
     def read(
-        self, texts: pa.ChunkedArray, wanted: np.ndarray, kind: pa.StructType, *, inside: str | None = None
+        self,
+        texts: pa.ChunkedArray,
+        wanted: np.ndarray,
+        kind: pa.StructType,
+        *,
+        inside: str | None = None,
+        heads: np.ndarray | None = None,
     ) -> ReadTexts:
         """Reads those texts that are such objects.
 
@@ -138,18 +148,21 @@ class ObjectTexts:
             kind: The structs to make, in any order of these members; all of them may be null.
             inside: The texts are the rest of an object, behind the name of this member of it, the last one, and the
                 colon.
+            heads: How many of its first bytes do not count, for each text; None = none.
         """
-        rows, cut = self._cut(texts, wanted, inside)
+        rows, structs = self._cut(texts, wanted, kind, inside, heads)
         left = wanted.copy()
         left[rows] = False
         if left.any():
+            # Those that were cut are not copied for it.
+            texts = texts if heads is None else without_heads(texts, heads)
             left &= self.matches(_alone(texts, left), inside)
         if not len(rows):
             if not left.any():
-                return ReadTexts(left, pa.nulls(len(texts), kind), TextBound.CLEAN)
+                return ReadTexts(left, pa.chunked_array([pa.nulls(len(texts), kind)]), TextBound.CLEAN)
             others = _alone(texts, left)
-            return ReadTexts(left, _read_structs(others, kind, inside), bound_of(others))
-        structs, bound = _structs(cut, kind), _bound_of(texts, TextBound.CLEAN)
+            return ReadTexts(left, pa.chunked_array([_read_structs(others, kind, inside)]), bound_of(others))
+        bound = _bound_of(texts, TextBound.CLEAN)
         taken = left.copy()
         taken[rows] = True
         if len(rows) < len(texts):
@@ -157,24 +170,33 @@ class ObjectTexts:
             place[rows] = np.arange(len(rows))
             if left.any():
                 others = _alone(texts, left)
-                structs = pa.concat_arrays([structs, _read_structs(others, kind, inside)])
+                structs = pa.chunked_array([*structs.chunks, _read_structs(others, kind, inside)])
                 bound = min(bound, bound_of(others))
                 place[left] = len(rows) + np.flatnonzero(left)
             structs = structs.take(pa.array(place, mask=~taken))
         return ReadTexts(taken, structs, bound)
 
     def _cut(
-        self, texts: pa.ChunkedArray, wanted: np.ndarray, inside: str | None
-    ) -> tuple[np.ndarray, dict[str, pa.StringArray]]:
-        nothing = np.empty(0, np.int64)
-        if self.flat is None:
-            return nothing, {}
-        layout = self._layout(texts.take(pa.array(np.flatnonzero(wanted)[:_SAMPLE])), inside)
-        if layout is None:
-            return nothing, {}
-        text = texts.combine_chunks()
-        text = text.chunk(0) if isinstance(text, pa.ChunkedArray) else text
-        return cut_objects(text, layout, self.flat, wanted)
+        self,
+        texts: pa.ChunkedArray,
+        wanted: np.ndarray,
+        kind: pa.StructType,
+        inside: str | None,
+        heads: np.ndarray | None,
+    ) -> tuple[np.ndarray, pa.ChunkedArray]:
+        """The rows that are written like one of them, and what they are."""
+        rows: list[np.ndarray] = [np.empty(0, np.int64)]
+        structs: list[pa.StructArray] = []
+        layout = None if self.flat is None else self._layout(_sample(texts, wanted, heads), inside)
+        start = 0
+        for part in _parts(texts) if layout is not None else ():
+            assert layout is not None and self.flat is not None, "there is no part else"  # noqa: PT018
+            mine = slice(start, start + len(part))
+            found, cut = cut_objects(part, layout, self.flat, wanted[mine], None if heads is None else heads[mine])
+            rows.append(found + start)
+            structs.append(_structs(cut, kind))
+            start += len(part)
+        return np.concatenate(rows), pa.chunked_array(structs, kind)
 
     def _layout(self, sample: pa.ChunkedArray, inside: str | None) -> Layout | None:
         """Returns the layout of the first text of a sample that is such an object."""
@@ -184,6 +206,27 @@ class ObjectTexts:
             if layout is not None:
                 return layout
         return None
+
+
+def _sample(texts: pa.ChunkedArray, wanted: np.ndarray, heads: np.ndarray | None) -> pa.ChunkedArray:
+    """The first of them. One by one: `take` of several chunks copies them all."""
+    found = []
+    for row in np.flatnonzero(wanted)[:_SAMPLE].tolist():
+        text = texts[row].as_py()
+        found.append(text if heads is None or text is None else text.encode()[heads[row] :].decode())
+    return pa.chunked_array([pa.array(found, pa.string())])
+
+
+def _parts(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
+    """The chunks, short ones joined: what is done with each takes as long as a copy of some hundred messages."""
+    held: list[pa.StringArray] = []
+    for chunk in texts.chunks:
+        held.append(chunk)
+        if sum(map(len, held)) >= _PART_ROWS:
+            yield one_array(pa.chunked_array(held))
+            held = []
+    if held:
+        yield one_array(pa.chunked_array(held))
 
 
 def array_texts(item: str | ObjectTexts) -> ObjectTexts:
@@ -208,7 +251,7 @@ class ReadTexts:
     """
 
     rows: np.ndarray
-    structs: pa.StructArray
+    structs: pa.ChunkedArray
     bound: TextBound
 
 
