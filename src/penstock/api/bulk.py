@@ -171,6 +171,46 @@ def split_ranges(ranges: Iterable[TopicRange], most: int) -> list[TopicRange]:
     ]
 
 
+class WaitingRanges:
+    """Decides which ranges are long enough for a file, or have waited long enough; for ``BulkSinkTask.plan``.
+
+    Args:
+        rows: How many offsets a file should have.
+        seconds: How long fewer may wait.
+
+    >>> waiting, at = WaitingRanges(100, 60.0), TopicRange("t", 0, 0, 250)
+    >>> [one.end for one in waiting.plan([at], 0.0)]
+    [100, 200]
+    >>> rest = TopicRange("t", 0, 200, 260)
+    >>> waiting.plan([rest], 1.0), [one.end for one in waiting.plan([rest], 61.0)]
+    ([], [260])
+
+    Thread: the task's. Source: Penstock's own.
+    """
+
+    def __init__(self, rows: int, seconds: float) -> None:
+        self._rows, self._seconds = rows, seconds
+        self._since: dict[tuple[TopicPartition, int], float] = {}
+
+    def plan(self, ranges: Sequence[TopicRange], now: float) -> list[TopicRange]:
+        """The ranges that are written now, for ``BulkSinkTask.plan``.
+
+        Args:
+            ranges: What there is.
+            now: A clock that only grows, in seconds.
+        """
+        since: dict[tuple[TopicPartition, int], float] = {}
+        found = []
+        for one in split_ranges(ranges, self._rows):
+            if one.end - one.start < self._rows:
+                begun = since[one.place, one.start] = self._since.get((one.place, one.start), now)
+                if now - begun < self._seconds:
+                    continue
+            found.append(one)
+        self._since = since
+        return found
+
+
 class BulkSinkTask(AnySinkTask):
     """Writes big ranges of topics: executors of Spark fetch, convert and write them, the worker plans and commits.
 

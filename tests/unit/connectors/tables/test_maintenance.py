@@ -33,7 +33,7 @@ def commits(writing: Writing, count: int, first: int = 0) -> None:
 
 
 def maintain(writing: Writing) -> None:
-    writing.task._maintenance_due = 0
+    writing.task._maintenance._due = 0
     writing.tick()
 
 

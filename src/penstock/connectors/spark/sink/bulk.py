@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.api import SinkFrame, TopicPartition, isolate
 from penstock.api.arrow import one_array
-from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange, split_ranges
+from penstock.api.bulk import BulkSinkTask, TopicRange, WaitingRanges, WrittenRange
 from penstock.connectors.files.sink.formats.format import Csv, Format, JsonLines, Orc, Parquet
 from penstock.connectors.spark.settings import local_path
 from penstock.connectors.spark.sink.columns import RowColumns
@@ -40,7 +40,7 @@ class SparkBulkSinkTask(BulkSinkTask):
         config: SparkSinkConfig = self.settings
         self._files = files_of(config, props["name"])
         self._files.check()
-        self._waits = Waiting(config.frame_min_rows, config.frame_max_wait_ms / 1000)
+        self._waits = WaitingRanges(config.frame_min_rows, config.frame_max_wait_ms / 1000)
 
     def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Finishes a commit that was cut off, and returns the offsets that the directory has."""
@@ -91,39 +91,6 @@ class SparkBulkSinkTask(BulkSinkTask):
             if frame.num_rows:
                 isolate(collect, frame, errors=DataException)
             yield from found
-
-
-class Waiting:
-    """Decides which ranges are long enough for a file, or have waited long enough.
-
-    Args:
-        rows: How many offsets a file should have.
-        seconds: How long fewer may wait.
-
-    >>> waiting, at = Waiting(100, 60.0), TopicRange("t", 0, 0, 250)
-    >>> [one.end for one in waiting.plan([at], 0.0)]
-    [100, 200]
-    >>> rest = TopicRange("t", 0, 200, 260)
-    >>> waiting.plan([rest], 1.0), [one.end for one in waiting.plan([rest], 61.0)]
-    ([], [260])
-    """
-
-    def __init__(self, rows: int, seconds: float) -> None:
-        self._rows, self._seconds = rows, seconds
-        self._since: dict[tuple[TopicPartition, int], float] = {}
-
-    def plan(self, ranges: Sequence[TopicRange], now: float) -> list[TopicRange]:
-        """Those that are written now; see ``BulkSinkTask.plan``."""
-        since: dict[tuple[TopicPartition, int], float] = {}
-        found = []
-        for one in split_ranges(ranges, self._rows):
-            if one.end - one.start < self._rows:
-                begun = since[one.place, one.start] = self._since.get((one.place, one.start), now)
-                if now - begun < self._seconds:
-                    continue
-            found.append(one)
-        self._since = since
-        return found
 
 
 def files_of(config: SparkSinkConfig, connector: str) -> RangeFiles:

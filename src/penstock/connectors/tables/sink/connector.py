@@ -21,7 +21,11 @@ class TableSink(SinkConnector):
     config_class = TableSinkConfig
 
     def task_class(self) -> type[Task]:
-        """The task that writes frames."""
+        """The task that writes frames, or has executors write."""
+        if self.settings.tables_bulk:
+            from penstock.connectors.tables.sink.bulk import TableBulkSinkTask
+
+            return TableBulkSinkTask
         from penstock.connectors.tables.sink.task import TableSinkTask
 
         return TableSinkTask

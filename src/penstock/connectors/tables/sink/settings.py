@@ -187,6 +187,17 @@ class TableSinkConfig(LakeConfig):
         doc="With tables.commit=connector: how long after the end of an interval the commit waits for files of other "
         "tasks; at most half of commit.interval.ms.",
     )
+    tables_bulk: bool = setting(
+        default=False,
+        doc="Spark's executors fetch ranges of the topics and write the files, and the task commits them, with "
+        "write.mode=append: for much at once. Ranges that are shorter than bulk.range.rows wait for "
+        "commit.interval.ms.",
+    )
+    bulk_range_rows: int = setting(
+        default=200_000,
+        validator=Range.at_least(1),
+        doc="With tables.bulk=true: the length of a range in offsets, which one executor writes as a file or more.",
+    )
     compact_small_files: bool = setting(
         default=False,
         doc="Join files that are smaller than target.file.bytes, between commits, every maintenance.interval.ms.",
@@ -272,6 +283,22 @@ class TableSinkConfig(LakeConfig):
                     "tables.commit",
                     "connector adds files that tasks have written, and write.mode=upsert replaces files that are in "
                     "the table: set tables.commit=task, or write.mode=append",
+                )
+            )
+        if self.tables_bulk and self.write_mode is WriteMode.UPSERT:
+            found.append(
+                (
+                    "tables.bulk",
+                    "has executors write files that are added, and write.mode=upsert replaces files that are in the "
+                    "table: set tables.bulk=false, or write.mode=append",
+                )
+            )
+        if self.tables_bulk and self.tables_commit is Commit.CONNECTOR:
+            found.append(
+                (
+                    "tables.commit",
+                    "connector is for tasks that write themselves; with tables.bulk=true a task commits what executors "
+                    "have written for it: leave one of them out, and set tasks.max=1 for one commit at once",
                 )
             )
         for name, text in own_partitions(properties, self.partition_by):

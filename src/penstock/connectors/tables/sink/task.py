@@ -14,14 +14,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.api import FrameSinkTask, OffsetAndMetadata, RetryPolicy, SinkFrame, TopicPartition, isolate
-from penstock.connectors.tables.lake import CommitConflictException, Lake, OutrunException
-from penstock.connectors.tables.places import open_lake
-from penstock.connectors.tables.sink.changes import TableRows, rows_of
+from penstock.api import FrameSinkTask, OffsetAndMetadata, RetryPolicy, SinkFrame, TopicPartition
+from penstock.connectors.tables.lake import CommitConflictException, Lake, Moves, OutrunException
+from penstock.connectors.tables.sink.intake import Intake, sink_lake
+from penstock.connectors.tables.sink.maintenance import Maintenance
 from penstock.connectors.tables.sink.pending import Pending
 from penstock.connectors.tables.sink.rounds import AT_ONCE, Rounds
-from penstock.connectors.tables.sink.routing import Router
-from penstock.connectors.tables.sink.settings import Commit, OnNull, TableSinkConfig, WriteMode
+from penstock.connectors.tables.sink.settings import Commit, TableSinkConfig, WriteMode
 from penstock.errors import ConnectException, DataException, RetriableException
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class TableSinkTask(FrameSinkTask):
 
     def __init__(self) -> None:
         self._lake: Lake | None = None
-        self._tables: dict[str, Pending] = {}
+        self._intake: Intake | None = None
         self._next: dict[TopicPartition, int] = {}
         self._claimed: dict[TopicPartition, int] = {}
         #: Where partitions are read again, until their records come: offsets behind that are not safe meanwhile.
@@ -50,7 +49,6 @@ class TableSinkTask(FrameSinkTask):
         self._is_partial = False
         self._failures = 0
         self._due = 0.0
-        self._warned: set[TopicPartition] = set()
         self._rounds: Rounds | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -63,25 +61,14 @@ class TableSinkTask(FrameSinkTask):
         """
         config = TableSinkConfig.parse(props)
         self.settings: TableSinkConfig = config
-        self._props = dict(props)
-        self._on_null = config.on_null(props)
-        self._router = Router(
-            config.table_name_format, config.tables, config.route_field, config.dynamic_tables, config.routes(props)
-        )
         self._retry = RetryPolicy(max(0.001, config.retry_backoff_ms / 1000))
-        self._lake = open_lake(
-            config,
-            props,
-            props["name"],
-            codec=config.parquet_codec,
-            file_bytes=config.target_file_bytes,
-            renew=self.context.configs,
-        )
+        self._lake = sink_lake(config, props, self.context.configs)
         self._lake.check()
         if config.tables_commit is Commit.CONNECTOR:
             self._rounds = Rounds(props["name"], config.commit_interval_ms / 1000, config.commit_wait_ms / 1000)
+        self._intake = Intake(config, dict(props), self._lake, self._report)
+        self._maintenance = Maintenance(config)
         self._wait()
-        self._maintenance_due = time.monotonic() + config.maintenance_interval_ms / 1000
         self.context.every(_TICK_S, self._tick)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
@@ -94,13 +81,13 @@ class TableSinkTask(FrameSinkTask):
             pending.forget(partitions)
             if pending.table is not None:
                 pending.table.refresh()
-        names = {place: self._router.only_table(place.topic) for place in partitions}
+        names = {place: self._taking.router.only_table(place.topic) for place in partitions}
         if self._rounds is not None:
             for one in {one for one in names.values() if one is not None}:
-                if (found_there := self._load(one)) is not None:
+                if (found_there := self._taking.load(one)) is not None:
                     self._rounds.finish(found_there)
         for place, name in names.items():
-            there = None if name is None else self._load(name)
+            there = None if name is None else self._taking.load(name)
             found = None if there is None else there.position(place)
             if found is not None:
                 self._claimed[place] = found
@@ -144,23 +131,15 @@ class TableSinkTask(FrameSinkTask):
 
     def stop(self) -> None:
         """Lets go of files on this computer and of connections."""
-        for pending in self._tables.values():
-            pending.close()
+        if self._intake is not None:
+            self._intake.close()
         if self._lake is not None:
             self._lake.close()
 
     # ------------------------------------------------------------------------------------------------------- taking
     def _take(self, frame: SinkFrame) -> None:
         self._refuse_old(frame)
-        new = self._without_nulls(frame.since(self._next))
-        routed = list(self._router.route(new, self._report)) if new.num_rows else []
-        # All tables are looked at before the first row is taken, so that the frame can come again.
-        tables = [(self._load(name), name, part) for name, part in routed]
-        for pending, name, part in tables:
-            if pending is None:
-                self._without_table(name, part)
-            else:
-                self._add(pending, self._not_there_yet(pending, part))
+        self._taking.take(frame.since(self._next))
         self._next.update(frame.next_offsets())
         for place in frame.next_offsets():
             self._again.pop(place, None)
@@ -172,120 +151,32 @@ class TableSinkTask(FrameSinkTask):
         for place, offset in _first_offsets(frame).items():
             claimed = self._claimed.pop(place, None)
             if claimed is not None and offset < claimed:
+                table = self._taking.router.only_table(place.topic)
                 raise ConnectException(
                     f"The topic {place.topic}, partition {place.partition}, was read from the offset {offset}, and the "
-                    f"table {self._router.only_table(place.topic)} says that all before {claimed} is in it: the topic "
-                    "was deleted and made again. Reset the offsets of the connector to write its messages"
+                    f"table {table} says that all before {claimed} is in it: the topic was deleted and made again. "
+                    "Reset the offsets of the connector to write its messages"
                 )
-
-    def _without_nulls(self, frame: SinkFrame) -> SinkFrame:
-        column = frame.table.column("value")
-        if self.settings.write_mode is WriteMode.UPSERT or not (column.null_count or pa.types.is_null(column.type)):
-            return frame
-        gone = column.is_null().to_numpy()
-        if self._on_null is OnNull.FAIL:
-            error = DataException(
-                "The value is null, which is no row of a table: write.mode=upsert deletes the row of the key, and "
-                "behavior.on.null.values=ignore leaves such records out"
-            )
-            self.context.report(frame, np.flatnonzero(gone), error)
-        return frame.take(np.flatnonzero(~gone))
-
-    def _not_there_yet(self, pending: Pending, part: SinkFrame) -> SinkFrame:
-        new = pending.new(part)
-        if new.num_rows < part.num_rows:
-            for place in part.next_offsets():
-                if place not in self._warned:
-                    self._warned.add(place)
-                    log.warning(
-                        "The table %s has the records of topic %s, partition %d, up to the offset %s: those that are "
-                        "read again are left out. If the topic was deleted and made again, reset the offsets of the "
-                        "connector",
-                        pending.name,
-                        place.topic,
-                        place.partition,
-                        pending.position(place),
-                    )
-        return new
-
-    def _add(self, pending: Pending, part: SinkFrame) -> None:
-        def add(rows: SinkFrame) -> None:
-            pending.add(rows, self._rows(pending, rows))
-
-        if not part.num_rows:
-            return
-        try:
-            # An error without any row is one of the schema, and so of all rows.
-            self._rows(pending, part.slice(0, 0))
-        except DataException as error:
-            self._report(part, np.arange(part.num_rows), error)
-            return
-        isolate(add, part, errors=DataException, report=self.context.report)
-
-    def _rows(self, pending: Pending, part: SinkFrame) -> TableRows:
-        config = self.settings
-        try:
-            return rows_of(
-                part,
-                config.metadata_columns,
-                config.metadata_columns_prefix,
-                upserts=config.write_mode is WriteMode.UPSERT,
-                keys=pending.settings.keys,
-                cdc_field=config.cdc_field,
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise DataException(f"The value is no row of a table: {error}") from error
 
     def _report(self, frame: SinkFrame, rows: np.ndarray, error: DataException) -> None:
         self.context.report(frame, rows, error)
 
-    def _without_table(self, name: str, part: SinkFrame) -> None:
-        text = f"There is no table {name}: create it, or set auto.create=true"
-        if not self.settings.dynamic_tables:
-            raise ConnectException(text)
-        self._report(part, np.arange(part.num_rows), DataException(text))
-
-    def _load(self, name: str) -> Pending | None:
-        """The facts about a table; None if it is not there and must not be created."""
-        if name in self._tables:
-            return self._tables[name]
-        config = self.settings
-        own = config.of_table(name, self._props)
-        table = self._there.table(name, own.branch)
-        if table is None and not config.auto_create:
-            return None
-        self._tables[name] = Pending(
-            name,
-            own,
-            self._there.kinds,
-            table,
-            evolves=config.auto_evolve,
-            forces_optional=config.schema_force_optional,
-            directory=config.buffer_dir or None,
-        )
-        return self._tables[name]
+    @property
+    def _taking(self) -> Intake:
+        assert self._intake is not None
+        return self._intake
 
     @property
-    def _there(self) -> Lake:
-        assert self._lake is not None
-        return self._lake
+    def _tables(self) -> dict[str, Pending]:
+        return {} if self._intake is None else self._intake.tables
 
     def _keep_within_memory(self) -> None:
-        held = [(one.held, one) for one in self._tables.values()]
-        if sum(size for size, _ in held) <= self.settings.buffer_bytes:
+        if not self._taking.is_full:
             return
-        if self.settings.write_mode is WriteMode.UPSERT:
-            if not self._is_partial:
-                self._retried(self._commit_all)
-            return
-        try:
-            for _, one in held:
-                one.spill()
-        except OSError as error:
-            raise RetriableException(
-                f"Records that wait for a commit do not fit into buffer.bytes, and cannot be moved to a file: {error}. "
-                "Make room, set buffer.dir, or a shorter commit.interval.ms"
-            ) from error
+        if self.settings.write_mode is not WriteMode.UPSERT:
+            self._taking.spill()
+        elif not self._is_partial:
+            self._retried(self._commit_all)
 
     # --------------------------------------------------------------------------------------------------- committing
     def _tick(self) -> None:
@@ -296,38 +187,9 @@ class TableSinkTask(FrameSinkTask):
             self._retried(self._commit_all)
             self._wait()
         self._retried(self._settle_all)
-        if is_due:
-            self._maintain()
-
-    def _maintain(self) -> None:
-        """Joins small files and removes old versions, if it is time to; a fault of that does not stop records."""
-        config = self.settings
-        if not config.compact_small_files and config.expire_older_than_ms < 0:
-            return
-        if time.monotonic() < self._maintenance_due:
-            return
-        self._maintenance_due = time.monotonic() + config.maintenance_interval_ms / 1000
         # One task does it: the others would be in its way.
-        if all(place.partition for place in self.context.assignment()):
-            return
-        for pending in self._tables.values():
-            try:
-                self._maintain_table(pending)
-            except ConnectException as error:
-                log.warning("The table %s is left as it is until the next maintenance: %s", pending.name, error)
-
-    def _maintain_table(self, pending: Pending) -> None:
-        table, config = pending.table, self.settings
-        if table is None:
-            return
-        table.refresh()
-        if config.compact_small_files and (count := table.compact()):
-            log.info("%d small files of the table %s were joined", count, pending.name)
-            table.refresh()
-        if config.expire_older_than_ms >= 0 and (count := table.expire(config.expire_older_than_ms)):
-            log.info(
-                "Old versions of the table %s were removed: %d files or snapshots are not kept", pending.name, count
-            )
+        if is_due and self._maintenance.is_due and any(not one.partition for one in self.context.assignment()):
+            self._maintenance.run([one.table for one in self._tables.values() if one.table is not None])
 
     def _wait(self) -> None:
         if self._rounds is not None:
@@ -374,12 +236,11 @@ class TableSinkTask(FrameSinkTask):
         for tries_left in range(AT_ONCE, -1, -1):
             try:
                 moves = pending.moves(self._next)
-                is_there = self._is_there(pending, moves)
-                if not is_there and self._rounds is not None:
-                    self._evolve_if_allowed(pending)
-                    self._rounds.hand_over(pending, moves, self._due)
-                    return
-                if not is_there:
+                if not self._is_there(pending, moves):
+                    self._taking.evolve(pending)
+                    if self._rounds is not None:
+                        self._rounds.hand_over(pending, moves, self._due)
+                        return
                     self._write(pending, moves)
                 pending.committed(moves)
                 return
@@ -389,46 +250,21 @@ class TableSinkTask(FrameSinkTask):
                 log.info("%s. The commit is made again on the newest version", error)
                 time.sleep(random.uniform(0, 0.2))
 
-    def _is_there(self, pending: Pending, moves: Mapping[TopicPartition, tuple[int | None, int]]) -> bool:
+    def _is_there(self, pending: Pending, moves: Moves) -> bool:
         """Looks at the newest version of a table, and makes it where there is none; True if the commit is in it."""
-        if pending.table is None:
-            assert pending.columns is not None
-            own = pending.settings
-            pending.table = self._there.create(
-                pending.name, pending.columns, own.partition_by, pending.keys, own.branch
-            )
-            # Another task may have made it of other records.
-            self._evolve(pending, pending.columns)
-        else:
-            pending.table.refresh()
+        self._taking.look(pending)
+        assert pending.table is not None
         # In front of what was handed over the table is not where this task goes on.
-        landed: bool = not pending.handed and pending.table.landed(moves)
-        return landed
+        return not pending.handed and pending.table.landed(moves)
 
-    def _write(self, pending: Pending, moves: Mapping[TopicPartition, tuple[int | None, int]]) -> None:
+    def _write(self, pending: Pending, moves: Moves) -> None:
         table = pending.table
         assert table is not None
-        self._evolve_if_allowed(pending)
         columns = table.columns
         if self.settings.write_mode is WriteMode.UPSERT:
             table.change(pending.changes(columns), pending.keys, moves)
         else:
             table.append(pending.rows(columns), moves)
-
-    def _evolve_if_allowed(self, pending: Pending) -> None:
-        if self.settings.auto_evolve:
-            assert pending.columns is not None
-            self._evolve(pending, pending.columns)
-
-    def _evolve(self, pending: Pending, wanted: pa.Schema) -> None:
-        """Alters the table for rows that wait."""
-        table = pending.table
-        assert table is not None
-        changed = pending.evolved(table.columns, wanted)
-        if not changed.equals(table.columns):
-            table.evolve(changed)
-            log.info("The table %s has the columns %s now", pending.name, ", ".join(changed.names))
-        pending.columns = table.columns
 
     def _outrun(self, error: OutrunException) -> None:
         """Gives up what waits of partitions that another task has written; the rest of them is read again."""

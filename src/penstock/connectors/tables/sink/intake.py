@@ -1,0 +1,237 @@
+"""Records on their way into tables: which table, which rows, and the table itself, made or altered for them.
+
+Main type: `Intake`. It takes frames, and has what waits for each table in ``tables``; who commits it is not its matter.
+
+Thread: the task's, or that of an executor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.api import SinkFrame, TopicPartition, isolate
+from penstock.connectors.tables.lake import Lake
+from penstock.connectors.tables.places import open_lake
+from penstock.connectors.tables.sink.changes import TableRows, rows_of
+from penstock.connectors.tables.sink.pending import Pending
+from penstock.connectors.tables.sink.routing import Report, Router
+from penstock.connectors.tables.sink.settings import OnNull, TableSinkConfig, WriteMode
+from penstock.errors import ConnectException, DataException, RetriableException
+
+log = logging.getLogger(__name__)
+
+
+def sink_lake(
+    config: TableSinkConfig, props: Mapping[str, str], renew: Callable[[], Mapping[str, object]] | None = None
+) -> Lake:
+    """The lake of a sink; nothing is asked of it yet. See ``open_lake``."""
+    return open_lake(
+        config, props, props["name"], codec=config.parquet_codec, file_bytes=config.target_file_bytes, renew=renew
+    )
+
+
+def router_of(config: TableSinkConfig, props: Mapping[str, str]) -> Router:
+    """The rules of the settings by which records find their tables."""
+    return Router(
+        config.table_name_format, config.tables, config.route_field, config.dynamic_tables, config.routes(props)
+    )
+
+
+class Intake:
+    """Takes records for tables.
+
+    Args:
+        config: The settings, parsed.
+        props: The same, as they are.
+        lake: Where the tables are.
+        report: Takes rows that go to no table, with the reason.
+
+    Attributes:
+        tables: What waits for each table that a record was for.
+    """
+
+    def __init__(self, config: TableSinkConfig, props: Mapping[str, str], lake: Lake, report: Report) -> None:
+        self.router = router_of(config, props)
+        self.tables: dict[str, Pending] = {}
+        self._config = config
+        self._props = props
+        self._lake = lake
+        self._report = report
+        self._on_null = config.on_null(props)
+        self._warned: set[TopicPartition] = set()
+
+    def take(self, frame: SinkFrame) -> None:
+        """Takes the rows of a frame that are not in their tables yet.
+
+        Raises:
+            RetriableException: The lake is away; no row was taken.
+            ConnectException: There is no such table, or a row is bad and ``errors.tolerance`` does not allow that.
+        """
+        new = self._without_nulls(frame)
+        routed = list(self.router.route(new, self._report)) if new.num_rows else []
+        # All tables are looked at before the first row is taken, so that the frame can come again.
+        tables = [(self.load(name), name, part) for name, part in routed]
+        for pending, name, part in tables:
+            if pending is None:
+                self._without_table(name, part)
+            else:
+                self._add(pending, self._not_there_yet(pending, part))
+
+    def load(self, name: str) -> Pending | None:
+        """What waits for a table; None if it is not there and must not be created.
+
+        Raises:
+            ConnectException: The table cannot be read.
+        """
+        if name in self.tables:
+            return self.tables[name]
+        config = self._config
+        own = config.of_table(name, self._props)
+        table = self._lake.table(name, own.branch)
+        if table is None and not config.auto_create:
+            return None
+        self.tables[name] = Pending(
+            name,
+            own,
+            self._lake.kinds,
+            table,
+            evolves=config.auto_evolve,
+            forces_optional=config.schema_force_optional,
+            directory=config.buffer_dir or None,
+        )
+        return self.tables[name]
+
+    @property
+    def is_full(self) -> bool:
+        """True if what waits takes more memory than it may."""
+        return sum(one.held for one in self.tables.values()) > self._config.buffer_bytes
+
+    def spill(self) -> None:
+        """Moves what waits out of memory.
+
+        Raises:
+            RetriableException: There is no room.
+        """
+        try:
+            for one in self.tables.values():
+                one.spill()
+        except OSError as error:
+            raise RetriableException(
+                f"Records that wait for a commit do not fit into buffer.bytes, and cannot be moved to a file: {error}. "
+                "Make room, set buffer.dir, or a shorter commit.interval.ms"
+            ) from error
+
+    def look(self, pending: Pending) -> None:
+        """Looks at the newest version of a table, and makes it where there is none.
+
+        Raises:
+            CommitConflictException: Another writer was faster.
+            ConnectException: The table is gone, or the lake refuses.
+        """
+        if pending.table is not None:
+            pending.table.refresh()
+            return
+        assert pending.columns is not None
+        own = pending.settings
+        pending.table = self._lake.create(pending.name, pending.columns, own.partition_by, pending.keys, own.branch)
+        # Another task may have made it of other records.
+        _evolve(pending, pending.columns)
+
+    def evolve(self, pending: Pending) -> None:
+        """Alters a table for rows that wait, where that is allowed.
+
+        Raises:
+            CommitConflictException: Another writer was faster.
+            ConnectException: The table refuses.
+        """
+        if self._config.auto_evolve:
+            assert pending.columns is not None
+            _evolve(pending, pending.columns)
+
+    def close(self) -> None:
+        """Lets go of what waits."""
+        for pending in self.tables.values():
+            pending.close()
+
+    def _without_nulls(self, frame: SinkFrame) -> SinkFrame:
+        column = frame.table.column("value")
+        if self._config.write_mode is WriteMode.UPSERT or not (column.null_count or pa.types.is_null(column.type)):
+            return frame
+        gone = column.is_null().to_numpy()
+        if self._on_null is OnNull.FAIL:
+            error = DataException(
+                "The value is null, which is no row of a table: write.mode=upsert deletes the row of the key, and "
+                "behavior.on.null.values=ignore leaves such records out"
+            )
+            self._report(frame, np.flatnonzero(gone), error)
+        return frame.take(np.flatnonzero(~gone))
+
+    def _not_there_yet(self, pending: Pending, part: SinkFrame) -> SinkFrame:
+        new = pending.new(part)
+        if new.num_rows < part.num_rows:
+            for place in part.next_offsets():
+                if place not in self._warned:
+                    self._warned.add(place)
+                    log.warning(
+                        "The table %s has the records of topic %s, partition %d, up to the offset %s: those that are "
+                        "read again are left out. If the topic was deleted and made again, reset the offsets of the "
+                        "connector",
+                        pending.name,
+                        place.topic,
+                        place.partition,
+                        pending.position(place),
+                    )
+        return new
+
+    def _add(self, pending: Pending, part: SinkFrame) -> None:
+        def add(rows: SinkFrame) -> None:
+            pending.add(rows, self._rows(pending, rows))
+
+        def report(frame: SinkFrame, rows: Any, error: BaseException) -> None:
+            assert isinstance(error, DataException)
+            self._report(frame, rows, error)
+
+        if not part.num_rows:
+            return
+        try:
+            # An error without any row is one of the schema, and so of all rows.
+            self._rows(pending, part.slice(0, 0))
+        except DataException as error:
+            self._report(part, np.arange(part.num_rows), error)
+            return
+        isolate(add, part, errors=DataException, report=report)
+
+    def _rows(self, pending: Pending, part: SinkFrame) -> TableRows:
+        config = self._config
+        try:
+            return rows_of(
+                part,
+                config.metadata_columns,
+                config.metadata_columns_prefix,
+                upserts=config.write_mode is WriteMode.UPSERT,
+                keys=pending.settings.keys,
+                cdc_field=config.cdc_field,
+            )
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise DataException(f"The value is no row of a table: {error}") from error
+
+    def _without_table(self, name: str, part: SinkFrame) -> None:
+        text = f"There is no table {name}: create it, or set auto.create=true"
+        if not self._config.dynamic_tables:
+            raise ConnectException(text)
+        self._report(part, np.arange(part.num_rows), DataException(text))
+
+
+def _evolve(pending: Pending, wanted: pa.Schema) -> None:
+    table = pending.table
+    assert table is not None
+    changed = pending.evolved(table.columns, wanted)
+    if not changed.equals(table.columns):
+        table.evolve(changed)
+        log.info("The table %s has the columns %s now", pending.name, ", ".join(changed.names))
+    pending.columns = table.columns
