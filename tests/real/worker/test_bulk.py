@@ -14,6 +14,8 @@ from typing import Any
 import confluent_kafka as ck
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from penstock.broker import EmbeddedBroker
 from penstock.testing.spark_cluster import SparkCluster
@@ -24,6 +26,13 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mar
 COUNT = 4_000
 JSON = "org.apache.kafka.connect.json.JsonConverter"
 MARKED = {"transforms": "marked", "transforms.marked.type": "penstock.testing.bulk_tasks:Marked"}
+TABLES = {
+    "connector__class": "TableSink",
+    "tables__bulk": "true",
+    "bulk__range__rows": "1000",
+    "commit__interval__ms": "300",
+    "auto__create": "true",
+}
 #: Spark sleeps in each row.
 SLOWLY = "if(reflect('java.lang.Thread', 'sleep', 4L) IS NULL, NULL, 'slow')"
 Message = tuple[object, bytes | None, bytes | None, tuple[object, ...], tuple[int, int]]
@@ -294,6 +303,19 @@ def test_executors_write_ranges_of_a_topic_once_whatever_is_killed(
     lake.done(offsets)
     assert lake.ids() == ONCE
     assert not list(lake.path.glob("_penstock/*/*.parquet"))
+    tables = [Lake(worker, load.name, **TABLES, table__format=kind) for kind in ("delta", "iceberg")]
+    (worker.directory / "end-at").write_text("executor:after-write-1")
+    for one in tables:
+        one.config["url"] = str(one.path)
+        one.create()
+    for one in tables:
+        one.done(offsets)
+    assert not (worker.directory / "end-at").exists(), "it was killed"
+    rows = [DeltaTable(str(tables[0].path / load.name)).to_pyarrow_table()]
+    there = f"sqlite:///{tables[1].path}/catalog.db"
+    with load_catalog("iceberg", type="sql", uri=there, warehouse=f"file://{tables[1].path}") as catalog:
+        rows.append(catalog.load_table(f"default.{load.name}").scan().to_arrow())
+    assert [Counter(one.column("id").to_pylist()) for one in rows] == [ONCE, ONCE]
     back = Load(worker, broker)
     back.config |= {
         "connector.class": "SparkSource",
@@ -334,8 +356,10 @@ def test_executors_write_ranges_of_a_topic_once_whatever_is_killed(
     skipped = worker.metric("kafka_connect_task_error_total_records_skipped", refusing.name)
     letters = worker.metric("kafka_connect_task_error_deadletterqueue_produce_requests", refusing.name)
     assert (skipped, letters) == (4, 4)
-    for one in (refusing, back, lake, load):
+    for one in (refusing, *tables, lake):
         one.delete()
+    back.delete()
+    load.delete()
 
 
 def broker_ends(broker: EmbeddedBroker, topic: str) -> int:
