@@ -22,9 +22,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from testkit.processes.worker_process import WorkerProcess, resident_kb
+
 from benchmarks.growth import grown
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess, resident_kb
 
 #: What a figure may differ by before it counts as growth: share, then amount.
 TOLERANCE: Final = {

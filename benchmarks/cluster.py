@@ -19,10 +19,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from testkit.processes.spark_cluster import SparkCluster
+from testkit.processes.worker_process import WorkerProcess
+
 from benchmarks.processes import cpu_seconds, process_tree
 from penstock.broker import EmbeddedBroker
-from penstock.testing.spark_cluster import SparkCluster
-from penstock.testing.worker_process import WorkerProcess
 
 #: Rows of one frame of the streaming form.
 FRAME_ROWS: Final = 100_000
@@ -87,7 +88,7 @@ def _run(worker: WorkerProcess, roots: list[int], form: str, name: str, records:
     """Loads records into a topic; their rate, and microseconds of CPU of each: all, and worker and driver."""
     name = f"{form}-{name}"
     config = {
-        "connector.class": "penstock.testing.bulk_tasks:OrdersSource",
+        "connector.class": "testkit.connectors.bulk_tasks:OrdersSource",
         "topic": name,
         "count": str(records),
         "partitions": "8",

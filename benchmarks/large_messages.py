@@ -23,9 +23,9 @@ import confluent_kafka as ck
 import numpy as np
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
+from testkit.processes.worker_process import WorkerProcess, resident_kb
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess, resident_kb
 
 CALM: Final = 10
 _MB: Final = 1024 * 1024

@@ -17,10 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from testkit.connectors.journal_source import Probes
+from testkit.processes.worker_group import QUICK, WorkerGroup
+from testkit.processes.worker_process import children, resident_kb
+
 from penstock.broker import EmbeddedBroker
-from penstock.testing.journal_source import Probes
-from penstock.testing.worker_group import QUICK, WorkerGroup
-from penstock.testing.worker_process import children, resident_kb
 
 TASKS: Final = 2
 _IDLE_S: Final = 30.0

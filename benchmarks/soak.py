@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from testkit.processes.worker_process import resident_kb
 
 from benchmarks.growth import grown
 from penstock.api import SourceRecord
@@ -45,7 +46,6 @@ from penstock.pipeline.batch.source.path import SourcePipeline, build_source_pip
 from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.worker_process import resident_kb
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.fields.insert_field import InsertFieldValue
 

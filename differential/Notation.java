@@ -18,7 +18,7 @@ import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.Struct;
 
 /**
- * Schemas and values of Connect in the JSON of the recorded vectors (penstock.testing.vectors.codec), read and written.
+ * Schemas and values of Connect in the JSON of the recorded vectors (conformance.vectors.codec), read and written.
  *
  * Names of schemas are interned, as those of constants in a connector are: some of Confluent's code compares them by
  * identity.

@@ -19,13 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.java_source import NoCompilerError
+from testkit.spark_settings import QUICK_START
 
 from differential.cases import Cases
 from differential.here import Here
 from differential.java import java_answers
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
-from penstock.testing.spark_settings import QUICK_START
 
 _SESSION_TIMEOUT_S = 120.0
 

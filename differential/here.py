@@ -11,6 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from conformance.vectors.adapter import base64_text, decode_record
+from conformance.vectors.ends import consumed
+from conformance.vectors.model import simple_name
+
 from penstock.api import Predicate, SinkRecord, SourceRecord, Transformation
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
@@ -18,9 +22,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SourceRec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.plugins import PluginKind, Plugins
-from penstock.testing.vectors.adapter import base64_text, decode_record
-from penstock.testing.vectors.ends import consumed
-from penstock.testing.vectors.model import simple_name
 
 if TYPE_CHECKING:
     from penstock.data import Schema

@@ -14,9 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from testkit.processes.java_worker import JavaWorker
+
 from differential.hostile_cases import CASES, Case, ask, prepare
 from penstock.broker import EmbeddedBroker
-from penstock.testing.java_worker import JavaWorker
 
 
 def main() -> None:

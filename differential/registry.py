@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from benchmarks.confluent import confluent_jars
 from benchmarks.java_source import NoCompilerError
+from conformance.vectors.codec import decode_schema, decode_value, encode_schema, encode_value, equal_values
 
 from differential.java import java_answers
 from differential.registry_cases import RegistryCases
@@ -33,7 +34,6 @@ from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.converter import RegistryConverter
 from penstock.converters.registry.protobuf.converter import ProtobufConverter
 from penstock.errors import ConnectException
-from penstock.testing.vectors.codec import decode_schema, decode_value, encode_schema, encode_value, equal_values
 
 _CONVERTERS: Final[Mapping[str, Callable[[], RegistryConverter[Any, Any]]]] = {
     "AVRO": AvroConverter,

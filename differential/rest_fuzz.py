@@ -26,13 +26,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SINK, SOURCE, running
 
 from penstock.plugins import Plugins
 from penstock.rest.app import build_app
 from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
-from penstock.testing.control_plane import SINK, SOURCE, running
-from penstock.testing.probes import BOARD
 from penstock.validation.plugin_checks import PluginCatalog
 
 NAMES: Final = ("a", "b", "s", "f", "none", "a/b", "é", "%", "..", " a ", "\x00", "x" * 3_000, "a?b", "#")

@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 import confluent_kafka as ck
+from testkit.processes.java_worker import JavaWorker
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.java_worker import JavaWorker
 
 TOPICS = {"config": "c-ref-configs", "offset": "c-ref-offsets", "status": "c-ref-status"}
 SOURCE = {"connector.class": "FileStreamSource", "tasks.max": "1", "file": "in.txt", "topic": "c-ref-t1"}

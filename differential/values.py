@@ -1,4 +1,4 @@
-"""Random schemas and values, in the notation of the vectors (``penstock.testing.vectors.codec``).
+"""Random schemas and values, in the notation of the vectors (``conformance.vectors.codec``).
 
 Main type: ``Values``. They are few and odd on purpose: limits, blanks, texts that look like something else. What
 Penstock is known to differ in (docs/compatibility.md) is left out, so that each difference that is found counts.

@@ -74,8 +74,9 @@ def free_port() -> int:
 @pytest.fixture(scope="session")
 def spark_runtime() -> Iterator["SparkRuntime"]:
     """The Spark session of this test run, started at its first use; mark its tests with `java`."""
+    from testkit.spark_settings import QUICK_START
+
     from penstock.pipeline.spark.session import SparkRuntime
-    from penstock.testing.spark_settings import QUICK_START
 
     runtime = SparkRuntime(QUICK_START)
     runtime.start()

@@ -16,6 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from testkit.processes.schema_registry import RegistryStandIn
+
 from benchmarks.confluent import confluent_jars
 from benchmarks.java_source import compile_java
 from benchmarks.runs import Contestant
@@ -25,7 +27,6 @@ from benchmarks.shapes.workers import INTO, OUT_OF, Amounts, Bench, Figures, Way
 from benchmarks.workloads import CLIENTS, Environment
 from penstock.broker import CONNECT_COORDINATES, KAFKA_VERSION, EmbeddedBroker, resolve_jars
 from penstock.broker.java import find_java
-from penstock.testing.schema_registry import RegistryStandIn
 
 _SOURCES: Final = ("CountingSink.java", "ShapeSource.java")
 #: Of Confluent's wheel, what Java's worker has itself.

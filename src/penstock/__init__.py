@@ -17,7 +17,7 @@ imports from those below it only):
 - ``model``, ``telemetry``, ``broker``, ``keystores``: values of the control plane, logs and metrics, an embedded Kafka,
   Java's key stores. ``traces`` cuts traces to what users want to see.
 
-``testing`` holds what only tests and development need.
+``testing`` is the kit for authors of connectors.
 """
 
 __version__ = "0.1.0"

@@ -82,7 +82,7 @@ def _leave_out_our_frames(shown: traceback.TracebackException) -> None:
 
 def is_authors_part(file: str) -> bool:
     """True if a file of this package is written as users write theirs: a built-in connector, a double for tests."""
-    return file[len(_PACKAGE) + 1 :].split(os.sep, 1)[0] in ("connectors", "testing")
+    return file[len(_PACKAGE) + 1 :].split(os.sep, 1)[0] == "connectors"
 
 
 def is_library(file: str) -> bool:

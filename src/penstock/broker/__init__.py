@@ -2,7 +2,7 @@
 
 Start from:
 
-- ``EmbeddedBroker`` (``process``): one KRaft broker in a JVM of its own; ``EmbeddedCluster`` (``cluster``): several.
+- ``EmbeddedBroker`` (``process``): one KRaft broker in a JVM of its own.
 - ``resolve_jars`` (``jars``): jars of Maven coordinates in a cache directory, fetched by the Ivy inside PySpark.
 - ``PostgreSql`` (``postgresql``): a PostgreSQL server, for connectors of databases.
 - ``free_port``, ``free_ports`` (``java``): ports that nobody uses.

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from typing import Final
 
 _OWN: Final = __name__.partition(".")[0]
-#: The parts of the worker's own package that hold plugins; the last one has those of tests.
-_OWN_PLUGINS: Final = ("connectors", "converters", "transforms", "config.providers", "testing")
+#: The parts of the worker's own package that hold plugins.
+_OWN_PLUGINS: Final = ("connectors", "converters", "transforms", "config.providers")
 _STANDARD: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _INSTALLED: Final = tuple({sysconfig.get_path(name) + os.sep for name in ("purelib", "platlib")})
 _EXTRA: Final = re.compile(r"\bextra\s*==\s*[\"']([^\"']*)")

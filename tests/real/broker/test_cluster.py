@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
+from testkit.brokers.broker_cluster import EmbeddedCluster
 
-from penstock.broker.cluster import EmbeddedCluster
 from penstock.broker.process import ask_cluster
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.chaos.connectors import TableChaos
+from tools.chaos.kills import Kill
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos.connectors import TableChaos
-from penstock.testing.chaos.kills import Kill
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tools.chaos.distributed import GroupChaos, Kind, plan
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos.distributed import GroupChaos, Kind, plan
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tools.chaos.command import QUICK
+from tools.chaos.stage import Stage
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.chaos.command import QUICK
-from penstock.testing.chaos.stage import Stage
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -14,13 +14,13 @@ from typing import Any, TypeVar, cast
 
 import confluent_kafka as ck
 import pytest
+from testkit.connectors.journal_sink import read_journal
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.sampler import read_values
 from penstock.stores.offset_file import decode
-from penstock.testing.journal_sink import read_journal
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -389,7 +389,7 @@ def test_dead_letters_get_a_topic_and_say_where_they_come_from_and_the_task_may_
     lab.write(b'"good"', b"{bad", b'"refused"')
     lab.create(
         {
-            "connector.class": "penstock.testing.journal_sink:JournalSink",
+            "connector.class": "testkit.connectors.journal_sink:JournalSink",
             "topics": lab.name,
             "journal": str(lab.directory / "journal"),
             "report": "refused",
@@ -433,7 +433,7 @@ def test_a_record_that_a_task_made_itself_is_in_its_dead_letter_as_the_tasks_con
     lab.write(b'{"schema":{"type":"string"},"payload":"refused"}')
     lab.create(
         {
-            "connector.class": "penstock.testing.journal_sink:JournalSink",
+            "connector.class": "testkit.connectors.journal_sink:JournalSink",
             "topics": lab.name,
             "journal": str(lab.directory / "journal"),
             "report": "refused",

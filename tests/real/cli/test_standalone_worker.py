@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.spark_settings import QUICK_START
 
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.control_plane import await_true
-from penstock.testing.spark_settings import QUICK_START
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.docs.pages import ROOT, blocks
-
-from penstock.testing.reference.consoles import agrees, commands
+from tools.reference.consoles import agrees, commands
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

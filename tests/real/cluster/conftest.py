@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.connectors.journal_source import Probes
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.journal_source import Probes
-from penstock.testing.worker_group import WorkerGroup
 
 
 @pytest.fixture(scope="package")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from testkit.processes.file_flow import Feeder
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.file_flow import Feeder
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 

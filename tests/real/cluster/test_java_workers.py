@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.doubles.exactly_once import visible
+from testkit.processes.file_flow import Feeder
+from testkit.processes.java_worker import JavaWorker
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.broker import KAFKA_VERSION, EmbeddedBroker
-from penstock.testing.exactly_once import visible
-from penstock.testing.file_flow import Feeder
-from penstock.testing.java_worker import JavaWorker
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-
-from penstock.testing.journal_source import Probes
-from penstock.testing.worker_group import GroupWorker, WorkerGroup
+from testkit.connectors.journal_source import Probes
+from testkit.processes.worker_group import GroupWorker, WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from penstock.testing.exactly_once import visible
-from penstock.testing.journal_source import Probes
-from penstock.testing.worker_group import WorkerGroup
+from testkit.connectors.journal_source import Probes
+from testkit.doubles.exactly_once import visible
+from testkit.processes.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

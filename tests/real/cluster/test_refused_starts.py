@@ -8,9 +8,9 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from testkit.processes.worker_group import GroupWorker
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_group import GroupWorker
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

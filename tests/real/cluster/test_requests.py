@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from testkit.connectors.journal_source import Probes
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.journal_source import Probes
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

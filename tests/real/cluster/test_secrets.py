@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from penstock.testing.journal_source import Probes
-from penstock.testing.worker_group import WorkerGroup
+from testkit.connectors.journal_source import Probes
+from testkit.processes.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.processes.worker_group import WorkerGroup
 from tests.real.worker.test_secured_kafka import SECURED_WORKER, SHORT_SESSIONS
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-from penstock.testing.journal_sink import JournalSink, read_journal
-from penstock.testing.worker_group import WorkerGroup
+from testkit.connectors.journal_sink import JournalSink, read_journal
+from testkit.processes.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.processes.spark_cluster import SparkCluster
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.spark_cluster import SparkCluster
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

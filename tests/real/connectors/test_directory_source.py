@@ -11,8 +11,7 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
-
-from penstock.testing.spark_settings import QUICK_START
+from testkit.spark_settings import QUICK_START
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 

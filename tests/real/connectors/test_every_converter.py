@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import confluent_kafka
 import pytest
+from testkit.processes.schema_registry import RegistryStandIn
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
 from penstock.converters.registry.avro.converter import AvroConverter
@@ -25,8 +27,6 @@ from penstock.data import STRING_SCHEMA
 from penstock.kafka.consumer.sampler import read_values
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK
-from penstock.testing.schema_registry import RegistryStandIn
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

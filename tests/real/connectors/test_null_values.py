@@ -13,6 +13,8 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import consumed
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import Converter, SinkRecord, SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.connectors.file import FileStreamSinkTask
@@ -29,8 +31,6 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.kinds import simple_name
 from penstock.plugins.stock import STOCK
-from penstock.testing.chains import consumed
-from penstock.testing.schema_registry import RegistryStandIn
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from differential.json_bytes import data_of
+from testkit.doubles.chains import consumed
 from tests.unit.converters.json.arrow.test_bytes import CASES, converter, in_base64, is_deep
 
 from penstock.api import ValueForm
@@ -16,7 +17,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 

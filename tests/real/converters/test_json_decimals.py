@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from testkit.doubles.chains import configured, consumed
 
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
@@ -12,7 +13,6 @@ from penstock.errors import DataException
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Sequence
 
 import pytest
+from testkit.doubles.chains import consumed
 
 from penstock.api import SinkRecord
 from penstock.converters.headers import SimpleHeaderConverter
@@ -17,7 +18,6 @@ from penstock.data import Struct
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
+from testkit.doubles.chains import configured, consumed, stages
 
 from penstock.api import SinkRecord, ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
@@ -17,7 +18,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.fields.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

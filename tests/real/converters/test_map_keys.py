@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from testkit.doubles.chains import configured, consumed
 
 from penstock.api import SourceRecord
 from penstock.converters.headers import SimpleHeaderConverter
@@ -14,7 +15,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
@@ -33,7 +34,6 @@ from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.schema_registry import RegistryStandIn
 from penstock.transforms.fields.insert_field import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import configured, consumed, stages
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
@@ -25,7 +26,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRe
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import TopicNameMatches
 from penstock.transforms.types.timestamp_converter import TimestampConverterValue

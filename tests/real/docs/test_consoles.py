@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.spark_settings import QUICK_START
 from tests.unit.docs.pages import PAGES, ROOT
-
-from penstock.testing.reference.blocks import Block
-from penstock.testing.reference.consoles import TUTORIAL, Command, Page, Stage, agrees, stage_with_worker
-from penstock.testing.spark_settings import QUICK_START
+from tools.reference.blocks import Block
+from tools.reference.consoles import TUTORIAL, Command, Page, Stage, agrees, stage_with_worker
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -40,5 +39,5 @@ def test_the_commands_of_a_page_print_what_it_shows(path: Path, begun) -> None:
         for block, command, printed in outcomes
         if not agrees(command.shown, printed)
     ]
-    again = f"python -m penstock.testing.reference.consoles {path.relative_to(ROOT)}"
+    again = f"python -m tools.reference.consoles {path.relative_to(ROOT)}"
     assert not wrong, "\n".join([*wrong, f"write the page again with: {again}", stage.outputs()])

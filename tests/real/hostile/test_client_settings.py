@@ -8,10 +8,10 @@ from typing import Final
 
 import httpx
 import pytest
+from testkit.processes.worker_process import WorkerProcess
 from tests.unit.hostile.native_code import NativeCode, build
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(200)]
 

@@ -10,8 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-
-from penstock.testing.worker_process import WorkerProcess
+from testkit.processes.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(200)]
 

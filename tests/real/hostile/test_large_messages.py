@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
+from testkit.connectors.exploding import TRIGGER
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.api import SourceFrame
 from penstock.broker import EmbeddedBroker
@@ -23,8 +25,6 @@ from penstock.data import STRING_SCHEMA
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.exploding import TRIGGER
-from penstock.testing.worker_process import WorkerProcess
 from penstock.worker.source.batcher import parts_of_frame
 from penstock.worker.task.bounded_queue import BatchLimits
 
@@ -183,7 +183,7 @@ def test_a_record_that_ends_any_session_is_a_dead_letter_and_others_lose_one_ses
     try:
         # Its plan has worked then: it is not suspected of what the other one does.
         worker.wait(lambda: size(calm_file) > 0, "the calm one works", 60)
-        transform = {"transforms": "x", "transforms.x.type": "penstock.testing.exploding.ExplodingValue"}
+        transform = {"transforms": "x", "transforms.x.type": "testkit.connectors.exploding.ExplodingValue"}
         name = sink(worker, topic, file, **transform, **tolerant(letters))
         worker.wait(lambda: "A Spark session of its own starts" in worker.text(), "the batch is tried apart", WAIT_S)
         before = size(calm_file)

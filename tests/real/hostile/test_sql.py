@@ -9,6 +9,8 @@ from typing import cast
 
 import pytest
 from pyspark.errors import AnalysisException, ParseException
+from testkit.doubles.chains import Chain, configured, record, sent, stages
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, DataException
@@ -19,8 +21,6 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
-from penstock.testing.chains import Chain, configured, record, sent, stages
-from penstock.testing.worker_process import WorkerProcess
 from penstock.transforms.sql.fence import parse, read, refuse_parsed
 from penstock.transforms.sql.functions import ALLOWED, PARSED, REFUSED
 from penstock.transforms.sql.tokens import SqlRefused

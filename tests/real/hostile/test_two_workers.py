@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from differential.hostile_cases import CASES, KEPT, MARK, Answer, Case, ask, prepare
+from testkit.processes.worker_group import WorkerGroup
 from tests.unit.hostile.native_code import build
 from tests.unit.hostile.test_java_answers import faults
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

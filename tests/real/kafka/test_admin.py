@@ -9,6 +9,8 @@ from pathlib import Path
 import confluent_kafka as ck
 import pyarrow as pa
 import pytest
+from testkit.brokers.group_member import group_member
+from testkit.doubles.source_doubles import produce_batch
 
 from penstock.api import OffsetAndMetadata, RecordMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker, free_port
@@ -18,8 +20,6 @@ from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.settings.client import admin_settings, producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.group_member import group_member
-from penstock.testing.source_doubles import produce_batch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

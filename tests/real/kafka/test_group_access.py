@@ -19,9 +19,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from testkit.brokers.group_owner import QUICK, GroupOwner, run_member
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.group_owner import QUICK, GroupOwner, run_member
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -13,12 +13,12 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from testkit.brokers.broker_cluster import EmbeddedCluster
+from testkit.brokers.group_member import group_member as consumer_of
+from testkit.brokers.group_owner import QUICK, GroupOwner, MemberProcess, run_member, say_back
 
 from penstock.broker import EmbeddedBroker, free_ports
-from penstock.broker.cluster import EmbeddedCluster
 from penstock.kafka.group.member import GroupMember
-from penstock.testing.group_member import group_member as consumer_of
-from penstock.testing.group_owner import QUICK, GroupOwner, MemberProcess, run_member, say_back
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

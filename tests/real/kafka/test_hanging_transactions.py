@@ -7,6 +7,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from testkit.brokers.hanging_transactions import PERMITS, leave_hanging
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.exactly_once import WAIT_S, ExactlyOnceSource, Surroundings, visible, worker_settings
+from testkit.doubles.source_doubles import ScriptedTask, record
+from testkit.processes.transaction_worker import producer
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.open_transactions import OpenTransactions
@@ -14,11 +19,6 @@ from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
 from penstock.telemetry.standstills import standstill_of
-from penstock.testing.control_plane import await_true
-from penstock.testing.exactly_once import WAIT_S, ExactlyOnceSource, Surroundings, visible, worker_settings
-from penstock.testing.hanging_transactions import PERMITS, leave_hanging
-from penstock.testing.source_doubles import ScriptedTask, record
-from penstock.testing.transaction_worker import producer
 from penstock.worker.task.waiting import places, task_waiting
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

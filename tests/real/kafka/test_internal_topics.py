@@ -17,11 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourcePatternType,
     ResourceType,
 )
+from testkit.brokers.log_lab import LogLab, await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ConfigException, KafkaException, ProducerFencedException
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
-from penstock.testing.log_lab import LogLab, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from testkit.brokers.group_owner import QUICK, GroupOwner, run_member
+from testkit.doubles.source_doubles import produce_batch
+from testkit.processes.transaction_worker import Ignored, read_committed
 
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.group_owner import QUICK, GroupOwner, run_member
-from penstock.testing.source_doubles import produce_batch
-from penstock.testing.transaction_worker import Ignored, read_committed
 
 pytestmark = [
     pytest.mark.broker,

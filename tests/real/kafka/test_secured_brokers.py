@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from testkit.doubles.source_doubles import produce_batch
 
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
@@ -31,7 +32,6 @@ from penstock.kafka.producer.record_producer import LetterProducer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.settings.client import admin_settings, consumer_settings, producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.source_doubles import produce_batch
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -17,6 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewPartitions,
 )
+from testkit.brokers.log_lab import LogLab, Recorder, await_true
+from testkit.doubles.record_log_rules import RULES
 
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
@@ -24,8 +26,6 @@ from penstock.errors import KafkaException, KafkaRetriableException, ProducerFen
 from penstock.kafka.topic_log.internal_topics import Kind
 from penstock.kafka.topic_log.log import TopicLog
 from penstock.kafka.topic_log.settings import config_log
-from penstock.testing.log_lab import LogLab, Recorder, await_true
-from penstock.testing.record_log_rules import RULES
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

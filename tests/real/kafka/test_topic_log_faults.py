@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from testkit.brokers.log_lab import LogLab, Recorder, await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.topic_log.internal_topics import Kind
-from penstock.testing.log_lab import LogLab, Recorder, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -15,6 +15,18 @@ import confluent_kafka as ck
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from testkit.brokers.cutting_proxy import CuttingProxy
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.source_doubles import produce_batch
+from testkit.processes.transaction_worker import (
+    POINTS,
+    ROWS,
+    Ignored,
+    last_position,
+    producer,
+    read_committed,
+    write,
+)
 
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker, free_port
@@ -32,18 +44,6 @@ from penstock.kafka.producer.partitioner import murmur2
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.control_plane import await_true
-from penstock.testing.cutting_proxy import CuttingProxy
-from penstock.testing.source_doubles import produce_batch
-from penstock.testing.transaction_worker import (
-    POINTS,
-    ROWS,
-    Ignored,
-    last_position,
-    producer,
-    read_committed,
-    write,
-)
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -299,7 +299,7 @@ def test_producers_that_are_killed_anywhere_leave_whole_transactions(broker: Emb
         children = {
             point: subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "penstock.testing.transaction_worker", broker.bootstrap_servers),
+                    *(sys.executable, "-m", "testkit.processes.transaction_worker", broker.bootstrap_servers),
                     *(f"killed-{point}", *topics[point], point),
                 ]
             )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from testkit.doubles.chains import configured
 
 from penstock.api import SourceRecord, Transformation
 from penstock.converters.headers import SimpleHeaderConverter
@@ -11,7 +12,6 @@ from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured
 from penstock.transforms.fields.mask_field import MaskFieldValue
 from penstock.transforms.predicates import TopicNameMatches
 from penstock.transforms.types.set_schema_metadata import SetSchemaMetadataValue

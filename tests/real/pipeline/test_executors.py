@@ -29,9 +29,9 @@ SCRIPT = """
     from pathlib import Path
     from penstock.pipeline.spark.session import SparkRuntime
     from penstock.telemetry.standstills import standstill_of
-    from penstock.testing.control_plane import await_true
-    from penstock.testing.spark_cluster import SparkCluster
-    from penstock.testing.spark_settings import QUICK_START
+    from testkit.doubles.control_plane import await_true
+    from testkit.processes.spark_cluster import SparkCluster
+    from testkit.spark_settings import QUICK_START
     from penstock.threads import in_thread
 
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)

@@ -11,6 +11,10 @@ from typing import Any, Final, cast
 
 import pyarrow as pa
 import pytest
+from conformance.vectors.adapter import PipelineAdapter
+from conformance.vectors.deviations import load_deviations
+from conformance.vectors.model import Vector, Verdict, load_vectors
+from conformance.vectors.runner import run_shuffled
 from pyspark.sql import SparkSession
 
 from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
@@ -24,10 +28,6 @@ from penstock.pipeline.spark.driver.prepared_plan import PreparedQuery
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.stock import STOCK
-from penstock.testing.vectors.adapter import PipelineAdapter
-from penstock.testing.vectors.deviations import load_deviations
-from penstock.testing.vectors.model import Vector, Verdict, load_vectors
-from penstock.testing.vectors.runner import run_shuffled
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -138,7 +138,7 @@ def test_no_plan_of_a_stock_class_runs_python(spark_runtime: SparkRuntime, plans
         if name not in plans.texts:
             missing.append(name)
     assert missing == [], "no plan was seen"
-    # `python -m penstock.testing.vectors --shuffled` does so with every vector, in batches of 5,000.
+    # `python -m conformance.vectors --shuffled` does so with every vector, in batches of 5,000.
     failed = [one for one in verdicts if not one.passed and not any(rule.covers(one) for rule in load_deviations())]
     assert [f"{one.vector.id}: {one.reason}" for one in failed] == []
     with_python = {name for name, texts in plans.texts.items() if any(map(python_nodes, texts))}

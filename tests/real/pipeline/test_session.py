@@ -126,7 +126,7 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
     lines = run_python("""
         import os
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.testing.spark_settings import QUICK_START
+        from testkit.spark_settings import QUICK_START
         runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
         print(runtime.run(lambda session: session.range(3).count()))
         pid = runtime.jvm_pid
@@ -143,7 +143,7 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
 def test_a_session_that_cannot_start_tells_the_cause():
     lines = run_python("""
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.testing.spark_settings import QUICK_START
+        from testkit.spark_settings import QUICK_START
         runtime = SparkRuntime({**QUICK_START, "spark.master": "local[0]"})
         try:
             runtime.session(90)
@@ -158,7 +158,7 @@ def test_no_jvm_outlives_a_killed_process():
     script = """
         import os, signal
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.testing.spark_settings import QUICK_START
+        from testkit.spark_settings import QUICK_START
         runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
         runtime.session()
         print(runtime.jvm_pid, flush=True)

@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import configured, consumed, stages
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import Converter, SinkFrame, SourceFrame, TopicPartition, Transformation, ValueForm
 from penstock.api.transform import R
@@ -42,8 +44,6 @@ from penstock.pipeline.batch.batches import ConsumedBatch, PipelineSpec, Transfo
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed, stages
-from penstock.testing.schema_registry import RegistryStandIn
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.filter import Filter
 from penstock.transforms.predicates import RecordIsTombstone

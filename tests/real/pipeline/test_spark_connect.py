@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from conformance.vectors.model import load_vectors
+from testkit.processes.connect_server import ConnectServer
+from testkit.processes.worker_process import WorkerProcess
 from tests.real.hostile.test_sql import ATTACKS
 from tests.real.pipeline.test_plans import chosen
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.connect_server import ConnectServer
-from penstock.testing.vectors.model import load_vectors
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -50,7 +50,7 @@ def test_recorded_behaviour_of_the_built_classes_holds_on_spark_connect(server: 
     lines = [line for path in sorted(VECTORS.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines()]
     file = tmp_path / "some.jsonl"
     file.write_text("\n".join(line for line in lines if json.loads(line)["id"] in some), "utf-8")
-    command = [sys.executable, "-m", "penstock.testing.vectors", str(file)]
+    command = [sys.executable, "-m", "conformance.vectors", str(file)]
     command += ["--shuffled", "--rows", "200", "--remote", server.url]
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=1150, check=False)
@@ -147,7 +147,7 @@ def test_the_fence_of_sql_holds_on_the_server(server: ConnectServer) -> None:
         import sys
         from penstock.errors import ConfigException, DataException
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.testing.chains import Chain, configured, record, sent, stages
+        from testkit.doubles.chains import Chain, configured, record, sent, stages
         from penstock.transforms.sql.transform import Sql
 
         runtime = SparkRuntime({"spark.remote": sys.argv[1]})

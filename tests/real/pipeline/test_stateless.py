@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import configured, consumed, stages
 
 from penstock.api import ConnectRecord, Predicate, SourceFrame, SourceRecord, Transformation
 from penstock.api.transform import R
@@ -26,7 +27,6 @@ from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed, stages
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.headers.insert_header import InsertHeader

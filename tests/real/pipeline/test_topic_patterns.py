@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from testkit.doubles.chains import configured, consumed
 
 from penstock.api import BaseTransformation, Predicate, SourceFrame, SourceRecord, ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
@@ -28,7 +29,6 @@ from penstock.pipeline.batch.batches import (
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, consumed
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from penstock.transforms.topics.regex_router import RegexRouter

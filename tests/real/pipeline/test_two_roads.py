@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import Chain, configured, put, record, sent, stages
 
 from penstock.api import SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.api.transform import R
@@ -19,7 +20,6 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import Chain, configured, put, record, sent, stages
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.filter import Filter
 from penstock.transforms.headers.insert_header import InsertHeader

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from penstock.testing.worker_process import WorkerProcess
+from testkit.processes.worker_process import WorkerProcess
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from penstock.testing.worker_process import WorkerProcess
+from testkit.processes.worker_process import WorkerProcess
 
 _DATA = Path(__file__).parents[2] / "data" / "rest"
 _TIMEOUT_S = 580

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 
@@ -74,7 +74,7 @@ def test_a_task_that_asks_again_and_one_that_waits_for_data_say_so(
     awake_worker: WorkerProcess, tmp_path: Path, isolation: str
 ) -> None:
     worker = awake_worker
-    source = {"connector.class": "penstock.testing.misbehaving:Misbehaving", "tasks.max": "1"}
+    source = {"connector.class": "testkit.connectors.misbehaving:Misbehaving", "tasks.max": "1"}
     own = {**source, "task.isolation": isolation}
     given = {
         f"asks-{isolation}": {

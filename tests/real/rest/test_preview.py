@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-
-from penstock.testing.worker_process import WorkerProcess
+from testkit.processes.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

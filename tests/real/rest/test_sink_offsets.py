@@ -11,12 +11,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     NewTopic,
 )
+from testkit.brokers.group_member import group_member
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.topics import TopicAdmin
-from penstock.testing.group_member import group_member
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

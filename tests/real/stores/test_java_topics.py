@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from testkit.brokers.log_lab import LogLab
+from testkit.processes.java_worker import JavaWorker
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ProducerFencedException
@@ -21,8 +23,6 @@ from penstock.stores.config import ConfigTopicStore
 from penstock.stores.offset_topic import OffsetTopicStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.stores.status import StatusTopicStore
-from penstock.testing.java_worker import JavaWorker
-from penstock.testing.log_lab import LogLab
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

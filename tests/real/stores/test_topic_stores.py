@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import confluent_kafka as ck
 import pytest
+from testkit.brokers.log_lab import LogLab, await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, OffsetStoreException, ProducerFencedException
@@ -24,7 +25,6 @@ from penstock.model.cluster_config import (
 from penstock.stores.config import ConfigTopicStore
 from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
 from penstock.stores.status import StatusTopicStore
-from penstock.testing.log_lab import LogLab, await_true
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

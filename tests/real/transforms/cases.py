@@ -11,6 +11,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from conformance.vectors.adapter import decode_record
+from conformance.vectors.model import load_vectors
 from tests.real.transforms.columns import Case, made
 
 from penstock.api import ConnectRecord, SinkRecord, SourceRecord, Transformation
@@ -26,8 +28,6 @@ from penstock.data import (
     Time,
     Timestamp,
 )
-from penstock.testing.vectors.adapter import decode_record
-from penstock.testing.vectors.model import load_vectors
 
 VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 
@@ -36,7 +36,7 @@ def recorded() -> Iterator[Case]:
     """The records of vectors, with those that one class and configuration has together.
 
     Of one configuration in six, unless ``PENSTOCK_EXAMPLES`` asks for more. All are tried by
-    ``python -m penstock.testing.vectors``, and with ``apply`` by a unit test.
+    ``python -m conformance.vectors``, and with ``apply`` by a unit test.
     """
     setups: dict[tuple[str, str, str], tuple[Transformation, list[ConnectRecord]]] = {}
     for path in sorted(VECTORS.glob("*.jsonl")):

@@ -6,6 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from conformance.vectors.adapter import encode_record
+from conformance.vectors.codec import equal_values
+from conformance.vectors.model import Failure, Outcome, Success, simple_name, transform_class
+
 from penstock.api import ConnectRecord, SinkRecord, Transformation
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.groups import RecordGroup, group_records
@@ -17,9 +21,6 @@ from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
-from penstock.testing.vectors.adapter import encode_record
-from penstock.testing.vectors.codec import equal_values
-from penstock.testing.vectors.model import Failure, Outcome, Success, simple_name, transform_class
 
 PLUGINS = Plugins.discover()
 #: So many cases share a job: the time to plan one grows faster than they do.

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from conformance.vectors.adapter import ConverterInput, PipelineAdapter
+from conformance.vectors.codec import encode_schema, encode_value
+from conformance.vectors.model import Failure, Outcome, Success
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.generated import NAMES, examples, schemaless, schemas, struct_schemas, texts, values
@@ -26,9 +29,6 @@ from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind
 from penstock.plugins.stock import STOCK
-from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter
-from penstock.testing.vectors.codec import encode_schema, encode_value
-from penstock.testing.vectors.model import Failure, Outcome, Success
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-
-from penstock.pipeline.spark.session import SparkRuntime
-from penstock.plugins import Plugins
-from penstock.testing.reference.examples import (
+from tools.reference.examples import (
     ConverterExample,
     TransformExample,
     converter_examples,
     transform_examples,
 )
-from penstock.testing.reference.running import convert, run_chain
+from tools.reference.running import convert, run_chain
+
+from penstock.pipeline.spark.session import SparkRuntime
+from penstock.plugins import Plugins
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from testkit.doubles.chains import Chain, configured, record, sent, stages
 from tests.real.transforms.cases import SCALARS
 
 from penstock.api import ValueForm
@@ -12,7 +13,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import Chain, configured, record, sent, stages
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.topics.regex_router import RegexRouter
 from penstock.transforms.types.cast import CastValue

@@ -5,6 +5,9 @@ import json
 from typing import cast
 
 import pytest
+from conformance.vectors.adapter import ConverterInput, PipelineAdapter
+from conformance.vectors.model import Failure, Outcome, Success
+from testkit.doubles.chains import Chain, configured, put, sent, stages
 
 from penstock.api import SinkRecord, SourceRecord, Transformation
 from penstock.api.transform import R
@@ -12,9 +15,6 @@ from penstock.config import ConfigDef
 from penstock.data import Schema, Type
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
-from penstock.testing.chains import Chain, configured, put, sent, stages
-from penstock.testing.vectors.adapter import ConverterInput, PipelineAdapter
-from penstock.testing.vectors.model import Failure, Outcome, Success
 from penstock.transforms.fields.mask_field import MaskFieldValue
 
 pytestmark = pytest.mark.java

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
+from testkit.doubles.chains import configured, stages
 
 from penstock.api import BaseTransformation, SourceFrame
 from penstock.converters.headers import SimpleHeaderConverter
@@ -19,7 +20,6 @@ from penstock.pipeline.columns.texts.json import JsonText
 from penstock.pipeline.plan import step
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, stages
 from penstock.transforms.fields.extract_field import ExtractFieldValue
 from penstock.transforms.fields.flatten import FlattenValue
 from penstock.transforms.fields.hoist_field import HoistFieldValue

@@ -4,6 +4,7 @@ import json
 from datetime import UTC, datetime
 
 import pytest
+from testkit.doubles.chains import Chain, configured, put, record, sent, stages
 
 from penstock.api import Transformation
 from penstock.config import ConfigDef
@@ -17,7 +18,6 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.errors import ConfigException
-from penstock.testing.chains import Chain, configured, put, record, sent, stages
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.sql.transform import Sql
 

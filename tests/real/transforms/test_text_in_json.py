@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from testkit.doubles.chains import configured, record, stages
 
 from penstock.api import BaseTransformation
 from penstock.converters.headers import SimpleHeaderConverter
@@ -15,7 +16,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, record, stages
 from penstock.transforms.fields.extract_field import ExtractFieldValue
 from penstock.transforms.fields.flatten import FlattenValue
 from penstock.transforms.fields.hoist_field import HoistFieldValue

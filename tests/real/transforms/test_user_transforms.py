@@ -4,12 +4,12 @@ import json
 
 import pytest
 from pyspark.sql import functions as F
+from testkit.doubles.chains import Chain, configured, put, record, sent, stages
 
 from penstock.api import FrameTransformation, Transformation
 from penstock.config import ConfigDef
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import TransformStage
-from penstock.testing.chains import Chain, configured, put, record, sent, stages
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches

@@ -6,6 +6,7 @@ import decimal
 from typing import Any
 
 import pytest
+from testkit.doubles.chains import configured, record, stages
 from tests.real.transforms.cases import NINES, schema_of, struct_of
 
 from penstock.api import BaseTransformation, Converter
@@ -17,7 +18,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, record, stages
 from penstock.transforms.fields.mask_field import MaskFieldValue
 from penstock.transforms.types.cast import CastValue
 

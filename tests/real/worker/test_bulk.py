@@ -16,16 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from testkit.processes.spark_cluster import SparkCluster
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.spark_cluster import SparkCluster
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COUNT = 4_000
 JSON = "org.apache.kafka.connect.json.JsonConverter"
-MARKED = {"transforms": "marked", "transforms.marked.type": "penstock.testing.bulk_tasks:Marked"}
+MARKED = {"transforms": "marked", "transforms.marked.type": "testkit.connectors.bulk_tasks:Marked"}
 TABLES = {
     "connector__class": "TableSink",
     "tables__bulk": "true",
@@ -61,7 +61,7 @@ class Load:
         self.worker, self._servers = worker, broker.bootstrap_servers
         self.name = f"load-{uuid.uuid4().hex[:8]}"
         self.config = {
-            "connector.class": "penstock.testing.bulk_tasks:OrdersSource",
+            "connector.class": "testkit.connectors.bulk_tasks:OrdersSource",
             "topic": self.name,
             "count": str(COUNT),
             "value.converter": JSON,
@@ -225,7 +225,7 @@ def test_failed_rows_end_the_run_or_are_counted(worker: WorkerProcess, broker: E
 @pytest.mark.parametrize(
     ("own", "told"),
     [
-        ({"transforms": "own", "transforms.own.type": "penstock.testing.bulk_tasks:Counted"}, "stateless = True"),
+        ({"transforms": "own", "transforms.own.type": "testkit.connectors.bulk_tasks:Counted"}, "stateless = True"),
         ({"query": "no_such_column"}, "no_such_column"),
         ({"query": "if(id = 5, raise_error('that row'), 'x')"}, "that row"),
     ],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from testkit.connectors.bulk_tasks import Counted, Marked
 
 from penstock.api.bulk import BulkFrame
 from penstock.converters.headers import SimpleHeaderConverter
@@ -18,7 +19,6 @@ from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.bulk_tasks import Counted, Marked
 from penstock.transforms.topics.regex_router import RegexRouter
 from penstock.worker.bulk.executor import HASH, PlannedRoad, RowRoad
 from penstock.worker.bulk.planning import Chain, Planned, planned, run_session

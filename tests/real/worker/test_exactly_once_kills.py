@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
+from testkit.processes.file_flow import Feeder
 from tests.real.worker.test_secured_kafka import LISTENER, SECURED_WORKER
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.control_plane import await_true
-from penstock.testing.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
-from penstock.testing.file_flow import Feeder
 from penstock.worker.source.exactly_once import (
     COMMIT_ANSWERED,
     COMMIT_SENT,
@@ -64,7 +64,7 @@ class Lines:
             "transaction.boundary": boundary,
             "transaction.boundary.interval.ms": "100",
         }
-        self.kind = f"penstock.testing.exactly_once:{kind}"
+        self.kind = f"testkit.doubles.exactly_once:{kind}"
         self.made: list[SourceProcess] = []
 
     def process(self, directory: Path) -> SourceProcess:

@@ -10,15 +10,8 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.real.worker.test_source_task import Small
-
-from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
-from penstock.broker import EmbeddedBroker
-from penstock.errors import ConflictException, TransactionAbortableException
-from penstock.kafka.admin.fencing import fence_zombies
-from penstock.model import State
-from penstock.testing.control_plane import await_true
-from penstock.testing.exactly_once import (
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.exactly_once import (
     WAIT_S,
     ExactlyOnceSource,
     LineFramesTask,
@@ -27,8 +20,15 @@ from penstock.testing.exactly_once import (
     visible,
     worker_settings,
 )
-from penstock.testing.source_doubles import ScriptedTask
-from penstock.testing.transaction_worker import producer as transactional_producer
+from testkit.doubles.source_doubles import ScriptedTask
+from testkit.processes.transaction_worker import producer as transactional_producer
+from tests.real.worker.test_source_task import Small
+
+from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
+from penstock.broker import EmbeddedBroker
+from penstock.errors import ConflictException, TransactionAbortableException
+from penstock.kafka.admin.fencing import fence_zombies
+from penstock.model import State
 from penstock.worker.connector.offsets import OffsetProducer, WorkerOffsets
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.exactly_once import WAIT_S, visible
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.control_plane import await_true
-from penstock.testing.exactly_once import WAIT_S, visible
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.processes.file_flow import Feeder, FileFlow
+from testkit.processes.worker_process import WorkerProcess, is_running, wait_gone
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.file_flow import Feeder, FileFlow
-from penstock.testing.worker_process import WorkerProcess, is_running, wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -38,7 +38,7 @@ def test_a_jvm_that_is_frozen_or_out_of_memory_is_replaced_and_nothing_is_lost(
     flow: FileFlow, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker, trigger = flow.worker, flow.source.with_name("trigger")
-    hog = {"name": f"{flow.topic}-hog", "connector.class": "penstock.testing.heap_hog:HeapHog"}
+    hog = {"name": f"{flow.topic}-hog", "connector.class": "testkit.connectors.heap_hog:HeapHog"}
     worker.add("hog.properties", hog | {"trigger": str(trigger)})
     back: dict[str, float] = {}
 

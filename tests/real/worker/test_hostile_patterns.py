@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

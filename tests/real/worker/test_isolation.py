@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.processes.file_flow import Feeder, FileFlow
+from testkit.processes.worker_process import WorkerProcess, is_running, wait_gone
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.file_flow import Feeder, FileFlow
-from penstock.testing.worker_process import WorkerProcess, is_running, wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -33,7 +33,7 @@ def test_tasks_that_do_harm_harm_themselves_alone(flow: FileFlow, tmp_path: Path
         with (tmp_path / name).open("a") as file:
             file.write("task.isolation=process\n")
     for what in HARM:
-        settings = {"name": what, "connector.class": "penstock.testing.misbehaving:Misbehaving", "do": what}
+        settings = {"name": what, "connector.class": "testkit.connectors.misbehaving:Misbehaving", "do": what}
         limit = {"task.isolation.memory.max.bytes": str(512 << 20)} if what == "leak" else {}
         waits = {"trigger": str(tmp_path / f"{what}.now")}
         worker.add(f"{what}.properties", settings | waits | ISOLATED | limit)
@@ -66,7 +66,7 @@ def test_tasks_that_do_harm_harm_themselves_alone(flow: FileFlow, tmp_path: Path
 def test_the_processes_of_tasks_end_with_a_worker_that_is_killed(flow: FileFlow, tmp_path: Path) -> None:
     worker = flow.worker
     del worker.arguments[1:]
-    settings = {"name": "match", "connector.class": "penstock.testing.misbehaving:Misbehaving", "do": "match"}
+    settings = {"name": "match", "connector.class": "testkit.connectors.misbehaving:Misbehaving", "do": "match"}
     worker.add("match.properties", settings | {"trigger": str(tmp_path / "match.now")} | ISOLATED)
     worker.start()
     worker.wait_running("match")

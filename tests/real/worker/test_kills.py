@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.processes.file_flow import Feeder, FileFlow
+from testkit.processes.worker_process import wait_gone
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.file_flow import Feeder, FileFlow
-from penstock.testing.worker_process import wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(3600)]
 

@@ -7,8 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-
-from penstock.testing.worker_process import WorkerProcess
+from testkit.processes.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -29,7 +28,7 @@ def test_lag_starts_and_metrics_of_a_plugin_are_shown_and_go(shared_worker: Work
     lines.write_text("a\nb\nc\n")
     hold.touch()
     [before] = shown(worker, STARTS)
-    journaling = {"connector.class": "penstock.testing.journal_sink.JournalSink", "journal": str(journal)}
+    journaling = {"connector.class": "testkit.connectors.journal_sink.JournalSink", "journal": str(journal)}
     for name, config in (
         (source, {"connector.class": "FileStreamSource", "file": str(lines), "topic": topic}),
         (sink, {**journaling, "topics": topic, "hold": str(hold)}),

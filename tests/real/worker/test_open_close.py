@@ -8,12 +8,12 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
+from testkit.connectors.journal_sink import Entry, read_journal
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.topic_creation import NewTopic
 from penstock.kafka.admin.topics import TopicAdmin
-from penstock.testing.journal_sink import Entry, read_journal
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -36,7 +36,7 @@ class Group:
         finally:
             admin.close()
         config = {
-            "connector.class": "penstock.testing.journal_sink:JournalSink",
+            "connector.class": "testkit.connectors.journal_sink:JournalSink",
             "tasks.max": str(TASKS),
             "topics": ",".join(self.topics),
             "journal": str(self.journal),

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from testkit.processes.worker_process import WorkerProcess, children
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess, children
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

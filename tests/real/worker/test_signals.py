@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.processes.file_flow import FileFlow
+from testkit.processes.worker_process import WorkerProcess, children, wait_gone
 
 from penstock.broker import EmbeddedBroker
 from penstock.stores.offset_file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader
-from penstock.testing.file_flow import FileFlow
-from penstock.testing.worker_process import WorkerProcess, children, wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 

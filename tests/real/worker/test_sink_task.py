@@ -10,6 +10,7 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
+from testkit.doubles.sink_doubles import FakePipeline, RecordingTask
 
 from penstock.api import SinkRecord, TopicPartition
 from penstock.broker import EmbeddedBroker
@@ -19,7 +20,6 @@ from penstock.kafka.consumer.subscription import Subscription
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, State
-from penstock.testing.sink_doubles import FakePipeline, RecordingTask
 from penstock.worker.errors.dead_letter import DeadLetterSettings, open_queue
 from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy

@@ -12,6 +12,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import pyarrow as pa
 import pytest
+from testkit.doubles.source_doubles import FakePipeline, HookedTask, ScriptedTask, offset_committer
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.broker import EmbeddedBroker
@@ -24,7 +25,6 @@ from penstock.model import ConnectorTaskId, State
 from penstock.settings.topics import parse_topic_creation
 from penstock.stores.offset_file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader, connector_offsets
-from penstock.testing.source_doubles import FakePipeline, HookedTask, ScriptedTask, offset_committer
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.offset_commit import wants_metadata

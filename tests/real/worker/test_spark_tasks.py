@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.connectors.spark_tasks import ROWS
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.spark_tasks import ROWS
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -78,19 +78,19 @@ def test_tasks_that_use_spark_themselves_go_on_when_its_jvm_is_killed(
 ) -> None:
     slow, sunk, filled = tmp_path / "slow", tmp_path / "sunk.txt", Topic(broker)
     topics = {name: Topic(broker) for name in SOURCES}
-    rows = {"connector.class": "penstock.testing.spark_tasks:RowsSource", "slow": str(slow), "count": str(COUNT)}
+    rows = {"connector.class": "testkit.connectors.spark_tasks:RowsSource", "slow": str(slow), "count": str(COUNT)}
     fill = {"name": "fill", "topic": filled.name, "form": "function", "slow": str(tmp_path / "never")}
     worker.add("fill.properties", rows | fill)
     worker.start()
     worker.wait(lambda: filled.count() == COUNT, "the sink's topic is filled", 180)
 
     slow.touch()
-    sink = {"connector.class": "penstock.testing.spark_tasks:RowsSink", "topics": filled.name, "file": str(sunk)}
+    sink = {"connector.class": "testkit.connectors.spark_tasks:RowsSink", "topics": filled.name, "file": str(sunk)}
     assert worker.ask("POST", "/connectors", {"name": "sink", "config": sink | {"slow": str(slow)}})[0] == 201
     for name, by_records in SOURCES.items():
         config = rows | {"topic": topics[name].name, "form": name.partition("-")[0]}
         if by_records:
-            config |= {"transforms": "same", "transforms.same.type": "penstock.testing.spark_tasks:Same"}
+            config |= {"transforms": "same", "transforms.same.type": "testkit.connectors.spark_tasks:Same"}
         assert worker.ask("POST", "/connectors", {"name": name, "config": config})[0] == 201
     worker.wait(lambda: all(in_spark(worker, name) for name in SOURCES), "each source has a job", 120)
     worker.wait(sunk.with_suffix(".putting").exists, "put has begun", 120)

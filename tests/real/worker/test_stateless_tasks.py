@@ -12,15 +12,15 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from testkit.processes.worker_process import WorkerProcess, children, wait_gone
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess, children, wait_gone
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]
 
 LINES = 16_000
 STATELESS = "a stateless class of your own, in Python workers of Spark"
-NUMBERED, EVEN = "penstock.testing.stateless_numbers:Numbered", "penstock.testing.stateless_numbers:Even"
+NUMBERED, EVEN = "testkit.connectors.stateless_numbers:Numbered", "testkit.connectors.stateless_numbers:Even"
 SAMPLE = r'^penstock_spark_records_total\{{connector="{}",road="([^"]*)",why="([^"]*)"\}} (\d+)$'
 ISOLATED = {"task.isolation": "process", "errors.tolerance": "all"}
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 
 import pytest
+from testkit.connectors.probes import ProbeSink
 
 from penstock.api import (
     Avg,
@@ -18,7 +19,6 @@ from penstock.api import (
     Stat,
     Value,
 )
-from penstock.testing.probes import ProbeSink
 
 WINDOW = SampleWindow(seconds=30, samples=2)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.doubles.control_plane import await_true
 from tests.generated import examples
 
 from penstock.api import (
@@ -35,7 +36,6 @@ from penstock.data import (
     SchemaBuilder,
 )
 from penstock.errors import ConnectException, RetriableException
-from penstock.testing.control_plane import await_true
 
 
 class Offsets(OffsetStorageReader):

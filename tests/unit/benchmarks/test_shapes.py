@@ -14,11 +14,11 @@ from benchmarks.shapes.command import chosen, row
 from benchmarks.shapes.messages import FLAT, KILOBYTE, NESTED, SHAPES, Format, Shape
 from benchmarks.shapes.plugins import FrameShapeTask, RecordShapeTask
 from benchmarks.shapes.workers import Amounts, Figures, Way, kind_of
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.data import Struct
-from penstock.testing.schema_registry import RegistryStandIn
 
 
 def test_messages_hold_the_same_with_schemas_and_without() -> None:

@@ -2,8 +2,9 @@ import signal
 import subprocess
 import sys
 
+from testkit.processes.worker_process import is_running, wait_gone
+
 from penstock.broker.process import OwnerGuard
-from penstock.testing.worker_process import is_running, wait_gone
 
 # An owner with a guarded child, that then dies as told.
 OWNER = """

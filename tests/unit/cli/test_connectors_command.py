@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from rich.text import Text
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SINK, SOURCE, await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
@@ -25,8 +27,6 @@ from penstock.herder import queries as explanation
 from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
-from penstock.testing.control_plane import SINK, SOURCE, await_true
-from penstock.testing.probes import BOARD
 from penstock.worker.task.waiting import Hints, Waiting
 
 
@@ -85,7 +85,7 @@ def test_a_connector_from_its_file_to_its_end(shell: Shell) -> None:
 
 
 PLUGIN = """
-from penstock.testing.probes import ProbeSource
+from testkit.connectors.probes import ProbeSource
 from edited_helper import TOPIC
 class Edited(ProbeSource):
     pass

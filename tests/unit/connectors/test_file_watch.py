@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
+from testkit.doubles.control_plane import await_true
 
 from penstock.connectors.file import source as watch_module
 from penstock.connectors.file.source import FileWatch, mark_of
-from penstock.testing.control_plane import await_true
 
 
 def waited(watch: FileWatch, path: Path, event: threading.Event | None = None, seen: object = "now") -> list[float]:

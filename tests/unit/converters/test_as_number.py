@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from conformance.vectors.codec import BigInteger, Float32, Int8, Int16, Int32
 
 from penstock.converters.primitives import (
     DoubleConverter,
@@ -12,7 +13,6 @@ from penstock.converters.primitives import (
     ShortConverter,
 )
 from penstock.errors import DataException
-from penstock.testing.vectors.codec import BigInteger, Float32, Int8, Int16, Int32
 
 NUMBERS = {
     "java.lang.Byte": Int8(5),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.primitives import (
@@ -52,7 +53,6 @@ from penstock.data import (
 from penstock.plugins.kinds import PluginKind
 from penstock.plugins.stock import STOCK
 from penstock.testing import ConverterSuite
-from penstock.testing.schema_registry import RegistryStandIn
 
 INNER = SchemaBuilder.struct().name("Inner").field("a", OPTIONAL_STRING_SCHEMA).build()
 ROW = (

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.vectors.codec import decode_schema, decode_value, encode_schema, encode_value, equal_values
 
 from penstock.data import SchemaProjector, Struct, infer_schema, parse_string, validate_value, value_text
 from penstock.errors import ConnectException, java_class_name
-from penstock.testing.vectors.codec import decode_schema, decode_value, encode_schema, encode_value, equal_values
 
 VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 

@@ -6,10 +6,9 @@ import base64
 from typing import Any
 
 import pytest
+from conformance.vectors.adapter import decode_record
 from differential.cases import Cases
 from differential.here import alike
-
-from penstock.testing.vectors.adapter import decode_record
 
 
 def test_a_seed_always_makes_the_same_cases() -> None:

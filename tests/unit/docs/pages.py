@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from penstock.testing.reference.blocks import BLOCK, Block
-from penstock.testing.reference.blocks import blocks as blocks_of
+from tools.reference.blocks import BLOCK, Block
+from tools.reference.blocks import blocks as blocks_of
 
 ROOT = Path(__file__).parents[3]
 PAGES = [

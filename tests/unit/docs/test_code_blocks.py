@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from tests.unit.docs.pages import PAGES, ROOT, blocks
+from tools.reference.blocks import Block
+from tools.reference.consoles import commands
+from tools.reference.examples import converter_examples, transform_examples
 
 from penstock.config import parse_properties
 from penstock.kafka.settings.client import ClientKind, refused_for_all
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, StandaloneSettings, WorkerSettings
-from penstock.testing.reference.blocks import Block
-from penstock.testing.reference.consoles import commands
-from penstock.testing.reference.examples import converter_examples, transform_examples
 from penstock.validation.settings import worker_warnings
 from penstock.validation.validator import ConnectorValidator
 

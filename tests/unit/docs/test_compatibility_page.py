@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from conformance.vectors.deviations import load_deviations
 from tests.unit.docs.pages import ROOT
-
-from penstock.testing.vectors.deviations import load_deviations
 
 PAGE = (ROOT / "docs/compatibility.md").read_text(encoding="utf-8")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from pathlib import Path
 
+from tools.reference.settings import FIELDS, MARK, page, without_effect
+
 from penstock.settings import (
     DISTRIBUTED,
     SINK,
@@ -14,7 +16,6 @@ from penstock.settings import (
     SourceSettings,
     StandaloneSettings,
 )
-from penstock.testing.reference.settings import FIELDS, MARK, page, without_effect
 
 ROOT = Path(__file__).parents[3]
 
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 def test_the_page_is_current() -> None:
     committed = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
 
-    assert committed == page(), "run: python -m penstock.testing.reference.settings docs/configuration.md"
+    assert committed == page(), "run: python -m tools.reference.settings docs/configuration.md"
 
 
 def test_settings_without_effect_are_settings_with_such_a_field() -> None:

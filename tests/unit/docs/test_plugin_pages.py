@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.docs.pages import ROOT
+from tools.reference.examples import converter_examples, read_record, transform_examples, write_record
+from tools.reference.notation import read_schema, read_typed, write_schema, write_typed
+from tools.reference.plugins import converters_page, entries, transforms_page
 
 from penstock.plugins.kinds import PluginKind
-from penstock.testing.reference.examples import converter_examples, read_record, transform_examples, write_record
-from penstock.testing.reference.notation import read_schema, read_typed, write_schema, write_typed
-from penstock.testing.reference.plugins import converters_page, entries, transforms_page
 
-COMMAND = "python -m penstock.testing.reference.plugins docs/transforms.md docs/converters.md"
+COMMAND = "python -m tools.reference.plugins docs/transforms.md docs/converters.md"
 
 
 @pytest.mark.parametrize(("page", "text"), [("transforms", transforms_page()), ("converters", converters_page())])

@@ -9,9 +9,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tools.reference.names import PUBLIC, members, signatures
 
 from penstock import errors
-from penstock.testing.reference.names import PUBLIC, members, signatures
 
 COMMITTED = Path(__file__).parents[2] / "data/api/signatures.txt"
 NAMES = [
@@ -27,7 +27,7 @@ def test_names_and_signatures_are_those_that_were_promised() -> None:
 
     assert signatures() == committed, (
         "a public name has changed; if that is meant, run: "
-        "python -m penstock.testing.reference.names tests/data/api/signatures.txt"
+        "python -m tools.reference.names tests/data/api/signatures.txt"
     )
 
 

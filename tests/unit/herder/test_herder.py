@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SINK, SOURCE, Setup, await_true, running
 
 from penstock.api import SourceConnectorContext
 from penstock.errors import AlreadyExistsException, ConnectException, IllegalWorkerStateException, NotFoundException
@@ -15,8 +17,6 @@ from penstock.herder import Health, Herder
 from penstock.herder.offset_changes import AlterRequest, OffsetEntry
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.stores.offsets import OffsetReader
-from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true, running
-from penstock.testing.probes import BOARD
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_created_connector_runs_with_its_tasks(setup: Setup) -> None:
     setup.await_state("a", "RUNNING", ["RUNNING", "RUNNING"])
     assert setup.herder.connectors()["a"].task_configs[1] == {
         "part": "1",
-        "task.class": "penstock.testing.probes.ProbeTask",
+        "task.class": "testkit.connectors.probes.ProbeTask",
     }
     assert BOARD.instances["a"][0].props == {"connector.class": SOURCE, "tasks.max": "2", "name": "a"}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE, Setup, running
 
 from penstock.errors import ConnectException
 from penstock.model import ConnectorType, TargetState
 from penstock.stores.config import FileConnectorStore, StoredConnector
-from penstock.testing.control_plane import SOURCE, Setup, running
-from penstock.testing.probes import BOARD
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.unit.hostile.native_code import NativeCode, build
+from tools.reference import librdkafka
 
 from penstock.errors import BadRequestException, ConfigException
 from penstock.kafka.settings.client import (
@@ -33,7 +34,6 @@ from penstock.kafka.settings.override_policy import OverridePolicy, parse_policy
 from penstock.kafka.settings.table import SETTINGS, ClientKind, Treatment, is_client_secret, setting_for
 from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.plugins import Plugins
-from penstock.testing.reference import librdkafka
 from penstock.validation.validator import ConnectorValidator
 
 SOURCE = {"name": "a", "connector.class": "FileStreamSource", "topic": "t", "file": "/nowhere"}

@@ -13,6 +13,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from testkit.doubles.control_plane import SINK as PROBE_SINK
+from testkit.doubles.control_plane import await_true
 from tests.unit.hostile.growth import require_in_step, seconds
 from tests.unit.rest.api_client import Api, serving
 
@@ -26,8 +28,6 @@ from penstock.kafka.settings.table import ClientKind, java_name_of
 from penstock.model.cluster_config import ClusterConfig, ConfigRecord, fold
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.bodies import config_map, offsets_request, parse_json, timestamp_ms
-from penstock.testing.control_plane import SINK as PROBE_SINK
-from penstock.testing.control_plane import await_true
 from penstock.validation.settings import closest
 from penstock.validation.validator import ConnectorValidator
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.config import SubclassOf, importable
@@ -19,8 +21,6 @@ from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.kinds import PluginRefusedException
 from penstock.plugins.stock import STOCK
 from penstock.settings import InstalledPlugins
-from penstock.testing.control_plane import SOURCE
-from penstock.testing.probes import BOARD
 from penstock.validation.plugin_checks import PluginCatalog
 from penstock.validation.validator import ConnectorValidator
 
@@ -114,7 +114,7 @@ def test_every_stock_plugin_may_be_named_by_its_path(plugin: Any) -> None:
 
 
 def test_what_lies_in_a_directory_of_the_search_path_is_imported(directory: Path) -> None:
-    module(directory, "mine", "from penstock.testing.probes import ProbeSource\nclass Mine(ProbeSource): pass\n")
+    module(directory, "mine", "from testkit.connectors.probes import ProbeSource\nclass Mine(ProbeSource): pass\n")
     assert Plugins().resolve(PluginKind.SOURCE, "mine.Mine").__name__ == "Mine"
     assert ran(directory, "mine")
 
@@ -146,7 +146,9 @@ def test_a_reader_has_nothing_imported(name: str, api: Api, directory: Path) -> 
 
 
 def test_a_reader_sees_what_was_discovered_and_what_is_loaded(directory: Path) -> None:
-    module(directory, "dropped", "from penstock.testing.probes import ProbeSource\nclass Dropped(ProbeSource): pass\n")
+    module(
+        directory, "dropped", "from testkit.connectors.probes import ProbeSource\nclass Dropped(ProbeSource): pass\n"
+    )
     catalog = PluginCatalog(Plugins([str(directory)]))
     assert catalog.settings_of("dropped.Dropped") == catalog.settings_of("Dropped")
     assert catalog.settings_of(SOURCE)
@@ -161,7 +163,7 @@ EXITS = [
     "Odd('x')",
 ]
 PLUGIN = """
-from penstock.testing.probes import ProbeSource
+from testkit.connectors.probes import ProbeSource
 from penstock.config import ConfigDef, ConfigType, LambdaValidator
 from penstock.api import BaseTransformation, Converter
 class Odd(BaseException): pass

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
+from testkit.doubles.control_plane import SINK, SOURCE, await_true
 from tests.unit.hostile.growth import require_in_step
 from tests.unit.rest.api_client import SHARED, Api, serving
 
@@ -28,7 +29,6 @@ from penstock.rest.server import MOST_PIECES
 from penstock.settings.connector_definitions import LONGEST_NAME
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import metrics_text
-from penstock.testing.control_plane import SINK, SOURCE, await_true
 
 NOW_MS = 1_700_000_000_000
 KEY = SessionKey(b"k" * 32, "HmacSHA256", NOW_MS)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pytest
+from testkit.doubles.control_plane import Setup, await_true, running
 from tests.shares import QUICK
 from tests.unit.rest.api_client import Api, serving
 
@@ -22,7 +23,6 @@ from penstock.errors import ConfigException, ConnectException
 from penstock.model.cluster_config import ClusterConfig, ConfigRecord, connector_entries, fold
 from penstock.model.payloads import PreviewRequest
 from penstock.stores.config import FileConnectorStore
-from penstock.testing.control_plane import Setup, await_true, running
 from penstock.validation.config_infos import is_secret_name
 from penstock.validation.redaction import Redaction, provided_values
 from penstock.worker.task.configs import complete

@@ -9,6 +9,15 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from testkit.brokers.scripted_broker import (
+    LOSE_REQUEST,
+    NOT_LEADER_OR_FOLLOWER,
+    SILENT,
+    Delay,
+    Refuse,
+    ScriptedBroker,
+)
+from testkit.doubles.control_plane import await_true
 from tests.unit.kafka.fake_clients import FakeConsumer, FakeTransactions, Message
 
 from penstock.errors import (
@@ -24,15 +33,6 @@ from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.reader import LogPositions, LogReader, LogRecord
 from penstock.kafka.topic_log.settings import LogSettings, config_log
 from penstock.kafka.topic_log.writer import LogWriter, TransactionalWriter
-from penstock.testing.control_plane import await_true
-from penstock.testing.scripted_broker import (
-    LOSE_REQUEST,
-    NOT_LEADER_OR_FOLLOWER,
-    SILENT,
-    Delay,
-    Refuse,
-    ScriptedBroker,
-)
 
 E = ck.KafkaError
 TOPIC_NOT_ALLOWED = 29

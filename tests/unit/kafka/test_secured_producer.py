@@ -11,17 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from testkit.brokers.certificates import make_certificate
+from testkit.brokers.cutting_proxy import CuttingProxy
+from testkit.brokers.scripted_broker import ScriptedBroker
+from testkit.brokers.scripted_login import ScriptedLogin
+from testkit.doubles.source_doubles import produce_batch
 
 from penstock.api import RecordMetadata
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.certificates import make_certificate
-from penstock.testing.cutting_proxy import CuttingProxy
-from penstock.testing.scripted_broker import ScriptedBroker
-from penstock.testing.scripted_login import ScriptedLogin
-from penstock.testing.source_doubles import produce_batch
 
 WAIT_S = 20.0
 TLS = Path(__file__).parents[2] / "data" / "tls"

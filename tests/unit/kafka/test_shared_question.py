@@ -3,10 +3,10 @@
 import threading
 
 import pytest
+from testkit.doubles.control_plane import await_true
 
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.topic_log.log import SharedQuestion
-from penstock.testing.control_plane import await_true
 
 
 class Oracle:

@@ -6,13 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import configured
 
 from penstock.api import Predicate, Transformation
 from penstock.errors import PatternTimeoutException
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.pipeline.batch.segments import Columns, cut_transforms
 from penstock.pipeline.plan.topics import ConditionalRoute, TopicLookup, looked_up
-from penstock.testing.chains import configured
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches
 from penstock.transforms.topics.regex_router import RegexRouter, Route

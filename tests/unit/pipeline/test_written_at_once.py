@@ -9,6 +9,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 import pytest
+from testkit.doubles.chains import configured, stages
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.converters.headers import SimpleHeaderConverter
@@ -25,8 +27,6 @@ from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan.jobs import Group, SparkJobs
 from penstock.pipeline.plan.outcomes import Outcome
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.chains import configured, stages
-from penstock.testing.schema_registry import RegistryStandIn
 from penstock.transforms.fields.insert_field import InsertFieldValue
 
 VALUES = SchemaBuilder.struct().name("app.V").field("n", INT32_SCHEMA).field("s", OPTIONAL_STRING_SCHEMA).build()

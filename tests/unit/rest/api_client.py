@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 from starlette.types import ASGIApp, Receive, Scope, Send
+from testkit.doubles.control_plane import SOURCE, Setup, running
 
 from penstock.herder import Herder
 from penstock.plugins import Plugins
@@ -19,7 +20,6 @@ from penstock.rest.app import AppOptions, build_app
 from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
 from penstock.stores.config import ConnectorStore
-from penstock.testing.control_plane import SOURCE, Setup, running
 from penstock.validation.plugin_checks import PluginCatalog
 
 #: Tests speak without TLS; to read which authorities are trusted takes longer than most of them.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from testkit.doubles.control_plane import Setup, running
 from tests.unit.rest.api_client import serving
 
 from penstock.api import RestExtension, RestExtensionContext, RestRequest, RestResponse
@@ -20,7 +21,6 @@ from penstock.rest.app import AppOptions, ResponseHeaders, parse_header_rules
 from penstock.rest.extensions import BasicAuthExtension, Extensions, HerderState, login_file, read_users, users_file
 from penstock.rest.server import Listener, RestSettings, WorkerRest, server_context
 from penstock.rest.services import Services
-from penstock.testing.control_plane import Setup, running
 from penstock.validation.plugin_checks import PluginCatalog
 
 CERTIFICATES = Path(__file__).parents[2] / "data" / "tls"
@@ -124,7 +124,7 @@ def test_http_and_https_listeners_serve_the_same_api() -> None:
             assert client.get(f"http://127.0.0.1:{plain}/connectors").json() == []
             created = client.post(
                 f"https://127.0.0.1:{secure}/connectors",
-                json={"name": "a", "config": {"connector.class": "penstock.testing.probes:ProbeSource"}},
+                json={"name": "a", "config": {"connector.class": "testkit.connectors.probes:ProbeSource"}},
             )
             assert created.headers["location"] == f"https://127.0.0.1:{secure}/connectors/a"
         assert rest.advertised == f"127.0.0.1:{plain}"

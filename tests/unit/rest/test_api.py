@@ -11,13 +11,13 @@ import httpx
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE, Setup, await_true
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.errors import ConfigException, ConnectException
 from penstock.rest.errors import on_error
 from penstock.rest.server import Listener, open_listeners
-from penstock.testing.control_plane import SOURCE, Setup, await_true
-from penstock.testing.probes import BOARD
 
 JSON = "application/json"
 
@@ -50,7 +50,7 @@ def test_a_connector_from_creation_to_deletion(api: Api) -> None:
     assert api.call("GET", "/connectors/a/tasks/0/status") == (200, {"id": 0, **worker})
     task = {
         "id": {"connector": "a", "task": 0},
-        "config": {"part": "0", "task.class": "penstock.testing.probes.ProbeTask"},
+        "config": {"part": "0", "task.class": "testkit.connectors.probes.ProbeTask"},
     }
     assert api.call("GET", "/connectors/a/tasks") == (200, [task])
     assert api.call("GET", "/connectors?expand=info&expand=status&expand=x") == (

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from testkit.doubles.control_plane import SINK, SOURCE
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.herder.membership import NotHereException, SoleMember
 from penstock.rest.worker_client import Answer
-from penstock.testing.control_plane import SINK, SOURCE
 
 B = "/connectors/a/backfill"
 RANGE = {"kafka_topic": "t", "kafka_partition": 0, "start_offset": 5, "end_offset": 12}

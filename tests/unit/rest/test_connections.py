@@ -15,11 +15,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE, await_true, running
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.rest.server import BoundedConnection, Listener, open_listeners
-from penstock.testing.control_plane import SOURCE, await_true, running
-from penstock.testing.probes import BOARD
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.connectors.probes import BOARD, ProbeSource
+from testkit.doubles.control_plane import SINK, SOURCE, await_true
 from tests.unit.rest.api_client import Api, serving
 
 import penstock
@@ -18,8 +20,6 @@ from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry import Wait
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
-from penstock.testing.control_plane import SINK, SOURCE, await_true
-from penstock.testing.probes import BOARD, ProbeSource
 from penstock.worker.task.waiting import Frame, Hints, Place
 
 FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"

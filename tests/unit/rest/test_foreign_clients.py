@@ -16,9 +16,8 @@ from pathlib import Path
 
 import pytest
 import requests
+from testkit.doubles.control_plane import SOURCE, await_true
 from tests.unit.rest.api_client import Api, serving
-
-from penstock.testing.control_plane import SOURCE, await_true
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.errors import FlakyStrategyDefinition
 from hypothesis.stateful import run_state_machine_as_test
+from testkit.doubles.control_plane import SINK, SOURCE
 from tests.unit.rest.api_client import Api, serving
-
-from penstock.testing.control_plane import SINK, SOURCE
 
 # Raised to thousands by whoever wants to look longer.
 EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "8"))

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE, await_true
 from tests.unit.rest.api_client import Api, serving
-
-from penstock.testing.control_plane import SOURCE, await_true
-from penstock.testing.probes import BOARD
 
 CONNECTORS = 200
 ALL = "/connectors?expand=status&expand=info"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from testkit.doubles.control_plane import SINK, SOURCE
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.model import ConnectorType
 from penstock.model.payloads import GivenRecord, PreviewLimits
-from penstock.testing.control_plane import SINK, SOURCE
 
 PATH = "/connector-plugins/ProbeSource/preview"
 

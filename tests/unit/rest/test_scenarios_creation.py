@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from testkit.connectors.probes import BOARD, ProbeSource
+from testkit.doubles.control_plane import SINK, SOURCE, Setup, await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.errors import ConnectException
 from penstock.plugins import Plugins
-from penstock.testing.control_plane import SINK, SOURCE, Setup, await_true
-from penstock.testing.probes import BOARD, ProbeSource
 from penstock.validation.validator import ConnectorValidator
 
 C = "/connectors/a"

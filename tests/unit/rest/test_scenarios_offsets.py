@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SINK, SOURCE, await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
 from penstock.errors import ConnectException
 from penstock.stores.offsets import OffsetReader, OffsetWriter
-from penstock.testing.control_plane import SINK, SOURCE, await_true
-from penstock.testing.probes import BOARD
 
 O = "/connectors/a/offsets"  # noqa: E741
 ALTERED = {"message": "The offsets for this connector have been altered successfully"}

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE, await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.errors import ConnectException
 from penstock.model import State
-from penstock.testing.control_plane import SOURCE, await_true
-from penstock.testing.probes import BOARD
 
 C = "/connectors/a"
 

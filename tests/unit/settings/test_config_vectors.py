@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conformance.vectors.config_kind import run_config_vector
 
 from penstock.plugins import Plugins
-from penstock.testing.vectors.config_kind import run_config_vector
 
 VECTORS = Path(__file__).parents[2] / "data" / "vectors"
 

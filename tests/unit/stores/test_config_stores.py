@@ -1,6 +1,7 @@
 """Configurations, in a topic and on one worker: the same records, the same snapshots, the same order of events."""
 
 import pytest
+from testkit.doubles.memory_log import MemoryLog, MemoryTopic
 
 from penstock.errors import (
     ConnectException,
@@ -22,7 +23,6 @@ from penstock.model.cluster_config import (
     task_entries,
 )
 from penstock.stores.config import ConfigTopicStore, FileConnectorStore, LocalConfigStore, StoredConnector
-from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 CONFIG = {"name": "c", "connector.class": "FileStreamSource", "topic": "t"}
 TASK = {**CONFIG, "task.class": "org.apache.kafka.connect.file.FileStreamSourceTask"}

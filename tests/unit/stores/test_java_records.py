@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from testkit.doubles.memory_log import MemoryLog, MemoryTopic
 
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.cluster_config import (
@@ -25,7 +26,6 @@ from penstock.model.cluster_config import (
 from penstock.stores.offset_topic import OffsetTopicStore
 from penstock.stores.offsets import connector_offsets, key_bytes, parse_key, parse_value, value_bytes
 from penstock.stores.status import Gone, StatusTopicStore, TopicUse, key_of, parse, status_record, topic_record
-from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 FILE = Path(__file__).parents[2] / "data/cluster/topics.jsonl"
 RECORDS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from testkit.doubles.memory_log import MemoryLog, MemoryTopic
 
 from penstock.errors import KafkaException, KafkaRetriableException, OffsetStoreException
 from penstock.kafka.topic_log.reader import LogRecord
@@ -11,7 +12,6 @@ from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
 from penstock.telemetry import waits
-from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 KEY = b'["c-ref-src",{"filename":"/data/in.txt"}]'
 TABLE_FIRST = b'["c",{"table":"t1","db":"x"}]'

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from testkit.doubles.memory_log import MemoryLog, MemoryTopic
 
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TaskStatus
@@ -18,7 +19,6 @@ from penstock.stores.status import (
     status_record,
     topic_record,
 )
-from penstock.testing.memory_log import MemoryLog, MemoryTopic
 
 TASK = ConnectorTaskId("c-ref-src", 0)
 HERE, THERE = "127.0.0.1:28300", "127.0.0.1:28301"

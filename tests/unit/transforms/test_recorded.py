@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from conformance.vectors.adapter import decode_record, encode_record
+from conformance.vectors.compare import judge
+from conformance.vectors.deviations import load_deviations
+from conformance.vectors.model import Failure, Outcome, Success, Vector, load_vectors, transform_class
 
 from penstock.api import ConnectRecord, Predicate, Transformation
 from penstock.plugins import PluginKind, Plugins
-from penstock.testing.vectors.adapter import decode_record, encode_record
-from penstock.testing.vectors.compare import judge
-from penstock.testing.vectors.deviations import load_deviations
-from penstock.testing.vectors.model import Failure, Outcome, Success, Vector, load_vectors, transform_class
 
 CLASSES = "org.apache.kafka.connect.transforms"
 PLUGINS = Plugins.discover()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import pytest
+from testkit.doubles.control_plane import SOURCE
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import Converter, SourceConnector, SourceTask, Transformation
 from penstock.config import ConfigDef, ConfigType, EnvVarConfigProvider, Importance
 from penstock.plugins import Plugins
-from penstock.testing.control_plane import SOURCE
 from penstock.validation.settings import closest, worker_warnings
 from penstock.validation.validator import ConnectorValidator
 

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
+from testkit.connectors.probes import ProbeSource
+from testkit.doubles.control_plane import SINK, SOURCE
 
 from penstock.config import ConfigDef, ConfigType, SubclassOf
 from penstock.errors import BadRequestException
 from penstock.model import ConnectorType
 from penstock.plugins import Plugins
-from penstock.testing.control_plane import SINK, SOURCE
-from penstock.testing.probes import ProbeSource
 from penstock.validation.validator import Checked, ConnectorValidator
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from penstock.testing.source_doubles import WAIT_S
+from testkit.doubles.source_doubles import WAIT_S
 
 
 @pytest.fixture

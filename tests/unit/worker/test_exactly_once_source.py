@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.source_doubles import WAIT_S, HookedTask, ScriptedTask, record
 from tests.unit.worker.source.test_task import Rig
 
 from penstock.api import SourceFrame, SourceRecord, TransactionBoundary
@@ -20,8 +22,6 @@ from penstock.errors import (
 )
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.model import State
-from penstock.testing.control_plane import await_true
-from penstock.testing.source_doubles import WAIT_S, HookedTask, ScriptedTask, record
 from penstock.worker.source import exactly_once as transaction_commit
 from penstock.worker.source.delivery_guarantee import Ownership
 from penstock.worker.source.exactly_once import (

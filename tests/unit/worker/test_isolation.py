@@ -16,6 +16,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.sink_doubles import ListReporter
 from tests.unit.worker import isolated_tasks
 
 from penstock.api import OffsetAndMetadata, RecordMetadata, SinkFrame, SinkRecord, SourceFrame, TopicPartition
@@ -24,8 +26,6 @@ from penstock.errors import ConnectException, RetriableException, ToleranceExcee
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.telemetry import Metrics, Wait, waits
-from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import ListReporter
 from penstock.threads import StopEvent
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy

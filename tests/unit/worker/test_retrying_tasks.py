@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.sink_doubles import T0, T1, Sink
+from testkit.doubles.source_doubles import WAIT_S, ScriptedTask
 from tests.unit.worker.sink.test_task import Sinks, told
 from tests.unit.worker.source.test_task import Rig, started, values
 
 from penstock.errors import KafkaRetriableException, RetriableException
 from penstock.model import State
 from penstock.telemetry.standstills import standstill_of
-from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import T0, T1, Sink
-from penstock.testing.source_doubles import WAIT_S, ScriptedTask
 from penstock.worker.task.waiting import places, task_waiting
 
 LONG = RetriableException("not yet", retry_after_s=3600)

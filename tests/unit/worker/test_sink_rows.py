@@ -9,12 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink, row
 
 from penstock.api import Rows, SinkFrame, TopicPartition, isolate
 from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
-from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink, row
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink import put as sink_put

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from testkit.connectors.probes import BOARD
+from testkit.doubles.control_plane import SOURCE, Setup, await_true, running
 
 from penstock.model import TargetState
-from penstock.testing.control_plane import SOURCE, Setup, await_true, running
-from penstock.testing.probes import BOARD
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from testkit.doubles.control_plane import FakeTask, await_true, running
+
 from penstock.model import ConnectorTaskId, ConnectorType, State
-from penstock.testing.control_plane import FakeTask, await_true, running
 from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.slot import StateReport
 from penstock.worker.worker import Worker

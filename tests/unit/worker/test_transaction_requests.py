@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.source_doubles import record
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import ConnectException, IllegalWorkerStateException
-from penstock.testing.source_doubles import record
 from penstock.worker.source.transaction_boundaries import End, Polled, TransactionRequests
 
 A, B, C = record(1), record(2), record(3)

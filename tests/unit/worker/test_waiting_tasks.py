@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.source_doubles import WAIT_S, ScriptedTask, record
 from tests.unit.worker.source.test_task import Rig
 
 from penstock.api import SourceRecord
@@ -19,8 +21,6 @@ from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing.control_plane import await_true
-from penstock.testing.source_doubles import WAIT_S, ScriptedTask, record
 from penstock.worker.source.task import SourceTaskRunner
 from penstock.worker.task.waiting import Hints, Waiting, places, task_waiting
 

@@ -18,7 +18,7 @@ offsets. Requests for another worker are passed on by ``penstock.rest.forwarding
 
 To change who gets what, start from ``penstock.assignors.assignment``; to change what is stored, from
 ``penstock.model.cluster_config`` and ``penstock.stores.config``. What must hold whatever happens is tried on the
-workers of ``penstock.testing.cluster``.
+workers of ``testkit.simulated_cluster``.
 
 Source: KIP-415, KIP-507, KIP-618.
 """

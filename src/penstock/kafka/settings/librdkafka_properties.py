@@ -1,6 +1,6 @@
 """The settings of librdkafka 2.16.0, as it lists them itself.
 
-Written by ``python -m penstock.testing.reference.librdkafka``; a test compares it with the installed version.
+Written by ``python -m tools.reference.librdkafka``; a test compares it with the installed version.
 ``penstock.kafka.settings.librdkafka_table`` says what may become of each.
 
 Thread: none; a constant.

@@ -10,12 +10,12 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
+from testkit.processes.worker_process import WorkerProcess
 from tests.real.connectors.files.conftest import S3
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.control_plane import await_true
-from penstock.testing.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
-from penstock.testing.worker_process import WorkerProcess
 from penstock.worker.source.exactly_once import COMMIT_ANSWERED, OFFSETS_SENT, RECORDS_SENT, TRANSACTION_BEGUN
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

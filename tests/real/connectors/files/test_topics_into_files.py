@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from testkit.processes.worker_process import WorkerProcess
 from tests.real.connectors.files.conftest import S3
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.processes.mariadb import MariaDb, is_installed
 from tests.real.connectors.jdbc.writing import Database, Start, Writing
 
 from penstock.broker.postgresql import PostgreSql
-from penstock.testing.mariadb import MariaDb, is_installed
 
 #: bin/test counts the tests that are skipped for this by themselves.
 NO_MARIADB = "MariaDB's server is not installed: Debian's package is mariadb-server"

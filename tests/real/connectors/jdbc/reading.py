@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from testkit.processes.mariadb import MariaDb
 from tests.real.connectors.jdbc.writing import Database
 
 from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
@@ -14,7 +15,6 @@ from penstock.api.partitioned import PARTITIONS_CONFIG
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc.source.position import partition_of
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
-from penstock.testing.mariadb import MariaDb
 
 
 class Offsets(OffsetStorageReader):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.processes.mariadb import MariaDb
 from tests.real.connectors.jdbc.reading import Reading
 
 from penstock.api import RetryPolicy
@@ -16,7 +17,6 @@ from penstock.connectors.jdbc import JdbcSource
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.data import Schema
 from penstock.errors import ConnectException, RetriableException
-from penstock.testing.mariadb import MariaDb
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.doubles.exactly_once import visible
+from testkit.processes.worker_group import WorkerGroup
 
 from penstock.broker import EmbeddedBroker
 from penstock.broker.postgresql import PostgreSql
-from penstock.testing.exactly_once import visible
-from penstock.testing.worker_group import WorkerGroup
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 

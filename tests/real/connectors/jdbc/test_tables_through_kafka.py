@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker.postgresql import PostgreSql
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.processes.mariadb import MariaDb
 from tests.real.connectors.jdbc.writing import Database, Start, record, schemaless
 
 from penstock.data import Date, Decimal, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConnectException, RetriableException
-from penstock.testing.mariadb import MariaDb
 
 pytestmark = pytest.mark.slow
 

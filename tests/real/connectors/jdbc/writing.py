@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import duckdb
 import psycopg
 import pyarrow as pa
+from testkit.processes.mariadb import MariaDb
 
 from penstock.api import SinkFrame, TopicPartition
 from penstock.broker.postgresql import PostgreSql
@@ -22,7 +23,6 @@ from penstock.errors import ConnectException
 from penstock.pipeline.columns.layout import VARIANT_FIELDS
 from penstock.pipeline.columns.schemaless import Column, column_of
 from penstock.pipeline.columns.variant.writing import encode
-from penstock.testing.mariadb import MariaDb
 from penstock.worker.sink.context import WorkerSinkTaskContext
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()

@@ -13,12 +13,12 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
+from testkit.processes.worker_group import GroupWorker
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.clients import KafkaCluster
-from penstock.testing.worker_group import GroupWorker
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 

@@ -21,10 +21,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import load_catalog
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
-from penstock.testing.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.java, pytest.mark.slow]
 

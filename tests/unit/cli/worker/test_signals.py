@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from testkit.processes.worker_process import children, cpu_seconds, is_running, wait_gone
 
 from penstock.cli.worker.watchdog import AGAIN_WITHIN_S, BEGIN_WITHIN_S, BEGUN, SAME_WISH_S, Verdict
-from penstock.testing.worker_process import children, cpu_seconds, is_running, wait_gone
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 

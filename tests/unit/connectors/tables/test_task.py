@@ -15,6 +15,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from testkit.doubles.frames import frame_of_json
 from tests.unit.connectors.files.writing import schemaless
 from tests.unit.connectors.tables import lakes
 from tests.unit.connectors.tables.writing import HERE, Writing, frame, records
@@ -34,7 +35,6 @@ from penstock.data import (
     SchemaBuilder,
 )
 from penstock.errors import ConnectException, RetriableException
-from penstock.testing.frames import frame_of_json
 
 #: Some of them take more than a second.
 pytestmark = pytest.mark.slow

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 import pytest
+from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.client import (
@@ -28,7 +29,6 @@ from penstock.converters.registry.protobuf.converter import ProtobufConverter
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException, RetriableException, stack_trace
-from penstock.testing.schema_registry import RegistryStandIn
 
 TLS = Path(__file__).parents[3] / "data" / "tls"
 #: No pauses, so that tests do not wait.

@@ -13,6 +13,7 @@ from confluent_kafka.schema_registry import Schema as WireSchema
 from confluent_kafka.schema_registry import SchemaReference, SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from testkit.processes.schema_registry import RegistryStandIn
 from tests.unit.converters.registry.connect_values import every_type, every_value
 
 from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
@@ -24,7 +25,6 @@ from penstock.data import (
     Struct,
 )
 from penstock.errors import DataException
-from penstock.testing.schema_registry import RegistryStandIn
 
 VALUE = SerializationContext("t", MessageField.VALUE)
 

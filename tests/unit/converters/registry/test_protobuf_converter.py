@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import message_factory, text_format
 from google.protobuf.descriptor_pool import DescriptorPool
+from testkit.processes.schema_registry import RegistryStandIn
 from tests.unit.converters.registry.connect_values import every_type, every_value
 
 from penstock.converters.registry.protobuf.converter import ProtobufConverter
@@ -30,7 +31,6 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import DataException
-from penstock.testing.schema_registry import RegistryStandIn
 
 VALUE = SerializationContext("t", MessageField.VALUE)
 OPTIONAL = {"optional.for.nullables": "true"}

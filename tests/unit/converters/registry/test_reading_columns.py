@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from testkit.processes.schema_registry import RegistryStandIn
 from tests.generated import examples
 
 from penstock.converters.registry import reading_columns
@@ -30,7 +31,6 @@ from penstock.errors import DataException
 from penstock.pipeline.columns.layout import arrow_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
 from penstock.pipeline.plan.step import Sorted
-from penstock.testing.schema_registry import RegistryStandIn
 
 ID = 7
 WHERE = "the value of topic t"

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from testkit.simulated_cluster import SimulatedCluster
 from tests.unit.herder.cluster.test_simulated_cluster import cluster, moved_since, tasks
 
 from penstock.model import TargetState
@@ -14,7 +15,6 @@ from penstock.model.cluster_config import (
     session_key_entries,
     task_entries,
 )
-from penstock.testing.cluster import SimulatedCluster
 
 
 def js(value):

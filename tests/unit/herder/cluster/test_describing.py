@@ -2,10 +2,11 @@
 
 from contextlib import contextmanager
 
+from testkit.simulated_cluster import SimulatedCluster
+
 from penstock.herder import Health
 from penstock.kafka.group.events import GroupRefusedException
 from penstock.model import ConnectorTaskId
-from penstock.testing.cluster import SimulatedCluster
 
 QUICK = {"heartbeat.interval.ms": "1000", "session.timeout.ms": "6000", "scheduled.rebalance.max.delay.ms": "20000"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from testkit.simulated_cluster import SimulatedCluster
 
 from penstock.errors import ConflictException
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
-from penstock.testing.cluster import SimulatedCluster
 
 QUICK = {"heartbeat.interval.ms": "1000", "session.timeout.ms": "6000", "scheduled.rebalance.max.delay.ms": "0"}
 

@@ -6,15 +6,15 @@ from contextlib import contextmanager
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from testkit.simulated_cluster import SimulatedCluster
+from testkit.simulated_cluster import cluster as cluster_parts
+from testkit.simulated_cluster.disturbances import ACTIONS, Disturbed
+from testkit.simulated_cluster.stores import LogConfigStore
 
 from penstock.errors import ForbiddenException, KafkaRetriableException
 from penstock.herder.membership import NotHereException
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import SessionKey, connector_entries, session_key_entries
-from penstock.testing.cluster import SimulatedCluster
-from penstock.testing.cluster import cluster as cluster_parts
-from penstock.testing.cluster.disturbances import ACTIONS, Disturbed
-from penstock.testing.cluster.stores import LogConfigStore
 
 EXAMPLES = int(os.environ.get("PENSTOCK_EXAMPLES", "40"))
 EXACTLY_ONCE = {"exactly.once.source.support": "enabled"}

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from testkit.brokers.scripted_broker import ScriptedBroker
+from testkit.brokers.scripted_transactions import Known, Open, ScriptedTransactions
 
 from penstock.kafka.admin.open_transactions import OpenTransaction, OpenTransactions, Verdict, judge, marker_epoch
 from penstock.kafka.admin.transaction_inquiry import ActiveProducer, Described
 from penstock.kafka.protocol.fields import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.scripted_broker import ScriptedBroker
-from penstock.testing.scripted_transactions import Known, Open, ScriptedTransactions
 
 NOW_MS = 10_000_000.0
 OLD, YOUNG = 0, int(NOW_MS) - 1000

@@ -14,12 +14,12 @@ import pytest
 from kafka import errors
 from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
+from testkit.brokers.group_owner import GroupOwner, run_member, say_back
 
 from penstock.kafka.group import connections, life
 from penstock.kafka.group.life import GroupLife
 from penstock.kafka.group.member import GroupMember
 from penstock.kafka.group.settings import group_settings
-from penstock.testing.group_owner import GroupOwner, run_member, say_back
 
 WORKER = {
     "bootstrap.servers": "127.0.0.1:1",

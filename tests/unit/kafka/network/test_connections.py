@@ -6,6 +6,7 @@ import socket
 import time
 
 import pytest
+from testkit.brokers.scripted_broker import ScriptedBroker
 
 from penstock.kafka.network.connections import Connections
 from penstock.kafka.network.link import Link
@@ -13,7 +14,6 @@ from penstock.kafka.protocol.fields import Api
 from penstock.kafka.protocol.messages import Address
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.scripted_broker import ScriptedBroker
 
 BOOTSTRAP, KNOWN = Address("127.0.0.1", 1), Address("127.0.0.1", 2)
 

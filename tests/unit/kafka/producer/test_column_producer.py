@@ -12,18 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-
-from penstock.api import RecordMetadata
-from penstock.errors import KafkaRetriableException
-from penstock.kafka.producer import column_producer as producer_module
-from penstock.kafka.producer.column_producer import ColumnProducer
-from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
-from penstock.kafka.protocol.fields import Api
-from penstock.kafka.settings.client import producer_settings
-from penstock.kafka.settings.producer import ColumnSettings
-from penstock.pipeline.batch.batches import ProduceBatch
-from penstock.testing.control_plane import await_true
-from penstock.testing.scripted_broker import (
+from testkit.brokers.scripted_broker import (
     GARBLED,
     LOSE_ANSWER,
     LOSE_REQUEST,
@@ -35,7 +24,18 @@ from penstock.testing.scripted_broker import (
     ScriptedCluster,
     Verdict,
 )
-from penstock.testing.source_doubles import produce_batch
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.source_doubles import produce_batch
+
+from penstock.api import RecordMetadata
+from penstock.errors import KafkaRetriableException
+from penstock.kafka.producer import column_producer as producer_module
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
+from penstock.kafka.protocol.fields import Api
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.pipeline.batch.batches import ProduceBatch
 
 WAIT_S = 10.0
 QUICK = {"retry.backoff.ms": "10", "retry.backoff.max.ms": "50", "reconnect.backoff.ms": "10"}

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from testkit.brokers.scripted_broker import SILENT, Delay, Refuse, ScriptedBroker
+from testkit.brokers.scripted_login import ScriptedLogin
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaRetriableException
@@ -15,8 +17,6 @@ from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.protocol.fields import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.scripted_broker import SILENT, Delay, Refuse, ScriptedBroker
-from penstock.testing.scripted_login import ScriptedLogin
 
 WAIT_S = 10.0
 TOPIC_NOT_ALLOWED = 29

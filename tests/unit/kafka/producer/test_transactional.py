@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
+from testkit.brokers.scripted_broker import ScriptedBroker
+from testkit.doubles.source_doubles import produce_batch
 
 from penstock.api import RecordMetadata
 from penstock.errors import (
@@ -20,8 +22,6 @@ from penstock.kafka.producer.transaction import NO_IDENTITY, Initialize, Phase
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.testing.scripted_broker import ScriptedBroker
-from penstock.testing.source_doubles import produce_batch
 
 WAIT_S = 10.0
 

@@ -9,14 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-
-from penstock.errors import KafkaException
-from penstock.kafka.protocol import messages as wire
-from penstock.kafka.protocol.errors import ERRORS, error_of
-from penstock.kafka.protocol.fields import VERSIONS, Api, MalformedResponse
-from penstock.kafka.protocol.messages import Address, PartitionAnswer, PartitionRecords, TopicMetadata
-from penstock.testing import scripted_broker
-from penstock.testing.scripted_broker import (
+from testkit.brokers import scripted_broker
+from testkit.brokers.scripted_broker import (
     LOSE_ANSWER,
     LOSE_REQUEST,
     SILENT,
@@ -25,6 +19,12 @@ from penstock.testing.scripted_broker import (
     ScriptedBroker,
     ScriptedCluster,
 )
+
+from penstock.errors import KafkaException
+from penstock.kafka.protocol import messages as wire
+from penstock.kafka.protocol.errors import ERRORS, error_of
+from penstock.kafka.protocol.fields import VERSIONS, Api, MalformedResponse
+from penstock.kafka.protocol.messages import Address, PartitionAnswer, PartitionRecords, TopicMetadata
 
 WAIT_S = 10.0
 #: Three records without keys: alpha, beta, gamma; no producer id.

@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import confluent_kafka as ck
 import pytest
+from testkit.brokers.scripted_broker import ScriptedBroker
+from testkit.doubles.control_plane import await_true
 from tests.unit.kafka.fake_clients import FakeConsumer, Message
 
 from penstock.api import TopicPartition
@@ -14,8 +16,6 @@ from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.admin.topics import TopicAdmin, TopicDescription
 from penstock.kafka.topic_log.log import LogRecord, TopicLog
 from penstock.kafka.topic_log.settings import config_log
-from penstock.testing.control_plane import await_true
-from penstock.testing.scripted_broker import ScriptedBroker
 
 E = ck.KafkaError
 TOPIC = "connect-configs"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.sink_doubles import FakePipeline, RecordingTask
+from testkit.doubles.spark_doubles import FakeSessions
 
 from penstock.api import SinkTask, TopicPartition
 from penstock.clients.reader import Fetched
@@ -17,8 +19,6 @@ from penstock.kafka.consumer.subscription import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.model.backfill import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
-from penstock.testing.sink_doubles import FakePipeline, RecordingTask
-from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.backfill.making import SinkBackfill
 from penstock.worker.backfill.planning import sink_ranges
 from penstock.worker.backfill.range_consumer import RangeConsumer

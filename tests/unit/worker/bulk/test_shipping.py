@@ -6,12 +6,12 @@ import pickle
 from typing import Any
 
 import pytest
+from testkit.connectors.bulk_tasks import Marked
+from testkit.processes.end_at import EndAt
 
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
-from penstock.testing.bulk_tasks import Marked
-from penstock.testing.end_at import EndAt
 from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe, packed, probe_for_executors, shipped
 from penstock.worker.task.spec import no_probe
 

@@ -4,13 +4,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from testkit.connectors.probes import BOARD, ProbeSink
+from testkit.doubles.control_plane import await_true
+from tools.chaos.cases.troublemakers import no_more_threads
 
 from penstock.api import Connector, ConnectorContext
 from penstock.errors import ConnectException
 from penstock.model import State, TargetState
-from penstock.testing.chaos.troublemakers import no_more_threads
-from penstock.testing.control_plane import await_true
-from penstock.testing.probes import BOARD, ProbeSink
 from penstock.threads import NoThreadException
 from penstock.worker.connector.contexts import RunnerSinkContext
 from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec

@@ -1,6 +1,7 @@
 """The dead letter queue, with a producer that answers when told to."""
 
 import pytest
+from testkit.doubles.sink_doubles import failure
 
 from penstock.api import TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException
@@ -8,7 +9,6 @@ from penstock.kafka.admin.topic_creation import NewTopic
 from penstock.kafka.producer.record_producer import Answer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.model import ConnectorTaskId
-from penstock.testing.sink_doubles import failure
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord
 

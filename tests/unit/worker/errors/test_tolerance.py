@@ -5,11 +5,11 @@ import threading
 from collections.abc import Mapping
 
 import pytest
+from testkit.doubles.sink_doubles import ListReporter, failure
 
 from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
 from penstock.errors import ConnectException, DataException, ToleranceExceededException
 from penstock.pipeline.batch.batches import RecordError
-from penstock.testing.sink_doubles import ListReporter, failure
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord, LogReporter, exception_of
 from penstock.worker.errors.tolerance import TASK_PUT, ErrorHandler, ErrorPolicy, Verdict, retry_delay_ms, verdict
 

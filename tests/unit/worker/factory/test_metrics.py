@@ -4,13 +4,13 @@ import math
 import threading
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.sink_doubles import T0, T1, WAIT_S, Sink
 
 from penstock.api import SampleWindow
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
-from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import T0, T1, WAIT_S, Sink
 from penstock.worker.errors.tolerance import ErrorPolicy
 from penstock.worker.factory.metrics import publish_sink, withdraw
 from penstock.worker.sink import fetching as sink_threads

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 from examples.errors_source import ErrorsSource
 from examples.prices_source import PRICE, PricesSource
+from testkit.doubles.control_plane import await_true
+from testkit.spark_settings import QUICK_START
 from tests.unit.worker.counting_source import Counting
 from tests.unit.worker.range_source import Ranges
 
@@ -20,8 +22,6 @@ from penstock.api import SourceFrame
 from penstock.connectors.file import FileStreamSourceConnector
 from penstock.model.payloads import PreviewLimits
 from penstock.pipeline.batch.source.frame_input import frame_to_records
-from penstock.testing.control_plane import await_true
-from penstock.testing.spark_settings import QUICK_START
 from penstock.worker.preview.fork_server import NICENESS
 from penstock.worker.preview.session import session_settings
 from penstock.worker.preview.source import FirstRecords, SourceReaders

@@ -5,10 +5,10 @@ import pickle
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.sink_doubles import row
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
-from penstock.testing.sink_doubles import row
 from penstock.worker.sink.deliveries import Delivery
 from penstock.worker.sink.errant_records import DeliveredMessages
 

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import (
@@ -16,8 +18,6 @@ from penstock.errors import (
 )
 from penstock.model import State
 from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
-from penstock.testing.control_plane import await_true
-from penstock.testing.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from penstock.worker.errors.tolerance import ErrorPolicy
 from penstock.worker.sink import put as sink_put
 from penstock.worker.sink import queues as sink_stages

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.source_doubles import MemoryOffsets, ScriptedTask, offset_committer, produce_batch, record
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.data import Schema, SchemaBuilder, Struct
@@ -15,7 +16,6 @@ from penstock.errors import OffsetStoreException
 from penstock.kafka.admin.topic_creation import NewTopic, plan_of
 from penstock.pipeline.batch.batches import RecordError, SourceRecords
 from penstock.settings.topics import parse_topic_creation
-from penstock.testing.source_doubles import MemoryOffsets, ScriptedTask, offset_committer, produce_batch, record
 from penstock.worker.source.batcher import Batch, Batcher, estimated_bytes
 from penstock.worker.source.conversion import rows_to_send, with_rows_replaced
 from penstock.worker.source.offset_commit import OffsetCommitter

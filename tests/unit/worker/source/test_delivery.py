@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+from testkit.doubles.source_doubles import MemoryOffsets, offset_committer
 
 from penstock.api import SourceRecord, SourceTask
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, SourceRecords
-from penstock.testing.source_doubles import MemoryOffsets, offset_committer
 from penstock.worker.source.conversion import Outgoing
 from penstock.worker.source.delivery import BatchProducer, SourceDelivery
 

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.source_doubles import WAIT_S, record
 from tests.generated import examples
 from tests.unit.worker.source.test_task import Rig, started, values
 from tests.unit.worker.test_exactly_once_source import committed, wait_commits
@@ -19,8 +21,6 @@ from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.stores.offsets import partition_identity
 from penstock.telemetry import Metrics
-from penstock.testing.control_plane import await_true
-from penstock.testing.source_doubles import WAIT_S, record
 from penstock.worker.factory.metrics import publish_source
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.source import offset_commit

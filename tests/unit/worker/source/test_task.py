@@ -11,6 +11,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.source_doubles import (
+    WAIT_S,
+    FakePipeline,
+    FakeProducer,
+    FakeTransactions,
+    HookedTask,
+    MemoryOffsets,
+    ScriptedTask,
+    offset_committer,
+    record,
+)
+from testkit.doubles.spark_doubles import FakeSessions
 
 from penstock.api import RecordMetadata, SampleWindow, SourceFrame, SourceRecord, TransactionBoundary
 from penstock.errors import (
@@ -26,19 +39,6 @@ from penstock.kafka.admin.topic_creation import NewTopic, TopicCreator
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics
-from penstock.testing.control_plane import await_true
-from penstock.testing.source_doubles import (
-    WAIT_S,
-    FakePipeline,
-    FakeProducer,
-    FakeTransactions,
-    HookedTask,
-    MemoryOffsets,
-    ScriptedTask,
-    offset_committer,
-    record,
-)
-from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.errors.reporters import ErrorCounts, FailedRecord
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source import task as source_task

@@ -1,11 +1,11 @@
 """What the worker makes of a connector's task configurations."""
 
 import pytest
+from testkit.connectors.probes import ProbeTask
 
 from penstock.connectors.file import FileStreamSourceTask
 from penstock.errors import ConnectException
 from penstock.plugins.stock import TASK_CLASSES
-from penstock.testing.probes import ProbeTask
 from penstock.worker.task.configs import changed, check_count, class_name, complete, load_class
 
 
@@ -34,7 +34,7 @@ def test_a_placeholder_is_put_back_only_where_the_value_is_that_of_the_placehold
         "password": "${env:SECRET}",
         "user": "per-task",
         "file": "y",
-        "task.class": "penstock.testing.probes.ProbeTask",
+        "task.class": "testkit.connectors.probes.ProbeTask",
     }
 
 

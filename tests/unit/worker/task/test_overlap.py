@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from testkit.doubles.source_doubles import WAIT_S, FakePipeline, record
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import ProduceBatch, SourceRecords, Submit
 from penstock.telemetry import BusyTimes
-from penstock.testing.source_doubles import WAIT_S, FakePipeline, record
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import Batcher, Taken

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from testkit.doubles.spark_doubles import FakeSessions
 
 from penstock.errors import (
     IllegalWorkerStateException,
@@ -13,8 +15,6 @@ from penstock.errors import (
     SparkUnavailableException,
 )
 from penstock.model import State
-from penstock.testing.control_plane import await_true
-from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.task.engine import state_after
 from penstock.worker.task.session import TaskSession
 

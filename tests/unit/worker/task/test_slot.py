@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 import pytest
+from testkit.doubles.control_plane import await_true
+from tools.chaos.cases.troublemakers import no_more_threads
 
 from penstock.model import ConnectorTaskId, State
 from penstock.model.task_life import TaskPhase
-from penstock.testing.chaos.troublemakers import no_more_threads
-from penstock.testing.control_plane import await_true
 from penstock.worker.task.slot import MAX_VAIN, StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.waiting import Hints
 

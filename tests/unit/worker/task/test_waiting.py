@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testkit.processes.schema_registry import RegistryStandIn
 
 import penstock
 from penstock.converters.registry.avro.converter import AvroConverter
@@ -19,7 +20,6 @@ from penstock.errors import DataException
 from penstock.model import State
 from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import Wait, waiting_for
-from penstock.testing.schema_registry import RegistryStandIn
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.task.waiting import REASONS, Frame, Hints, Place, Waiting, connector_waiting, places, task_waiting

@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.processes.schema_registry import AvroJudge, RegistryStandIn
 from tests.generated import examples
 
 from penstock.converters.registry.avro.converter import AvroConverter
@@ -46,7 +47,6 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import ConfigException, DataException
-from penstock.testing.schema_registry import AvroJudge, RegistryStandIn
 
 VALUE_OF_T = SerializationContext("t", MessageField.VALUE)
 INNER = SchemaBuilder.struct().name("app.Inner").field("z", STRING_SCHEMA).build()
