@@ -5,15 +5,15 @@ Start from:
 - ``SourceConnector`` (``connector``) with ``SourceTask`` or ``FrameSourceTask`` (``source``): a source.
 - ``PartitionedSource`` and ``PartitionedTask`` (``partitioned``): a source of many tables, files or feeds.
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
-- ``SourceRecord``, ``SinkRecord`` (``record``) and the frames of ``frames``: what tasks hand over and are given, record
-  by record or as columns.
-- ``arrow`` and ``spark_types``: the schemas of their types, and back.
+- ``SourceRecord``, ``SinkRecord`` (``record``) and the frames of ``frames``: what tasks return and receive, record by
+record or as columns.
+- ``arrow`` and ``spark_types``: conversion between their types and schemas.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
-  (``converter``): what stands between a task and Kafka.
-- ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): metrics and REST paths of one's own.
+  (``converter``): the chain between a task and Kafka.
+- ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): a plugin's own metrics and REST paths.
 
-Data types are in ``penstock.data``, settings in ``penstock.config``, errors in ``penstock.errors``. What calls all this
-is ``penstock.worker``.
+Data types are in ``penstock.data``, settings in ``penstock.config``, errors in ``penstock.errors``. ``penstock.worker``
+calls all of these.
 """
 
 from penstock.api.connector import (

@@ -1,6 +1,6 @@
 """Connect schemas of Arrow types.
 
-Of what authors import, this and ``penstock.api.frames`` need PyArrow, and no more.
+Only this module and ``penstock.api.frames`` of the public API need PyArrow.
 
 Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
 schema; ``struct_column``, for frames; ``for_spark``. Pure; any thread.
@@ -22,13 +22,13 @@ def connect_schema(arrow: pa.Schema | pa.DataType, *, optional: bool = False) ->
 
     Args:
         arrow: The schema of a table, whose rows are structs without a name; or the type of a column.
-        optional: True if the values may be null. Inside of them, the nullability of fields says it.
+        optional: True if the values may be null. Nested values follow the nullability of their fields.
 
     Returns:
         The schema; None for Spark's VARIANT, which has none.
 
     Raises:
-        DataException: A type has no counterpart in Connect; it names the type.
+        DataException: A type has no counterpart in Connect; the text names the type.
 
     Source: Penstock's own.
 
@@ -73,14 +73,15 @@ def arrow_type(schema: Schema | None) -> pa.DataType:
 
     A Decimal is a decimal of 38 digits, of 76 where its scale needs them; a Timestamp a timestamp in milliseconds and
     UTC, a Time a time in milliseconds, a Date a date. Fields, items and values of maps are nullable where their schemas
-    are optional. Names, versions, defaults and texts of schemas have no place in a type, except those of the four
-    logical types. ``pa.schema(arrow_type(schema))`` is the schema of a plain table whose rows have a struct schema.
+    are optional. A type cannot hold names, versions, defaults and documentation of schemas, except the names of the
+    four logical types. ``pa.schema(arrow_type(schema))`` is the schema of a plain table whose rows have a struct
+    schema.
 
     Args:
-        schema: Of the values; None: schemaless, Spark's VARIANT.
+        schema: The schema of the values; None: schemaless, Spark's VARIANT.
 
     Raises:
-        DataException: A Decimal has no whole number as its scale, or one that no Arrow decimal has.
+        DataException: The scale of a Decimal is not a whole number, or is out of the range of Arrow decimals.
 
     Source: Penstock's own.
 
@@ -140,14 +141,14 @@ def _logical(name: str, carrier: Type, optional: bool, parameters: dict[str, str
 
 
 def is_text(column_type: pa.DataType) -> bool:
-    """True if this is one of Arrow's types of strings."""
+    """True for Arrow's string types."""
     return bool(
         pa.types.is_string(column_type) or pa.types.is_large_string(column_type) or pa.types.is_string_view(column_type)
     )
 
 
 def is_bytes(column_type: pa.DataType) -> bool:
-    """True if this is one of Arrow's types of bytes."""
+    """True for Arrow's binary types."""
     return bool(
         pa.types.is_binary(column_type)
         or pa.types.is_large_binary(column_type)
@@ -157,7 +158,7 @@ def is_bytes(column_type: pa.DataType) -> bool:
 
 
 def is_list(column_type: pa.DataType) -> bool:
-    """True if this is one of Arrow's types of lists."""
+    """True for Arrow's list types."""
     return bool(
         pa.types.is_list(column_type)
         or pa.types.is_large_list(column_type)
@@ -168,7 +169,7 @@ def is_list(column_type: pa.DataType) -> bool:
 
 
 def is_variant(column_type: pa.DataType) -> bool:
-    """True if this is the type that Spark uses for VARIANT."""
+    """True for the type that Spark uses for VARIANT."""
     if not pa.types.is_struct(column_type) or column_type.num_fields != 2:
         return False
     marks = [column_type.field(index).metadata or {} for index in range(2)]
@@ -180,7 +181,7 @@ _TEMPORAL: Final = (
     (pa.types.is_date, Date.LOGICAL_NAME, Type.INT32),
     (pa.types.is_time, Time.LOGICAL_NAME, Type.INT32),
 )
-#: The first type that holds all values.
+#: The first type that can hold all values.
 _PLAIN: Final = (
     (pa.types.is_boolean, Type.BOOLEAN),
     (pa.types.is_int8, Type.INT8),
@@ -195,7 +196,7 @@ _PLAIN: Final = (
 )
 
 
-#: Digits of the usual decimals of Arrow, and of the longest.
+#: The precision of Arrow's usual decimals, and of the longest.
 _DIGITS: Final = 38
 _MOST_DIGITS: Final = 76
 _LOGICAL_TYPES: Final = {
@@ -214,7 +215,7 @@ _CARRIERS: Final = {
     Type.STRING: pa.string(),
     Type.BYTES: pa.binary(),
 }
-#: As Spark marks it.
+#: The metadata with which Spark marks it.
 _VARIANT: Final = pa.struct(
     [
         pa.field("value", pa.binary(), nullable=False),
@@ -224,10 +225,10 @@ _VARIANT: Final = pa.struct(
 
 
 def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """Some columns of a table as one column of structs, without a copy of their cells where they have one chunk.
+    """Some columns of a table as one struct column; columns with one chunk are not copied.
 
     Raises:
-        ConnectException: The table has no such column.
+        ConnectException: A column is missing.
     """
     lacking = [name for name in names if name not in table.column_names]
     if lacking:
@@ -239,17 +240,18 @@ def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def table_of_values(values: Sequence[object], key: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
-    """Values without a schema as the columns of a frame.
+    """Schemaless values as the columns of a frame.
 
     Args:
         values: Texts, numbers and so on, or dicts, all of one kind.
-        key: The fields of dicts that make the key, a dict.
+        key: The fields of dicts that form the key, a dict.
 
     Returns:
-        A table with a column ``value``, and a column ``key`` if there is one; and the fields of the values as columns.
+        A table with a column ``value``, and a column ``key`` if requested; and a table with the fields of the values as
+        columns.
 
     Raises:
-        ConnectException: The values are of several kinds, or have no such field.
+        ConnectException: The values are of several kinds, or lack a field of the key.
     """
     try:
         column = pa.array(list(values))
@@ -263,10 +265,10 @@ def table_of_values(values: Sequence[object], key: Sequence[str] = ()) -> tuple[
 
 
 def for_spark(table: pa.Table) -> pa.Table:
-    """A table that PySpark takes.
+    """A copy of a table that PySpark accepts.
 
-    PySpark casts tables. Where a column is a part of a longer one, Arrow casts nulls without a type inside of structs
-    and lists to as many as there are in the whole: such columns are copied.
+    PySpark casts tables. In a slice of a longer column, Arrow casts untyped nulls inside structs and lists to the
+    length of the whole column: such columns are copied.
     """
     for place, one in enumerate(table.schema):
         if pa.types.is_nested(one.type) and _holds_nulls(one.type):
@@ -282,17 +284,17 @@ def _holds_nulls(kind: pa.DataType) -> bool:
 
 
 def slices_together(table: pa.Table, runs: Sequence[tuple[int, int]]) -> pa.Table:
-    """Rows of a table without a copy.
+    """Selects rows of a table without copying them.
 
     Args:
         table: The rows.
-        runs: Of each run of rows the first one, and how many they are; at least one run.
+        runs: The first row and the length of each run; at least one run.
     """
     return pa.concat_tables([table.slice(start, length) for start, length in runs])
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array, without a copy where it has one chunk."""
+    """A column as one array; a column with one chunk is not copied."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.array([], column.type)])

@@ -1,12 +1,13 @@
-"""Bulk work: big bounded reads and writes that Spark's executors do themselves, without a row in the worker.
+"""Bulk work: large bounded reads and writes that Spark executors do themselves, so that no row passes through the
+worker.
 
-Main types: ``BulkFrame``, which ``FrameSourceTask.poll`` returns in the place of a ``SourceFrame``: executors convert
-its rows and write them to Kafka. ``BulkSinkTask``: executors fetch ranges of topics, convert the messages and write
-them to the target. The worker plans, counts, and commits offsets once all of it is there.
+Main types: ``BulkFrame``, which ``FrameSourceTask.poll`` returns instead of a ``SourceFrame``: executors convert its
+rows and write them to Kafka. ``BulkSinkTask``: executors fetch ranges of topics, convert the messages and write them to
+the target. The worker plans, counts, and commits offsets after all the work is done.
 
-PySpark is named for the type checker only.
+PySpark is imported for the type checker only.
 
-Owning thread: none for frames and ranges, which are not changed once they are handed over; a task's methods say it.
+Owning thread: none for frames and ranges, which do not change after they are handed over; a task's methods name theirs.
 """
 
 from __future__ import annotations
@@ -33,34 +34,35 @@ _RUN: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 class BulkFrame:
     """One run of bulk work, from a ``FrameSourceTask``.
 
-    Columns, types and schemas are those of a ``SourceFrame`` over a Spark DataFrame, and so are the bytes that go to
-    Kafka. Rows of one Spark partition arrive in order, Spark partitions in any order beside each other.
+    Columns, types and schemas are those of a ``SourceFrame`` over a Spark DataFrame, and the bytes in Kafka are the
+    same. Rows of one Spark partition arrive in order; Spark partitions are written concurrently, in any order.
 
-    Executors write each Spark partition in transactions of at most 200,000 rows, and in the same transaction a marker
-    that says how far the partition is. Whatever is lost meanwhile, an executor, the worker, the job, is done again
-    behind its markers. So the query has to be repeatable: the same rows in the same Spark partitions each time that
-    ``data`` is called for this run.
+    Executors write each Spark partition in transactions of at most 200,000 rows, each with a marker that records the
+    progress of the partition. If an executor, the worker or the job is lost, the work after the last marker is
+    repeated. So the query has to be repeatable: the same rows in the same Spark partitions each time that ``data`` is
+    called for this run.
 
-    ``poll`` is called again when the run has ended. After a restart of the task it has to return the run that was
-    under way: derive ``run`` and the query from the committed offset.
+    The worker calls ``poll`` again when the run has ended. After a restart of the task ``poll`` has to return the
+    unfinished run again: derive ``run`` and the query from the committed offset.
 
     Attributes:
-        data: Makes the rows: a function from a Spark session to a lazy DataFrame, called on a thread of the worker's,
-            once or more often. The session is one for this run, with the views and settings of the worker's.
-        topic: The topic of all rows; None: there is a column ``topic``.
-        source_partition: What part of the source the rows are from: a map of primitives.
-        source_offset: Position behind the run, committed when all rows are in Kafka.
-        run: The name of this piece of work, unlike that of any other run of the connector: letters, digits, dots,
-            underscores and hyphens, at most 100.
-        value_schema: Schema of the values; None = schemaless, and of a plain table: derived from its columns.
+        data: Makes the rows: a function from a Spark session to a lazy DataFrame. The worker calls it on one of its
+            threads, at least once. The session belongs to this run, with the views and settings of the worker's
+            session.
+        topic: The topic of all rows; None: the DataFrame has a column ``topic``.
+        source_partition: The part of the source that the rows come from: a map of primitives.
+        source_offset: Position after the run, committed when all rows are in Kafka.
+        run: The name of this run, unique among the runs of the connector: letters, digits, dots, underscores and
+            hyphens, at most 100 characters.
+        value_schema: Schema of the values; None = schemaless, and for a plain table: derived from its columns.
         key_schema: Schema of the keys; None = schemaless.
-        timestamp: Milliseconds of all rows; None: when they are sent.
+        timestamp: Milliseconds of all rows; None: the time of sending.
         partition: Kafka partition of all rows; None: the producer chooses.
         value_fields: Names of the columns that are the fields of the value; None: all columns of a plain table.
-        transactions: False where the cluster gives no transactional ids: rows may come twice after a failure then.
+        transactions: False if the cluster does not allow transactional ids: a failure may then duplicate rows.
 
     Raises:
-        DataException: The run has no such name, or ``data`` is no function.
+        DataException: The name of the run is invalid, or ``data`` is not a function.
 
     Source: Penstock's own.
     """
@@ -107,14 +109,14 @@ class BulkFrame:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicRange:
-    """Messages of one topic partition that follow each other.
+    """A range of consecutive messages of one topic partition.
 
     Attributes:
         topic: The topic.
         partition: Its partition.
         start: The offset of the first message.
-        end: The offset behind the last one. Offsets between them may be missing.
-        attempt: Tells the attempts at a range apart, on executors; empty on the worker.
+        end: The offset after the last message. Offsets in between may be missing.
+        attempt: The id of the attempt at this range, on executors; empty on the worker.
 
     >>> TopicRange("orders", 3, 0, 200_000).name
     'orders-3-00000000000000000000-00000000000000200000'
@@ -135,18 +137,18 @@ class TopicRange:
 
     @property
     def name(self) -> str:
-        """A name for a file of the range: the same whoever writes it, and in the order of offsets."""
+        """A file name for the range: the same for every attempt, and sorted by offset."""
         return f"{self.topic}-{self.partition}-{self.start:020d}-{self.end:020d}"
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """A range that an executor has written.
+    """The result of a range that an executor has written.
 
     Attributes:
-        range: The range, with the attempt that counts.
+        range: The range, with the successful attempt.
         file: The return value of ``write``.
-        rows: How many rows ``write`` was given.
+        rows: The number of rows that ``write`` received.
 
     Source: Penstock's own.
     """
@@ -157,7 +159,7 @@ class WrittenRange:
 
 
 def split_ranges(ranges: Iterable[TopicRange], most: int) -> list[TopicRange]:
-    """Cuts ranges into parts of at most so many offsets.
+    """Cuts ranges into parts of at most the given number of offsets.
 
     >>> [(one.start, one.end) for one in split_ranges([TopicRange("t", 0, 5, 12)], 3)]
     [(5, 8), (8, 11), (11, 12)]
@@ -212,80 +214,79 @@ class WaitingRanges:
 
 
 class BulkSinkTask(AnySinkTask):
-    """Writes big ranges of topics: executors of Spark fetch, convert and write them, the worker plans and commits.
+    """Writes large ranges of topics: Spark executors fetch, convert and write them; the worker plans and commits.
 
-    Loop: ``open`` when partitions come; then ``plan`` with what is there behind the committed offsets, ``write`` on
-    executors for each of its ranges, and ``commit``. The group's offsets are committed after ``commit`` has returned.
-    ``flush`` and ``pre_commit`` are not called.
+    Lifecycle: ``open`` when partitions are assigned; then repeatedly ``plan`` with the messages after the committed
+    offsets, ``write`` on executors for each range of the plan, and ``commit``. The worker commits the group's offsets
+    after ``commit`` has returned. It does not call ``flush`` or ``pre_commit``.
 
-    What is lost meanwhile is done again: an attempt at a range by another one, a job by another one of the same ranges,
-    and after a restart of the task ``plan`` is asked again. So ``write`` makes nothing visible, and ``commit`` does:
-    what ``write`` has left behind without a ``commit`` counts for nothing. A task whose target knows how far it is
-    says so in ``positions``, and each message is written once.
+    Lost work is repeated: another attempt repeats a range, another job repeats the ranges of a job, and after a restart
+    of the task the worker calls ``plan`` again. So ``write`` must make nothing visible to readers, and ``commit`` makes
+    it visible: results of ``write`` without a ``commit`` do not count. If the target stores its position, return it
+    from ``positions``: then each message is written exactly once.
 
-    The task itself is sent to executors, without its ``context``: what ``start`` has set has to be picklable, or is
-    left out in ``__getstate__``.
+    The task itself is pickled and sent to executors, without its ``context``: attributes set by ``start`` must be
+    picklable, or ``__getstate__`` must leave them out.
 
     Attributes:
-        range_rows: The most offsets that the default ``plan`` gives one executor at once.
+        range_rows: The most offsets in one range of the default ``plan``.
 
-    Thread: the task's own, but for ``write``: the main thread of a Python worker of Spark.
+    Thread: the task's own, except for ``write``: the main thread of a Python worker of Spark.
     Source: Penstock's own.
     """
 
     range_rows: ClassVar[int] = 200_000
 
     def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offsets at which the target goes on, where it knows them; asked after ``open``.
+        """The offsets at which the target resumes, if the target stores them; called after ``open``.
 
-        A partition whose committed offset is smaller goes on from there. It is the place to finish a ``commit`` that
-        was cut off.
+        A partition whose committed offset is smaller resumes from there. Finish an interrupted ``commit`` here.
         """
         return {}
 
     def plan(self, ranges: Sequence[TopicRange]) -> Sequence[TopicRange]:
-        """Decides what the next job writes; asked again and again while there are messages.
+        """Decides what the next job writes; called repeatedly while there are messages.
 
         Args:
-            ranges: What there is, one range for each partition with new messages.
+            ranges: The available messages, one range for each partition with new messages.
 
         Returns:
-            The ranges of the job, each written by one executor at once. Those of a partition follow each other from
-            its first offset on. None: the task waits for more.
+            The ranges of the job; one executor writes each of them. The ranges of a partition must be consecutive and
+            begin at its first offset. No ranges: the task waits for more messages.
         """
         return split_ranges(ranges, self.range_rows)
 
     @abstractmethod
     def write(self, topic_range: TopicRange, batches: Iterator[SinkFrame]) -> object:
-        """Writes the messages of a range, where no reader sees them yet. Runs on executors.
+        """Writes the messages of a range to a place that no reader sees yet. Runs on executors.
 
         Args:
-            topic_range: The range; its ``attempt`` belongs into the names of files.
-            batches: Its messages behind converters and transforms, in order: frames of equal schemas, as
-                ``FrameSinkTask.put`` is given, without a session. All of them have to be taken. Rows are reported with
-                ``isolate`` and ``self.context.report`` as there.
+            topic_range: The range; include its ``attempt`` in file names.
+            batches: Its messages after converters and transforms, in order: frames of equal schemas, as
+                ``FrameSinkTask.put`` receives them, without a session. ``write`` must consume all of them. Report bad
+                rows with ``isolate`` and ``self.context.report``.
 
         Returns:
-            What ``commit`` needs to know of it, picklable; None if nothing was written.
+            A picklable value for ``commit``; None if nothing was written.
 
         Raises:
-            RetriableException: Another attempt may work; there are four.
-            Exception: The job fails, and four jobs in a row make the task FAILED.
+            RetriableException: Another attempt may succeed; there are four attempts.
+            Exception: The job fails, and four failed jobs in a row make the task FAILED.
         """
 
     @abstractmethod
     def commit(self, files: Sequence[WrittenRange], ends: Mapping[TopicPartition, int]) -> None:
-        """Makes visible what a job has written. On return it is durable.
+        """Makes the results of a job visible. They are durable when it returns.
 
         Args:
             files: The ranges for which ``write`` returned something, in order of partitions and offsets.
-            ends: The offset behind the job for each of its partitions.
+            ends: The offset after the job, for each of its partitions.
 
         Raises:
-            RetriableException: Called again with the same.
+            RetriableException: Called again with the same arguments.
             Exception: Any other makes the task FAILED; nothing is committed.
         """
 
     def __getstate__(self) -> dict[str, object]:
-        """The state that goes to executors."""
+        """The state that is sent to executors."""
         return {name: value for name, value in vars(self).items() if name != "context"}

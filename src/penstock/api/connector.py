@@ -1,14 +1,11 @@
-"""Connectors: they describe a job and divide it into tasks; they move no data themselves.
+"""Connectors, which describe a job and divide it into tasks, and the base classes of tasks.
 
-Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, and the contexts the worker gives them, with what
-they lead to (``OffsetStorageReader``); ``ConnectorUtils``, which divides a list among tasks.
+Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, their contexts, and ``OffsetStorageReader``;
+``ConnectorUtils``, which divides a list among tasks; ``Task`` and ``TaskContext``, the common bases of source and sink
+tasks and of their contexts. A connector moves no data itself.
 
-Owning thread: each connector has a thread of its own, on which the worker calls it. Contexts may be used from any
-thread.
-
-``Task`` and ``TaskContext``: what source and sink tasks, and their contexts, share.
-
-Owning thread: each task has a thread of its own, on which the worker calls it (exceptions are named at the methods).
+Owning thread: the worker calls each connector and each task on a thread of its own (methods name the exceptions).
+Connector contexts may be used from any thread.
 """
 
 from __future__ import annotations
@@ -27,12 +24,12 @@ from penstock.errors import IllegalWorkerStateException
 class Task(ABC):
     """A share of a connector's job. Subclass ``SourceTask``, ``FrameSourceTask``, ``SinkTask`` or ``FrameSinkTask``.
 
-    Life: made with no arguments; ``initialize`` and ``start`` once; the loop; ``stop`` once. A task that failed or was
-    restarted is a new instance.
+    Lifecycle: made with no arguments; ``initialize`` and ``start`` once; the loop; ``stop`` once. A restarted task is a
+    new instance.
 
     Attributes:
-        config_class: The class of its settings, for ``settings``.
-        settings: What ``start`` was given, parsed by ``config_class``.
+        config_class: The class that parses ``settings``.
+        settings: The configuration given to ``start``, parsed by ``config_class``.
 
     Source: org.apache.kafka.connect.connector.Task.
     """
@@ -43,31 +40,32 @@ class Task(ABC):
     def start(self, props: Mapping[str, str]) -> None:
         """Begins: reads its settings, opens resources, finds where to resume. The default parses ``settings``.
 
-        Called once, on the task's thread, after ``initialize``; again where it asks for that. May block for a while:
-        the task is RUNNING when it returns.
+        Called once, on the task's thread, after ``initialize``; again only after RetriableException. May block for a
+        while: the task is RUNNING when it returns.
 
         Args:
-            props: What the connector's ``task_configs`` gave for this task, placeholders replaced.
+            props: The configuration that the connector's ``task_configs`` returned for this task, placeholders
+                replaced.
 
         Raises:
-            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
-                after a wait that grows up to ``source.retry.delay.max.ms``, or ``errors.retry.delay.max.ms`` of a sink.
-            Exception: Any other makes the task FAILED; ``stop`` is called even then.
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, or
+            otherwise after a wait that grows up to ``source.retry.delay.max.ms``, or ``errors.retry.delay.max.ms`` for
+            a sink.
+            Exception: Any other makes the task FAILED; ``stop`` is still called.
         """
         if self.config_class is not None:
             self.settings = self.config_class.parse(props)
 
     def stop(self) -> None:
-        """Ends: releases what ``start`` opened. The default does nothing.
+        """Ends: releases the resources of ``start``. The default does nothing.
 
-        Called once, on the task's thread, when nothing else of the task runs or will run; also when ``start`` failed
-        half way, so nothing may be taken to exist. A task that has not ended within
-        ``task.shutdown.graceful.timeout.ms`` is abandoned: it commits nothing more. An exception is logged and does no
-        harm.
+        Called once, on the task's thread, after everything else of the task has ended; also when ``start`` failed
+        midway, so check which resources exist. The worker abandons a task that has not ended within
+        ``task.shutdown.graceful.timeout.ms``: it commits nothing more. An exception is logged and has no other effect.
         """
 
     def version(self) -> str:
-        """The version; normally that of the connector."""
+        """The version; normally the connector's version."""
         return "undefined"
 
 
@@ -78,19 +76,19 @@ class TaskContext(ABC):  # noqa: B024 - what the worker implements is in its sub
     """
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """Says how far the task is with work that has an end, such as the first load of a table.
+        """Reports the progress of work that has an end, such as the first load of a table.
 
         ``GET /connectors/NAME/status``, ``explain``, the terminal and the metrics ``penstock_task_progress_done`` and
-        ``penstock_task_progress_total`` show it until something else is said or the task ends. Any thread; costs
-        nothing, so it may be called after each batch.
+        ``penstock_task_progress_total`` show it until the next call or the end of the task. Any thread; cheap enough to
+        call after each batch.
 
         Args:
-            done: How much is done; None: there is nothing to tell any more.
-            total: How much there is; None if that is not known. May change.
-            unit: What is counted: ``rows``, ``bytes``, ``files``.
+            done: The amount done; None: shows no progress any more.
+            total: The total amount; None if it is not known. May change.
+            unit: The unit: ``rows``, ``bytes``, ``files``.
 
         Raises:
-            ValueError: A number is negative or none, or the unit is no text.
+            ValueError: A number is negative or not a number, or the unit is not a text.
 
         Source: Penstock's own.
         """
@@ -99,8 +97,8 @@ class TaskContext(ABC):  # noqa: B024 - what the worker implements is in its sub
 class OffsetStorageReader(ABC):
     """Reads the source offsets that this connector's tasks have committed.
 
-    The worker implements it; connectors and tasks get it from their context. In a connector it sees what all its tasks
-    have committed (they commit every ``offset.flush.interval.ms``), which lags behind what they have read.
+    The worker implements it; connectors and tasks get it from their context. In a connector it sees the commits of all
+    its tasks (every ``offset.flush.interval.ms``), which lag behind their reads.
 
     Thread: any; calls block while the store is read.
     Source: org.apache.kafka.connect.storage.OffsetStorageReader; KIP-131 for its use in connectors.
@@ -110,18 +108,18 @@ class OffsetStorageReader(ABC):
     def offset(self, partition: Mapping[str, object]) -> dict[str, Any] | None:
         """The committed offset of one source partition, or None when there is none.
 
-        Values have the types they were stored with. Numbers come back as int or float, whatever width they had.
+        Values have the types they were stored with; numbers of any width come back as int or float.
 
         Raises:
-            ConnectException: The store cannot be read, or the connector or task was closed meanwhile.
+            ConnectException: The store cannot be read, or the connector or task has closed meanwhile.
         """
 
     @abstractmethod
     def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, Any] | None]:
-        """The committed offsets of many source partitions, in the order asked for, in one read of the store.
+        """The committed offsets of many source partitions, in the given order, from one read of the store.
 
         Raises:
-            ConnectException: The store cannot be read, or the connector or task was closed meanwhile.
+            ConnectException: The store cannot be read, or the connector or task has closed meanwhile.
         """
 
 
@@ -133,13 +131,13 @@ class ConnectorUtils:
 
     @staticmethod
     def group_partitions(elements: Sequence[T], num_groups: int) -> list[list[T]]:
-        """Divides elements into groups of nearly equal size, in order; the first groups are the larger ones.
+        """Divides elements into groups of nearly equal size, in order; the first groups are larger.
 
-        Groups are empty when there are fewer elements than groups: give ``min(len(elements), max_tasks)`` groups to
-        have no idle tasks.
+        With fewer elements than groups some groups are empty: pass ``min(len(elements), max_tasks)`` to avoid idle
+        tasks.
 
         Raises:
-            ValueError: Less than one group is asked for.
+            ValueError: The number of groups is less than one.
 
         >>> ConnectorUtils.group_partitions([1, 2, 3, 4, 5], 3)
         [[1, 2], [3, 4], [5]]
@@ -182,14 +180,13 @@ class ConnectorContext(ABC):
     """The interface through which a connector makes requests of the worker. The worker implements it.
 
     Attributes:
-        is_preview: True if only some records are to be shown: a connector that would prepare its target leaves it as
-            it is.
+        is_preview: True if a preview shows only some records: the connector must not change its target.
 
-    Thread: any, also threads of the connector's own. None of the calls waits for the work it asks for.
+    Thread: any, also threads of the connector's own. None of the calls waits for the requested work.
     Source: org.apache.kafka.connect.connector.ConnectorContext.
 
     Raises:
-        IllegalWorkerStateException: From every method, once the connector was shut down, deleted or abandoned.
+        IllegalWorkerStateException: From every method, after the connector was shut down, deleted or abandoned.
     """
 
     is_preview: bool = False
@@ -199,21 +196,22 @@ class ConnectorContext(ABC):
         """Asks the worker to call ``task_configs`` again, soon, on the connector's thread.
 
         Call it when the source has changed (a new file, a new table). If the new task configurations are the same as
-        before, no task is restarted. Ignored while the connector is paused or stopped: resuming asks anyway.
+        before, no task is restarted. Ignored while the connector is paused or stopped: a resume calls ``task_configs``
+        anyway.
         """
 
     @abstractmethod
     def raise_error(self, error: BaseException) -> None:
-        """Makes the connector FAILED with this error in its status; for errors on threads of the connector's own.
+        """Makes the connector FAILED with this error in its status; for errors on the connector's own threads.
 
         The first error wins. The connector's tasks go on.
         """
 
     @abstractmethod
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
-        """Asks the worker to restart tasks of this connector: these numbers, or all.
+        """Asks the worker to restart the tasks with these numbers, or all tasks of this connector.
 
-        For a monitor thread that sees in the offsets that a task is stuck or failed. Numbers that do not exist are
+        For a monitor thread that detects a stuck or failed task from its offsets. Numbers that do not exist are
         ignored.
         Source: KIP-131, "restart all tasks".
         """
@@ -221,12 +219,11 @@ class ConnectorContext(ABC):
     def plugin_metrics(self) -> PluginMetrics:
         """Returns the registry for the connector's own metrics, which ``GET /metrics`` shows until this instance ends.
 
-        They stay when it is paused or stopped and started again: add them in ``initialize``, or remove them in
-        ``stop``.
+        They survive a pause or stop and the next start: add them in ``initialize``, or remove them in ``stop``.
         Source: KIP-877.
 
         Raises:
-            NotImplementedError: From a context that is none of a worker's and does not override it.
+            NotImplementedError: The context does not come from a worker and does not override this method.
         """
         raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
@@ -236,7 +233,7 @@ class SourceConnectorContext(ConnectorContext):
 
     @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """A reader of the offsets this connector's tasks have committed; usable from ``initialize`` on."""
+        """A reader of the offsets that this connector's tasks have committed; usable after ``initialize``."""
 
 
 class SinkConnectorContext(ConnectorContext):
@@ -244,7 +241,7 @@ class SinkConnectorContext(ConnectorContext):
 
 
 def _task_class(named: type[Task]) -> Any:
-    """The method ``task_class`` of a connector that names the class of its tasks."""
+    """A ``task_class`` method that returns the task class named by the connector."""
 
     def task_class(self: object) -> type[Task]:
         return named
@@ -255,19 +252,20 @@ def _task_class(named: type[Task]) -> Any:
 class Connector(ABC):
     """Describes a job and divides it into tasks. Subclass ``SourceConnector`` or ``SinkConnector``.
 
-    The shortest one names its ``config_class`` and its ``task_class``. Everything else has a default: ``config`` is the
-    definition of that class, ``start`` keeps the settings, ``stop`` does nothing, and the job is not divided.
+    A minimal connector sets ``config_class`` and ``task_class``. Everything else has a default: ``config`` is the
+    definition of that class, ``start`` keeps the settings, ``stop`` does nothing, and ``task_configs`` does not divide
+    the job.
 
     Attributes:
         config_class: The class of its settings.
-        props: The configuration that ``start`` was given.
+        props: The configuration given to ``start``.
         settings: The same, parsed by ``config_class``.
 
-    Life: made with no arguments; ``initialize`` once; then ``start`` and ``stop``, which may alternate (a resume starts
-    the same instance again). ``validate``, ``config`` and the offset hooks may be called on other instances that are
-    never initialized or started, so they must depend on their arguments alone.
+    Lifecycle: made with no arguments; ``initialize`` once; then ``start`` and ``stop``, which may alternate (a resume
+    starts the same instance again). ``validate``, ``config`` and the offset hooks may be called on other instances that
+    are never initialized or started, so they must depend on their arguments only.
 
-    Thread: the connector's own thread for everything but ``validate`` and ``config`` (any thread). An exception from
+    Thread: the connector's own thread for everything except ``validate`` and ``config`` (any thread). An exception from
     any method makes the connector FAILED; its tasks go on.
     Source: org.apache.kafka.connect.connector.Connector.
     """
@@ -277,7 +275,7 @@ class Connector(ABC):
     settings: Any
     _context: ConnectorContext | None = None
     if TYPE_CHECKING:
-        # A class, or the method below: both forms are written in subclasses.
+        # A class or the method below: subclasses may use either form.
         task_class: Any
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -287,10 +285,10 @@ class Connector(ABC):
             cls.task_class = _task_class(named)
 
     def initialize(self, context: ConnectorContext) -> None:
-        """Takes the context.
+        """Stores the context.
 
-        Called once, before ``start``, also when the connector begins its life paused or stopped. Must not block.
-        Overriding it: call this one too.
+        Called once, before ``start``, also when the connector is created paused or stopped. Must not block. An override
+        must call ``super().initialize``.
 
         Args:
             context: A ``SourceConnectorContext`` for sources, a ``SinkConnectorContext`` for sinks.
@@ -311,13 +309,13 @@ class Connector(ABC):
         """Begins: reads its settings, starts monitor threads. The default keeps ``props``, and parses ``settings``.
 
         Called after ``initialize``, and again after ``stop`` when a paused or stopped connector is resumed. Must not
-        block for long: a connector is RUNNING, and its tasks are configured, only after it returns.
+        block for long: the connector is RUNNING, and its tasks are configured, only after ``start`` returns.
 
         Args:
             props: The whole connector configuration with ``name`` and ``connector.class``, placeholders replaced.
 
         Raises:
-            Exception: Any makes the connector FAILED; creating it over REST answers with the error.
+            Exception: Any exception makes the connector FAILED; the REST request that creates it returns the error.
         """
         self.props = dict(props)
         if self.config_class is not None:
@@ -329,36 +327,36 @@ class Connector(ABC):
         def task_class(self) -> type[Task]:
             """The class of this connector's tasks. Called after ``start``, before ``task_configs``. Must not block.
 
-            A class that needs no method for it names the class: ``task_class = MyTask``.
+            Most connectors set a class attribute instead: ``task_class = MyTask``.
             """
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """Divides the job: one configuration for each task, at most ``max_tasks`` (``tasks.max``).
 
-        Called after each ``start`` and after each ``request_task_reconfiguration``, so often; may read the source, and
-        should give the same answer while nothing changed, since another answer restarts the tasks.
+        Called often: after each ``start`` and after each ``request_task_reconfiguration``. May read the source. Return
+        the same configurations while nothing has changed, because different ones restart the tasks.
 
         Args:
-            max_tasks: The most tasks there may be, 1 or more.
+            max_tasks: The maximum number of tasks, 1 or more.
 
         Returns:
-            What each task's ``start`` is given; an empty list means nothing to do now. More than ``max_tasks`` fails
-            the connector (unless ``tasks.max.enforce=false``). The default: one task for a source; as many as there may
-            be for a sink, which share the partitions of its topics. Each has the connector's configuration.
+            The configuration for each task's ``start``; an empty list means nothing to do now. More than ``max_tasks``
+            fails the connector (unless ``tasks.max.enforce=false``). The default: one task for a source, ``max_tasks``
+            tasks for a sink, which share the partitions of its topics. Each task has the connector's configuration.
         """
         return [dict(self.props)]
 
     def stop(self) -> None:
         """Ends: stops monitor threads, releases resources. The default does nothing.
 
-        Called on pause, stop, delete, restart and shutdown, if it was started. It has five seconds; one that takes
-        longer is abandoned when it is to end for good. ``start`` may follow on the same instance.
+        Called on pause, stop, delete, restart and shutdown, if the connector was started. After five seconds the worker
+        abandons a connector that has to end for good. ``start`` may follow on the same instance.
         """
 
     def reconfigure(self, props: Mapping[str, str]) -> None:
-        """Goes on with another configuration: by default ``stop``, then ``start``.
+        """Switches to another configuration: by default ``stop``, then ``start``.
 
-        For connectors that call it themselves. A worker never does: a changed configuration gets a new instance.
+        A connector may call it itself. A worker never does: it makes a new instance for a changed configuration.
         """
         self.stop()
         self.start(props)
@@ -366,16 +364,16 @@ class Connector(ABC):
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
         """Checks a configuration: errors and recommended values for each setting.
 
-        Called before a connector is created or changed, and by the REST validation, on any thread and often on a fresh
-        instance. May connect to the source to check. Report problems in the result, not by an exception: an exception
-        is an internal error (500). The default checks against ``config()``, where a setting of type CLASS must name a
-        class that can be imported, and then asks ``faults``.
+        Called before a connector is created or changed, and by the REST validation, on any thread and often on a new
+        instance. May connect to the source. Report problems in the result: an exception is an internal error (500). The
+        default checks against ``config()``, where a setting of type CLASS must name an importable class, and then calls
+        ``faults``.
 
         Args:
             connector_configs: The configuration, placeholders replaced.
 
         Returns:
-            A ``ConfigValue`` for each setting of ``config()``; those with error messages refuse the configuration.
+            A ``ConfigValue`` for each setting of ``config()``; one with error messages rejects the configuration.
         """
         checked = Config(self.config().validate(connector_configs, resolve_class=find_class))
         refused = [] if self.config_class is None else self.config_class.refused(connector_configs)
@@ -392,41 +390,41 @@ class Connector(ABC):
         return checked
 
     def faults(self, settings: Any) -> Iterable[tuple[str, str]]:
-        """The faults of settings that are right by themselves: two do not fit together, or the system is not there.
+        """The faults of settings that are valid one by one: two settings conflict, or the system is unreachable.
 
-        Called by the default ``validate``, on any thread and on a fresh instance. May connect to the system.
+        Called by the default ``validate``, on any thread and on a new instance. May connect to the system.
 
         Args:
             settings: The configuration, parsed by ``config_class``.
 
         Returns:
-            The name of a setting and a text for people, for each. The default finds nothing.
+            A map of setting names to texts for people. The default finds nothing.
         """
         return ()
 
     def config(self) -> ConfigDef:
-        """The settings this connector knows: by default, those of ``config_class``, none without one.
+        """The settings of this connector: by default those of ``config_class``; none without one.
 
-        Called at any time, on fresh instances. Must not block.
+        Called at any time, on new instances. Must not block.
         """
         return ConfigDef() if self.config_class is None else self.config_class.definition()
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """Returns the reasons why a connector of this configuration has nothing to do now: a missing file or table.
+        """Returns the reasons why a connector with this configuration has nothing to do now: a missing file or table.
 
-        Called for ``GET /connectors/NAME/explain``, on any thread and on a fresh instance. It may look at the other
+        Called for ``GET /connectors/NAME/explain``, on any thread and on a new instance. It may query the external
         system for a second or two. The default finds nothing.
 
         Args:
             props: The configuration, placeholders replaced.
 
         Returns:
-            A clause for people for each, without a full stop: ``the file /data/in.txt does not exist``.
+            One clause for people for each reason, without a full stop: ``the file /data/in.txt does not exist``.
         """
         return ()
 
     def version(self) -> str:
-        """The version, as shown by the REST API. Called at any time, on fresh instances. Must not block."""
+        """The version, as shown by the REST API. Called at any time, on new instances. Must not block."""
         return "undefined"
 
 
@@ -447,8 +445,8 @@ class SourceConnector(Connector):
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
         """Returns the support for exactly-once delivery with this configuration, or None if it is not stated.
 
-        For workers that deliver exactly once, which ask before ``start`` and on a fresh instance when the configuration
-        has ``exactly.once.support=required``. A standalone worker does not ask.
+        Called by workers with exactly-once delivery, before ``start`` and on a new instance, if the configuration has
+        ``exactly.once.support=required``. A standalone worker does not call it.
 
         Args:
             props: The configuration, placeholders replaced.
@@ -458,7 +456,7 @@ class SourceConnector(Connector):
     def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:
         """Returns the support for transaction boundaries that its tasks define through the transaction context.
 
-        For workers that deliver exactly once, which ask when ``transaction.boundary=connector``.
+        Called by workers with exactly-once delivery if ``transaction.boundary=connector``.
 
         Args:
             props: The configuration, placeholders replaced.
@@ -468,22 +466,22 @@ class SourceConnector(Connector):
     def alter_offsets(
         self, props: Mapping[str, str], offsets: Mapping[frozenset[tuple[str, object]], Mapping[str, object] | None]
     ) -> bool:
-        """Offsets are about to be changed through the REST API: forward them to the source, or refuse.
+        """Forwards offsets that the REST API is about to change to the source, or refuses the change.
 
-        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker writes
-        its own store afterwards in any case.
+        Called on a new instance, on a worker's thread, while the connector is STOPPED; may block. Unless this raises,
+        the worker then changes its offset store.
 
         Args:
             props: The connector's configuration.
-            offsets: The new offset of each source partition (``dict(key)`` is the partition); None: removed. All of the
-                known ones with None when offsets are reset.
+            offsets: The new offset of each source partition (``dict(key)`` is the partition); None: the offset is
+                removed. A reset passes all known partitions with None.
 
         Returns:
-            Whether it knows about offsets and accepts these; False: not stated, the default.
+            True if the connector checks offsets and accepts these; False: it does not say, the default.
 
         Raises:
-            ConnectException: To refuse; the text goes to the caller.
-            NotImplementedError: To say that changing offsets is not supported (400).
+            ConnectException: The connector refuses; the client receives the text.
+            NotImplementedError: The connector does not support changing offsets (400).
         """
         return False
 
@@ -510,20 +508,20 @@ class SinkConnector(Connector):
         return context
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Offsets are about to be changed through the REST API: forward them to the sink system, or refuse.
+        """Forwards offsets that the REST API is about to change to the sink system, or refuses the change.
 
-        Called on a fresh instance, on a worker's thread, while the connector is STOPPED; may block. The worker changes
-        the consumer group afterwards in any case.
+        Called on a new instance, on a worker's thread, while the connector is STOPPED; may block. Unless this raises,
+        the worker then changes the consumer group's offsets.
 
         Args:
             props: The connector's configuration.
-            offsets: The new offset of each partition; None: removed.
+            offsets: The new offset of each partition; None: the offset is removed.
 
         Returns:
-            Whether it knows about offsets and accepts these; False: not stated, the default.
+            True if the connector checks offsets and accepts these; False: it does not say, the default.
 
         Raises:
-            ConnectException: To refuse; the text goes to the caller.
-            NotImplementedError: To say that changing offsets is not supported (400).
+            ConnectException: The connector refuses; the client receives the text.
+            NotImplementedError: The connector does not support changing offsets (400).
         """
         return False

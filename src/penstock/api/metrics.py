@@ -1,8 +1,8 @@
-"""Metrics of a plugin's own: what it counts and measures, shown among those of the worker.
+"""A plugin's own metrics, shown together with the worker's.
 
-Main types: ``PluginMetrics`` (where metrics are added; contexts and ``Monitorable`` give it), ``MetricName``,
-``Sensor`` (takes values as they happen) and the stats that make numbers of them: ``Value``, ``CumulativeSum``,
-``CumulativeCount``, ``Max``, ``Min``, ``Avg``, ``Rate``.
+Main types: ``PluginMetrics`` (the registry, which contexts and ``Monitorable`` provide), ``MetricName``, ``Sensor``
+(takes values as they happen) and the stats that aggregate them: ``Value``, ``CumulativeSum``, ``CumulativeCount``,
+``Max``, ``Min``, ``Avg``, ``Rate``.
 
 Thread: any.
 Source: org.apache.kafka.common.metrics, KIP-877.
@@ -25,9 +25,9 @@ class MetricName:
     Source: org.apache.kafka.common.MetricName.
 
     Attributes:
-        name: As the plugin calls it.
-        description: For people.
-        tags: The plugin's own tags, and behind them those the worker adds: connector, task and so on.
+        name: The plugin's name for it.
+        description: A text for people.
+        tags: The plugin's own tags, followed by the worker's: connector, task and so on.
     """
 
     name: str
@@ -38,7 +38,7 @@ class MetricName:
         object.__setattr__(self, "tags", MappingProxyType(dict(self.tags)))
 
     def __reduce__(self) -> tuple[type[MetricName], tuple[object, ...]]:
-        # The tags cannot be pickled as they are kept.
+        # The tags are a mapping proxy, which cannot be pickled.
         return MetricName, (self.name, self.description, dict(self.tags))
 
     def __hash__(self) -> int:
@@ -47,13 +47,13 @@ class MetricName:
 
 @dataclass(frozen=True)
 class SampleWindow:
-    """Over what time ``Max``, ``Min``, ``Avg`` and ``Rate`` look: the latest samples, each of a fixed length.
+    """The time window of ``Max``, ``Min``, ``Avg`` and ``Rate``: the latest samples, each of a fixed length.
 
     Source: org.apache.kafka.common.metrics.MetricConfig.
 
     Attributes:
         seconds: Length of a sample (``metrics.sample.window.ms``), more than 0.
-        samples: How many count (``metrics.num.samples``), 1 or more.
+        samples: The number of samples (``metrics.num.samples``), 1 or more.
     """
 
     seconds: float = 30.0
@@ -61,7 +61,7 @@ class SampleWindow:
 
 
 class Stat(ABC):
-    """A statistic that a metric of a sensor computes from recorded values. One object serves one metric.
+    """A statistic over the recorded values of a sensor. Each metric needs its own object.
 
     Thread: the sensor calls it under a lock.
     Source: org.apache.kafka.common.metrics.MeasurableStat.
@@ -69,17 +69,17 @@ class Stat(ABC):
 
     @abstractmethod
     def record(self, value: float, now: float, window: SampleWindow) -> None:
-        """Takes a value.
+        """Adds a value.
 
         Args:
-            value: As it was recorded.
+            value: The recorded value.
             now: Monotonic seconds.
-            window: How long values of the past count.
+            window: The time for which past values count.
         """
 
     @abstractmethod
     def measure(self, now: float, window: SampleWindow) -> float:
-        """The number to show; arguments as for ``record``."""
+        """Returns the current number; arguments as for ``record``."""
 
 
 class Value(Stat):
@@ -103,7 +103,7 @@ class Value(Stat):
 
 
 class CumulativeSum(Stat):
-    """The sum of all values; give its metric a name that ends in ``-total``.
+    """The sum of all values; end its metric's name in ``-total``.
 
     Source: org.apache.kafka.common.metrics.stats.CumulativeSum.
     """
@@ -141,7 +141,7 @@ class _Sample:
 
 
 class _SampledStat(Stat):
-    """A stat over the values of a window, kept as sums of a few samples."""
+    """A stat over the values of a window, which keeps one aggregate for each sample."""
 
     def __init__(self) -> None:
         self._samples: deque[_Sample] = deque()
@@ -202,10 +202,10 @@ class Avg(_SampledStat):
 
 
 class Rate(_SampledStat):
-    """The sum of the window's values for each second: events a second when 1 is recorded for each.
+    """The sum of the window's values for each second: record 1 for each event to get events a second.
 
-    A window that has only begun counts as if all of its samples but the last were over, so that the first values do not
-    look like a peak. Source: org.apache.kafka.common.metrics.stats.Rate.
+    A new window counts all its samples except the last as complete, so that the first values do not look like a peak.
+    Source: org.apache.kafka.common.metrics.stats.Rate.
 
     >>> rate, window = Rate(), SampleWindow(seconds=30, samples=2)
     >>> rate.record(60, 0.0, window)
@@ -221,7 +221,7 @@ class Rate(_SampledStat):
 
 
 class Sensor(ABC):
-    """Takes values as they happen, for one metric or more. ``PluginMetrics.add_sensor`` makes it.
+    """Records values for one or more metrics. ``PluginMetrics.add_sensor`` makes it.
 
     Thread: any.
     Source: org.apache.kafka.common.metrics.Sensor.
@@ -230,39 +230,38 @@ class Sensor(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As it was added."""
+        """The name given to ``add_sensor``."""
 
     @abstractmethod
     def add(self, metric_name: MetricName, stat: Stat) -> None:
-        """Adds a metric over the values recorded from now on.
+        """Adds a metric over the values that are recorded after this call.
 
         Args:
-            metric_name: Of ``PluginMetrics.metric_name``.
-            stat: A new one, for this metric alone.
+            metric_name: A name made by ``PluginMetrics.metric_name``.
+            stat: A new object, for this metric only.
 
         Raises:
-            ValueError: There is such a metric already, the name is not of this plugin, or the sensor was removed.
+            ValueError: The metric exists already, the name belongs to another plugin, or the sensor was removed.
             IllegalWorkerStateException: The plugin was closed.
         """
 
     @abstractmethod
     def record(self, value: float = 1.0) -> None:
-        """Takes a value. Quick, and allowed after the end of the plugin: it then has no effect."""
+        """Records a value. Quick; has no effect after the end of the plugin."""
 
 
 class PluginMetrics(ABC):
     """The metrics of one plugin: a connector, task, converter, transform or predicate. The worker implements it.
 
-    ``GET /metrics`` shows them as ``kafka_connect_plugins_<name>``, with the plugin's own tags and those that say whose
-    they are: ``connector``, ``task`` for what belongs to a task, and ``converter``, ``transformation`` or
-    ``predicate``. Hyphens and dots become underscores; a name that ends in ``-total`` is a counter. When the plugin
-    ends, they go.
+    ``GET /metrics`` shows them as ``kafka_connect_plugins_<name>``, with the plugin's own tags and those of its owner:
+    ``connector``, ``task`` if it belongs to a task, and ``converter``, ``transformation`` or ``predicate``. Hyphens and
+    dots become underscores; a name that ends in ``-total`` is a counter. The metrics are removed when the plugin ends.
 
     Thread: any.
     Source: org.apache.kafka.common.metrics.PluginMetrics, KIP-877.
 
     Raises:
-        IllegalWorkerStateException: From every method, once the connector or task has ended.
+        IllegalWorkerStateException: From every method, after the connector or task has ended.
     """
 
     @abstractmethod
@@ -271,24 +270,24 @@ class PluginMetrics(ABC):
 
         Args:
             name: Letters, digits, hyphens, dots and underscores, a letter first; ``rows-written-total``.
-            description: For people: what is measured, in what unit.
-            tags: More labels. Each set of values is a metric of its own, so there must be few.
+            description: A text for people with the quantity and its unit.
+            tags: More labels. Each combination of values is a separate metric, so there must be few.
 
         Raises:
-            ValueError: A name cannot be shown, or a tag is one of the worker's.
+            ValueError: A name has other characters, or a tag is one of the worker's.
         """
 
     @abstractmethod
     def add_metric(self, metric_name: MetricName, measurable: Callable[[], float]) -> None:
-        """Adds a metric that is measured when somebody looks.
+        """Adds a metric that is measured each time it is read.
 
         Args:
-            metric_name: Of ``metric_name``.
-            measurable: Gives the number. It is called on a thread of the worker beside the plugin's own, must be quick,
-                and is left out of what is shown while it raises or gives something else than a number.
+            metric_name: A name made by ``metric_name``.
+            measurable: Returns the number. The worker calls it on its own thread, concurrently with the plugin; it must
+                be quick. The metric is not shown while this raises or returns anything other than a number.
 
         Raises:
-            ValueError: The plugin has such a metric already, or the name is another plugin's.
+            ValueError: The metric exists already, or the name belongs to another plugin.
         """
 
     @abstractmethod
@@ -296,12 +295,12 @@ class PluginMetrics(ABC):
         """Removes a metric that ``add_metric`` added.
 
         Raises:
-            ValueError: There is none.
+            ValueError: The metric does not exist.
         """
 
     @abstractmethod
     def add_sensor(self, name: str) -> Sensor:
-        """Adds a sensor, to which metrics are added.
+        """Adds a sensor; add metrics to it with ``Sensor.add``.
 
         Raises:
             ValueError: The plugin has a sensor of that name already.
@@ -312,19 +311,19 @@ class PluginMetrics(ABC):
         """Removes a sensor and its metrics.
 
         Raises:
-            ValueError: There is none.
+            ValueError: The sensor does not exist.
         """
 
 
 class Monitorable(ABC):
-    """A converter, header converter, transform or predicate with metrics of its own: name it as a second base.
+    """The second base class of a converter, header converter, transform or predicate that has its own metrics.
 
-    Connectors and tasks need it not; their contexts have ``plugin_metrics()``.
+    Connectors and tasks do not need it: their contexts have ``plugin_metrics()``.
     Source: org.apache.kafka.common.metrics.Monitorable, KIP-877.
     """
 
     @abstractmethod
     def with_plugin_metrics(self, metrics: PluginMetrics) -> None:
-        """Takes the metrics. Called once, after ``configure`` and before the first record; also in a preview, where
-        nobody sees them.
+        """Receives the registry. Called once, after ``configure`` and before the first record; also in a preview, which
+        shows no metrics.
         """

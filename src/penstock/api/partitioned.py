@@ -1,10 +1,11 @@
-"""Sources of many things: tables, files, feeds, each with a position of its own.
+"""Sources with many partitions (tables, files, feeds), each with its own position.
 
-Main types: ``PartitionedSource``, which names them, and ``PartitionedTask``, which reads them (``ReadingTask``: by the
-``read`` of a source that has one); ``Chunk``, what a task reads at once. ``share_out`` decides which task reads what.
+Main types: ``PartitionedSource``, which lists the partitions, and ``PartitionedTask``, which reads them
+(``ReadingTask`` uses the ``read`` of the source); ``Chunk``, one piece of rows. ``share_out`` distributes the
+partitions among tasks.
 
-Owning thread: the connector's and the task's, as for every connector; a ``PartitionedSource`` has a thread of its own,
-``partitions``, on which it asks again.
+Owning thread: the connector's and the task's, as for every connector; each ``PartitionedSource`` also has a thread,
+``partitions``, on which it lists the partitions again.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The setting of a task that says what it reads. The connector makes it.
+#: The task setting that holds its partitions. The connector sets it.
 PARTITIONS_CONFIG = "task.partitions"
-#: The setting of a ``ReadingTask`` that names the class of its source. The connector makes it.
+#: The setting of a ``ReadingTask`` that names the class of its source. The connector sets it.
 SOURCE_CONFIG = "task.source.class"
-#: How long a connector's thread may take to end.
+#: The time that a connector's thread may take to end.
 _END_S = 3.0
 _MOMENT_S = 0.001
 
@@ -47,12 +48,12 @@ Partition = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The waits between tries of something that fails.
+    """The waits between retries after failures.
 
     Attributes:
         first_s: The wait after the first failure, in seconds.
         longest_s: The longest wait. Each wait is twice as long as the one before.
-        jitter: The part of a wait that chance takes away, so that many tasks do not come at once.
+        jitter: The fraction of a wait that may be subtracted at random, so that many tasks do not retry at once.
 
     >>> [RetryPolicy(jitter=0).wait_s(failures) for failures in (1, 2, 3, 7, 100)]
     [1.0, 2.0, 4.0, 60.0, 60.0]
@@ -67,12 +68,12 @@ class RetryPolicy:
     def wait_s(
         self, failures: int, error: BaseException | None = None, chance: Callable[[], float] | None = None
     ) -> float:
-        """Seconds to wait.
+        """The seconds to wait.
 
         Args:
-            failures: How many tries in a row have failed, 1 or more.
-            error: The last failure; the ``retry_after_s`` of a ``RetriableException`` wins.
-            chance: Gives a number from 0 to 1; Python's ``random`` when None.
+            failures: The number of consecutive failures, 1 or more.
+            error: The last failure; ``retry_after_s`` of a ``RetriableException`` takes precedence.
+            chance: Returns a number from 0 to 1; None: Python's ``random``.
         """
         asked = getattr(error, "retry_after_s", None)
         if isinstance(asked, float):
@@ -86,18 +87,18 @@ class Chunk:
     """Rows of one partition, in order, and the position after them.
 
     Attributes:
-        data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; or a list of values of one
-            kind without a schema: texts, numbers, or dicts, in which a field that one of them lacks is null; None: only
-            the position has moved, see ``SourceTaskContext.advance``.
-        topic: Where they go; None: there is a column ``topic``.
-        offset: The position after the last row. None: ``offset_columns`` says it.
-        offset_columns: The names of the columns that hold a position: the offset after a row is the values that the row
-            has there. A mapping gives the fields of the offset other names than the columns. Of dicts, their fields.
-        offset_after: The position after a row, for positions of another kind.
-        key: The names of the columns that make the key, a struct. Of dicts, their fields, which make a dict.
+        data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; or a list of schemaless
+        values of one kind: texts, numbers, or dicts, where a missing field is null; None: only the position has moved,
+        see ``SourceTaskContext.advance``.
+        topic: The topic of the rows; None: ``data`` has a column ``topic``.
+        offset: The position after the last row. None: taken from ``offset_columns``.
+        offset_columns: The names of the columns that hold a position: the values of a row in these columns are the
+        offset after the row. A mapping renames columns to fields of the offset. For dicts, names of fields.
+        offset_after: A function that returns the position after a row, for positions that are not in columns.
+        key: The names of the columns that form the key, a struct. For dicts, names of fields, which form a dict.
         value_schema: Schema of the values; None: derived from the columns.
         key_schema: Schema of the keys; None: derived from the columns.
-        timestamp: Milliseconds of all rows; None: when they are sent.
+        timestamp: Milliseconds of all rows; None: the time of sending.
 
     Source: Penstock's own.
     """
@@ -116,8 +117,7 @@ class Chunk:
         """The chunk as a frame of a partition.
 
         Raises:
-            ConnectException: It says no position, or names a column that the table has not; or its values are of
-                several kinds.
+            ConnectException: The chunk has no position, names a missing column, or has values of several kinds.
         """
         from penstock.api.arrow import table_of_values
 
@@ -146,10 +146,10 @@ class Chunk:
         )
 
     def position(self, partition: Partition) -> Mapping[str, Any]:
-        """The position after it, where it has no rows.
+        """The position after the chunk, for a chunk without rows.
 
         Raises:
-            ConnectException: It says none.
+            ConnectException: The chunk has no position.
         """
         return _there(self.offset, partition)
 
@@ -177,21 +177,21 @@ def _there(offset: Mapping[str, Any] | None, partition: Partition) -> Mapping[st
 
 
 class PartitionedSource(SourceConnector):
-    """A source whose work is a list of partitions, which may change while it runs.
+    """A source connector that reads a list of partitions, which may change while it runs.
 
-    Name the ``config_class``, say what there is in ``partitions``, and read it in ``read``. ``partitions`` is asked
-    again every ``interval_s``; only tasks whose share has changed get another configuration and are restarted.
+    Set ``config_class``, list the partitions in ``partitions``, and read one in ``read``. The connector calls
+    ``partitions`` again every ``interval_s``; only tasks whose share has changed are reconfigured and restarted.
 
-    ``read`` runs in the tasks: each has an instance of this class for it, which is not initialized or started, and has
-    ``props`` and ``settings``. A source that keeps something between two reads names a ``task_class`` of its own, a
-    ``PartitionedTask``, and has the ``read`` there.
+    ``read`` runs in the tasks: each task has its own instance of this class, which has ``props`` and ``settings`` but
+    is never initialized or started. A source that keeps state between reads sets ``task_class`` to a subclass of
+    ``PartitionedTask`` and implements ``read`` there.
 
     Attributes:
-        interval_s: How often ``partitions`` is asked, in seconds. Override it to take it from a setting.
+        interval_s: The interval between calls of ``partitions``, in seconds. Override it to use a setting.
         idle_s: See ``PartitionedTask``.
         retry_policy: See ``PartitionedTask``.
 
-    Source: KIP-131, Motivation: a connector with a thread that looks for changes of its source.
+    Source: KIP-131, Motivation: a connector with a thread that monitors its source for changes.
     """
 
     interval_s: float = 60.0
@@ -203,19 +203,21 @@ class PartitionedSource(SourceConnector):
     _stop_watching: threading.Event
 
     def partitions(self) -> Sequence[Partition]:
-        """All that there is to read now: source partitions, maps of primitives.
+        """Lists everything to read now: source partitions, maps of primitives.
 
-        The default is a single one, with the connector's name. Called by ``start``, on the connector's thread, and then
-        on the thread ``partitions``; may block for a while.
+        The default is a single partition, with the connector's name. Called by ``start`` on the connector's thread,
+        later on the thread ``partitions``; may block for a while.
 
         Raises:
-            ConnectException: The source cannot be reached. In ``start`` the connector is FAILED with it; later it is
-                logged once, and asked again.
+            ConnectException: The source cannot be reached. In ``start`` this makes the connector FAILED; later it is
+                logged once, and the call is repeated.
         """
         return [{"source": self.props.get("name", "")}]
 
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
-        """Reads on in one partition; see ``PartitionedTask.read``. Runs in a task, on an instance of its own."""
+        """Reads the next chunks of one partition; see ``PartitionedTask.read``. Runs in a task, on a separate
+        instance.
+        """
         raise ConnectException(f"{type(self).__name__} has neither a method read() nor a task_class")
 
     if not TYPE_CHECKING:
@@ -225,7 +227,7 @@ class PartitionedSource(SourceConnector):
             return ReadingTask
 
     def start(self, props: Mapping[str, str]) -> None:
-        """See ``Connector.start``. Overriding it: call this one too, last."""
+        """See ``Connector.start``. An override must call ``super().start`` last."""
         super().start(props)
         self._partitions = _distinct(self.partitions())
         if not hasattr(self, "_shares"):
@@ -239,7 +241,7 @@ class PartitionedSource(SourceConnector):
         self._watching.start()
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """The configuration with a share of the partitions for each task; none when there are no partitions."""
+        """The configuration with a share of the partitions for each task; no tasks if there are no partitions."""
         self._shares = share_out([_text(one) for one in self._partitions], self._shares, max_tasks)
         made = dict(self.props)
         if self.task_class() is ReadingTask:
@@ -247,7 +249,7 @@ class PartitionedSource(SourceConnector):
         return [{**made, PARTITIONS_CONFIG: _list_of(share)} for share in self._shares]
 
     def stop(self) -> None:
-        """See ``Connector.stop``. Overriding it: call this one too."""
+        """See ``Connector.stop``. An override must call ``super().stop``."""
         super().stop()
         watching, self._watching = self._watching, None
         if watching is not None:
@@ -275,15 +277,15 @@ class PartitionedSource(SourceConnector):
 
 
 class PartitionedTask(FrameSourceTask):
-    """Reads its share of the partitions of a ``PartitionedSource``, a chunk from one, then a chunk from the next.
+    """Reads its share of the partitions of a ``PartitionedSource`` in turn, one chunk from each.
 
-    Write ``read``. The rest is done here: turns, offsets, pauses, retries of a partition that fails while the others go
-    on. When all partitions fail, ``poll`` raises the error of one of them.
+    Implement ``read``. This class handles turns, offsets, pauses, and retries of a failing partition while the other
+    partitions go on. When all partitions fail, ``poll`` raises the error of one of them.
 
     Attributes:
-        idle_s: How long to wait until a partition whose ``read`` has ended is read again, in seconds.
-        most_open: How many reads may be open at once: each may hold a connection or a file.
-        retry_policy: How long to wait for a partition that failed.
+        idle_s: The wait before a partition whose ``read`` has ended is read again, in seconds.
+        most_open: The most reads that are open at once; each may hold a connection or a file.
+        retry_policy: The waits before a failed partition is read again.
 
     Source: Penstock's own.
     """
@@ -291,7 +293,7 @@ class PartitionedTask(FrameSourceTask):
     idle_s: float = 1.0
     most_open: ClassVar[int] = 4
     retry_policy: RetryPolicy = RetryPolicy()
-    #: How long ``poll`` waits when there is nothing to read, in seconds.
+    #: The time that ``poll`` waits when there is nothing to read, in seconds.
     poll_limit_s: ClassVar[float] = 1.0
     _turns: list[_Turn]
     _clock: _Clock
@@ -299,29 +301,29 @@ class PartitionedTask(FrameSourceTask):
     _has_moved: bool = False
 
     def may_open(self, partition: Partition, reading: Sequence[Partition]) -> bool:
-        """True if a partition may be read beside those that are read now; by default, fewer than ``most_open``."""
+        """True if a partition may be opened in addition to the open ones; by default, fewer than ``most_open``."""
         return len(reading) < self.most_open
 
     @abstractmethod
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
-        """Reads on in one partition: yields chunks, and ends when there is nothing more now.
+        """Reads the next chunks of one partition: yields chunks, and ends when there is nothing more for now.
 
-        Called on the task's thread; a generator, which is closed in the middle when the task stops: release what it has
-        opened in a ``finally``. Called again ``idle_s`` later.
+        Called on the task's thread, again ``idle_s`` after it has ended. It is a generator, which the worker closes
+        midway when the task stops: release resources in a ``finally``.
 
         Args:
-            partition: One of those that ``partitions`` gave.
-            offset: The position after the last chunk; None: from the start. The types are those that were stored.
+            partition: One of the partitions that ``partitions`` returned.
+            offset: The position after the last chunk, with the types that were stored; None: from the start.
 
         Raises:
-            RetriableException: The partition cannot be read now. It is read again after a while, which
-                ``retry_after_s`` of the error may say.
-            ConnectException: It cannot be read, and that may not pass. It is tried again, too, as long as other
-                partitions can be read.
+            RetriableException: The partition cannot be read now. It is read again later, after ``retry_after_s`` of the
+                error if that is set.
+            ConnectException: It cannot be read, perhaps permanently. It is also retried, as long as other partitions
+                can be read.
         """
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Finds the committed positions. Overriding it: call this one too."""
+        """Finds the committed positions. An override must call ``super().start``."""
         super().start(props)
         partitions = assigned_partitions(props)
         positions = self.positions(partitions)
@@ -329,7 +331,7 @@ class PartitionedTask(FrameSourceTask):
         self._turns = [_Turn(*one) for one in zip(partitions, positions, strict=True)]
 
     def positions(self, partitions: Sequence[Partition]) -> Sequence[Mapping[str, Any] | None]:
-        """The positions to begin at: by default, the committed offsets."""
+        """The start positions: by default, the committed offsets."""
         return self.context.offset_storage_reader().offsets(partitions)
 
     def poll(self) -> SourceFrame | None:
@@ -340,26 +342,27 @@ class PartitionedTask(FrameSourceTask):
             if frame is not None or self._has_moved or left_s <= 0:
                 boundaries = self.context.transaction_context()
                 if boundaries is not None:
-                    # A chunk is a transaction, where the connector says what one is; or positions that have moved.
+                    # A chunk is a transaction if the connector defines the boundaries; otherwise only positions have
+                    # moved.
                     boundaries.commit_transaction()
                 self._has_moved = False
                 return frame
             now = self._clock.now()
             due_s = min((one.due - now for one in self._turns), default=left_s)
-            # At least a moment, so that the waits come to an end however often something is due.
+            # Wait at least a moment, so that the waits end however often a partition is due.
             wait_s = min(left_s, max(_MOMENT_S, due_s))
             self._clock.wait(self.context.stopping, wait_s)
             left_s -= wait_s
         return None
 
     def stop(self) -> None:
-        """Closes the reads that are open. Overriding it: call this one too."""
+        """Closes the open reads. An override must call ``super().stop``."""
         super().stop()
         for one in getattr(self, "_turns", []):
             one.close()
 
     def _round(self) -> SourceFrame | None:
-        """Goes round the partitions once, from where it stopped last time, up to the first that has rows."""
+        """Visits each partition once, from where the last round stopped, up to the first one that has rows."""
         for _ in range(len(self._turns)):
             if self.context.stopping.is_set():
                 return None
@@ -404,14 +407,14 @@ class PartitionedTask(FrameSourceTask):
             return
         error = next((error for error in errors if isinstance(error, RetriableException)), errors[-1])
         if isinstance(error, RetriableException):
-            # Until the first of them is due there is nothing to poll for.
+            # No need to poll until the first partition is due.
             wait_s = max(0.0, min(one.due for one in self._turns) - self._clock.now())
             raise RetriableException(str(error), retry_after_s=wait_s) from error
         raise error
 
 
 class ReadingTask(PartitionedTask):
-    """Reads with the ``read`` of its source's class, on an instance of its own.
+    """Reads with the ``read`` of its source's class, on a separate instance.
 
     Source: Penstock's own.
     """
@@ -437,7 +440,7 @@ class ReadingTask(PartitionedTask):
 
 
 class _Clock:
-    """Seconds that count a wait as long as it was to be: a test may give an event whose waits are short."""
+    """Measures a wait by its nominal length, because a test may pass an event whose waits are short."""
 
     def __init__(self) -> None:
         self._ahead_s = 0.0
@@ -452,7 +455,7 @@ class _Clock:
 
 
 class _Turn:
-    """One partition of a task: where it is, what is open, when it is due."""
+    """The state of one partition of a task: its position, its open read, and when it is due."""
 
     def __init__(self, partition: Partition, offset: Mapping[str, Any] | None) -> None:
         self.partition = partition
@@ -463,7 +466,7 @@ class _Turn:
         self.failures = 0
 
     def close(self) -> None:
-        """Closes the read that is open."""
+        """Closes the open read."""
         chunks, self.chunks = self.chunks, None
         end = getattr(chunks, "close", None)
         if end is not None:
@@ -473,7 +476,7 @@ class _Turn:
                 log.warning("The end of reading %s failed: %s", dict(self.partition), error)
 
     def failed(self, error: Exception, due: float) -> None:
-        """Notes a failure, and when the next try is; the log has it once, until it changes."""
+        """Notes a failure and the time of the next try; logs it once, until the error changes."""
         self.close()
         self.failures += 1
         self.due = due
@@ -482,14 +485,14 @@ class _Turn:
         self.error = error
 
     def recovered(self) -> None:
-        """Notes that reading works."""
+        """Notes that reading works again."""
         if self.error is not None:
             log.info("%s can be read again", dict(self.partition))
         self.error, self.failures = None, 0
 
 
 def share_out(items: Sequence[str], before: Sequence[Sequence[str]], most: int) -> list[list[str]]:
-    """Shares items among at most ``most`` groups of nearly equal size, and moves as few of them as it can.
+    """Distributes items among at most ``most`` groups of nearly equal size, moving as few items as possible.
 
     >>> share_out(["a", "b", "c"], [], 2)
     [['a', 'c'], ['b']]
@@ -522,18 +525,18 @@ def _text(partition: Partition) -> str:
 
 
 def _list_of(texts: Sequence[str]) -> str:
-    """Partitions as text for a configuration, in which no dollar sign can be taken for a placeholder."""
+    """Partitions as text for a configuration; escaped so that no dollar sign starts a placeholder."""
     return f"[{','.join(texts)}]".replace("$", "\\u0024")
 
 
 def assigned_partitions(props: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The share of a task, for a task of a ``PartitionedSource`` that is no ``PartitionedTask``.
+    """The partitions of a task, for tasks of a ``PartitionedSource`` that are not a ``PartitionedTask``.
 
     Args:
         props: The task's configuration.
 
     Raises:
-        ConnectException: It has no list of partitions.
+        ConnectException: The configuration has no list of partitions.
 
     Source: Penstock's own.
     """

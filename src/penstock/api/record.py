@@ -1,9 +1,9 @@
-"""Records: what source tasks hand over and sink tasks are given, and the small values around them.
+"""Records, which source tasks return and sink tasks receive, and their coordinates.
 
 Main types: ``SourceRecord``, ``SinkRecord`` and their base ``ConnectRecord``; ``TopicPartition``,
 ``OffsetAndMetadata``, ``RecordMetadata``, ``TimestampType``.
 
-Owning thread: a record belongs to whoever made it until it is handed over, and must not be changed after that.
+Owning thread: a record belongs to the code that made it until that hands it over; after that it must not change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Unchanged(Enum):
-    """Says "as in the original" in ``new_record``, where None is a value. Source: Penstock's own."""
+    """The marker for "keep the original" in ``new_record``, where None is a value. Source: Penstock's own."""
 
     UNCHANGED = "unchanged"
 
@@ -88,7 +88,7 @@ class ConnectRecord(ABC):
         value_schema: Schema of the value; None = schemaless.
         value: The value; None is a tombstone.
         timestamp: Milliseconds since 1970 UTC, or None.
-        raw_headers: The headers, or None when there are none; reading it makes nothing, unlike ``headers``.
+        raw_headers: The headers, or None when there are none; unlike ``headers``, reading it does not create an object.
 
     Source: org.apache.kafka.connect.connector.ConnectRecord.
     """
@@ -115,7 +115,7 @@ class ConnectRecord(ABC):
 
     @property
     def headers(self) -> ConnectHeaders:
-        """The headers; an empty list of them that can be added to, when there are none."""
+        """The headers; creates an empty, mutable ``Headers`` if the record has none."""
         headers = self.raw_headers
         if headers is None:
             headers = self.raw_headers = ConnectHeaders()
@@ -133,10 +133,10 @@ class ConnectRecord(ABC):
         timestamp: int | _Keep | None = UNCHANGED,
         headers: ConnectHeaders | _Keep | None = UNCHANGED,
     ) -> ConnectRecord:
-        """A copy with changes; how a transform changes a record. By position the arguments are in Java's order.
+        """Returns a copy with changes; transforms change records with it. Positional arguments are in Java's order.
 
-        What is specific to the kind of record (source partition and offset; the coordinates in Kafka) is kept. Headers
-        are copied when none are given, so changing those of the copy leaves the original alone.
+        The copy keeps the fields of the kind of record (source partition and offset; Kafka coordinates). Headers are
+        copied if none are given, so changes to the copy's headers do not affect the original.
         """
 
     def _common(self) -> tuple[object, ...]:
@@ -153,7 +153,7 @@ class ConnectRecord(ABC):
         )
 
 
-#: What follows the topic of a source record by position, in each of Java's constructors.
+#: The positional arguments after the topic of a source record, for each of Java's constructors.
 _SOURCE_FORMS: Final = (
     ("value_schema", "value"),
     ("partition", "value_schema", "value"),
@@ -162,7 +162,7 @@ _SOURCE_FORMS: Final = (
     ("partition", "key_schema", "key", "value_schema", "value", "timestamp"),
     ("partition", "key_schema", "key", "value_schema", "value", "timestamp", "headers"),
 )
-#: What follows topic and partition of a sink record by position, in each of Java's constructors.
+#: The positional arguments after topic and partition of a sink record, for each of Java's constructors.
 _SINK_FORM: Final = ("key_schema", "key", "value_schema", "value", "kafka_offset")
 _SINK_TIME: Final = (*_SINK_FORM, "timestamp", "timestamp_type")
 _SINK_ORIGIN: Final = ("original_topic", "original_kafka_partition", "original_kafka_offset")
@@ -172,9 +172,9 @@ _SINK_FORMS: Final = (_SINK_FORM, _SINK_TIME, (*_SINK_TIME, "headers"), (*_SINK_
 class SourceRecord(ConnectRecord):
     """A record for Kafka, with its place in the source.
 
-    Beside the form with names, ``SourceRecord(partition, offset, "topic", "text", value_schema=STRING_SCHEMA)``, the
-    arguments may stand in the order of Java's constructors: after the topic ``value_schema, value``, before these
-    ``partition``, or ``key_schema, key``, or all three; behind all of these also ``timestamp`` and ``headers``.
+    Use keyword arguments, ``SourceRecord(partition, offset, "topic", "text", value_schema=STRING_SCHEMA)``, or the
+    order of Java's constructors: after the topic comes ``value_schema, value``, optionally with ``partition``, or
+    ``key_schema, key``, or all three before it; after all of these ``timestamp`` and ``headers`` may follow.
 
     >>> from penstock.data import STRING_SCHEMA
     >>> record = SourceRecord({"file": "f"}, {"line": 1}, "topic", STRING_SCHEMA, "text")
@@ -182,15 +182,15 @@ class SourceRecord(ConnectRecord):
     True
 
     Args:
-        source_partition: What part of the source it is from (a file, a table): a map of primitives, or None.
-        source_offset: How far that part is read once this record is in Kafka: a map of primitives, or None.
+        source_partition: The part of the source that it comes from (a file, a table): a map of primitives, or None.
+        source_offset: The position to resume from once this record is in Kafka: a map of primitives, or None.
         topic: The topic to write to.
         value: The value.
-        value_schema: Its schema; None = schemaless, but of a Struct, which brings its own.
+        value_schema: Its schema; None = schemaless, except for a Struct, which has its own.
         key: The key.
-        key_schema: Its schema; None = schemaless, but of a Struct, which brings its own.
+        key_schema: Its schema; None = schemaless, except for a Struct, which has its own.
         partition: The partition to write to; None: the producer chooses.
-        timestamp: Milliseconds since 1970 UTC; None: when it is sent.
+        timestamp: Milliseconds since 1970 UTC; None: the time of sending.
         headers: The headers.
 
     Source: org.apache.kafka.connect.source.SourceRecord.
@@ -234,7 +234,7 @@ class SourceRecord(ConnectRecord):
         self.value = value
         self.value_schema = value.schema if value_schema is None and isinstance(value, Struct) else value_schema
         self.key = key
-        # Most records have no key, and a task makes some hundred thousand of them a second.
+        # Fast path: most records have no key, and a task makes several hundred thousand records a second.
         self.key_schema = key_schema if key is None or key_schema is not None else _schema_of(key)
         self.kafka_partition = partition
         self.timestamp = timestamp
@@ -251,8 +251,8 @@ class SourceRecord(ConnectRecord):
         timestamp: int | _Keep | None = UNCHANGED,
         headers: ConnectHeaders | _Keep | None = UNCHANGED,
     ) -> SourceRecord:
-        """A copy with changes, of the same source partition and offset."""
-        # Every transform of every record comes through here; this way takes half as long as the constructor.
+        """Returns a copy with changes and the same source partition and offset."""
+        # Every transform copies every record here; this takes half as long as the constructor.
         copy = SourceRecord.__new__(SourceRecord)
         copy.source_partition = self.source_partition
         copy.source_offset = self.source_offset
@@ -275,7 +275,7 @@ class SourceRecord(ConnectRecord):
             and self._common() == other._common()
         )
 
-    # A record holds values that may be lists or dicts: like those it has no hash.
+    # Like lists and dicts, which a record may hold, it is not hashable.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
@@ -289,9 +289,9 @@ class SourceRecord(ConnectRecord):
 class SinkRecord(ConnectRecord):
     """A record from Kafka.
 
-    Beside the form with names, the arguments may stand in the order of Java's constructors: ``topic, partition,
-    key_schema, key, value_schema, value, kafka_offset``, and behind these ``timestamp, timestamp_type``, ``headers``,
-    and the three original coordinates.
+    Use keyword arguments, or the order of Java's constructors: ``topic, partition, key_schema, key, value_schema,
+    value, kafka_offset``, then optionally ``timestamp, timestamp_type``, ``headers``, and the three original
+    coordinates.
 
     Args:
         topic: The topic, as transforms left it.
@@ -302,13 +302,13 @@ class SinkRecord(ConnectRecord):
         key: The key.
         key_schema: Its schema; None = schemaless.
         timestamp: Milliseconds since 1970 UTC, or None.
-        timestamp_type: What the timestamp is.
+        timestamp_type: The meaning of the timestamp.
         headers: The headers.
         original_topic: The topic it was read from; None: ``topic``.
         original_kafka_partition: The partition it was read from; None: ``partition``.
         original_kafka_offset: Its offset there; None: ``kafka_offset``.
 
-    Offsets in ``pre_commit``, ``open``, ``close`` and the context are always about the original topic and partition.
+    Offsets in ``pre_commit``, ``open``, ``close`` and the context always refer to the original topic and partition.
 
     Source: org.apache.kafka.connect.sink.SinkRecord, KIP-793.
     """
@@ -327,7 +327,7 @@ class SinkRecord(ConnectRecord):
     original_topic: str
     original_kafka_partition: int | None
     original_kafka_offset: int
-    # The batch of messages that the worker delivered it with, whose bytes live as long as it and its copies.
+    # The worker's message batch, whose bytes must live as long as the record and its copies.
     _delivered: object
 
     def __init__(
@@ -388,7 +388,7 @@ class SinkRecord(ConnectRecord):
         timestamp: int | _Keep | None = UNCHANGED,
         headers: ConnectHeaders | _Keep | None = UNCHANGED,
     ) -> SinkRecord:
-        """A copy with changes, of the same offset and the same original coordinates."""
+        """Returns a copy with changes and the same offset and original coordinates."""
         copy = SinkRecord(
             self.topic if topic is UNCHANGED else topic,
             self.kafka_partition if partition is UNCHANGED else partition,
@@ -419,7 +419,7 @@ class SinkRecord(ConnectRecord):
             and self._common() == other._common()
         )
 
-    # A record holds values that may be lists or dicts: like those it has no hash.
+    # Like lists and dicts, which a record may hold, it is not hashable.
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
@@ -433,7 +433,7 @@ def _schema_of(value: object) -> Schema | None:
     return value.schema if isinstance(value, Struct) else None
 
 
-#: What an argument by position must be, where that is checked: one more or less, and another constructor is meant.
+#: The checked types of positional arguments; they catch one argument too many or too few.
 _KINDS: Final[Mapping[str, type]] = {
     "value_schema": Schema,
     "key_schema": Schema,
@@ -447,17 +447,17 @@ _KINDS: Final[Mapping[str, type]] = {
 def _in_java_order(
     start: str, forms: tuple[tuple[str, ...], ...], given: tuple[object, ...], named: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The arguments of one of Java's constructors by their names here.
+    """Maps the positional arguments of one of Java's constructors to their names.
 
     Args:
-        start: The call up to what is given, for errors.
-        forms: The names of what is given, in each constructor.
-        given: By position.
-        named: By name; None counts as not given.
+        start: The beginning of the call, for errors.
+        forms: The argument names of each constructor.
+        given: The positional arguments.
+        named: The keyword arguments; None counts as not given.
 
     Raises:
-        TypeError: No constructor has so many arguments, one is of another kind than it has at that place, or is given
-            by name too.
+        TypeError: No constructor takes this number of arguments, an argument has the wrong type for its position, or it
+            is also given by name.
     """
     names = next((form for form in forms if len(form) == len(given)), None)
     if names is None:

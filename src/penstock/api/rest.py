@@ -1,7 +1,8 @@
-"""Extensions of the REST API of a worker: filters, and paths of their own.
+"""Extensions of a worker's REST API: filters and additional paths.
 
-Main types: ``RestExtension`` (what authors write), ``RestExtensionContext`` (what it registers with), ``RestRequest``,
-``RestResponse``, ``ClusterState``. Filters and handlers are called on threads of their own, one for each request.
+Main types: ``RestExtension`` (which authors subclass), ``RestExtensionContext`` (which registers filters and paths),
+``RestRequest``, ``RestResponse``, ``ClusterState``. The server calls filters and handlers on one thread for each
+request.
 
 Source: org.apache.kafka.connect.rest.ConnectRestExtension; KIP-285.
 """
@@ -19,11 +20,11 @@ class RestRequest:
     """A request. Source: Penstock's own.
 
     Attributes:
-        method: In capitals.
+        method: In upper case.
         path: Without the query, as it was sent.
         query: The values of each parameter.
         headers: By name in lower case.
-        body: What was sent; always empty for filters.
+        body: The bytes of the body; always empty for filters.
     """
 
     method: str
@@ -35,7 +36,7 @@ class RestRequest:
 
 @dataclass(frozen=True)
 class RestResponse:
-    """An answer. Source: Penstock's own."""
+    """A response. Source: Penstock's own."""
 
     status: int = 200
     body: bytes = b""
@@ -43,7 +44,7 @@ class RestResponse:
 
 
 class ClusterState(Protocol):
-    """The state of the cluster, as far as an extension can read it. Any thread; never blocks.
+    """The state of the cluster, as far as an extension may read it. Any thread; never blocks.
 
     Source: org.apache.kafka.connect.health.ConnectClusterState.
     """
@@ -55,14 +56,14 @@ class ClusterState(Protocol):
         """The configuration of a connector, without secrets.
 
         Raises:
-            NotFoundException: there is none of that name.
+            NotFoundException: No connector has this name.
         """
 
     def connector_status(self, name: str) -> Mapping[str, object]:
-        """State of a connector and its tasks, as ``GET /connectors/{name}/status`` has it.
+        """The state of a connector and its tasks, as in ``GET /connectors/{name}/status``.
 
         Raises:
-            NotFoundException: there is none of that name.
+            NotFoundException: No connector has this name.
         """
 
     def kafka_cluster_id(self) -> str | None:
@@ -81,10 +82,10 @@ class RestExtensionContext(Protocol):
         """The state of the cluster, to read."""
 
     def add_filter(self, request_filter: RestFilter) -> None:
-        """Calls this before every request; an answer ends it, None lets it pass."""
+        """Adds a filter that is called before every request; a response ends the request, None lets it pass."""
 
     def add_route(self, method: str, path: str, handler: RestHandler) -> None:
-        """Serves a path of one's own, which must not be one of the worker's."""
+        """Adds a path, which must not be one of the worker's."""
 
 
 class RestExtension(ABC):
@@ -94,10 +95,10 @@ class RestExtension(ABC):
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Takes the worker's settings.
+        """Receives the worker's settings.
 
         Raises:
-            ConfigException: They are wrong: the worker does not start.
+            ConfigException: The settings are wrong: the worker does not start.
         """
 
     @abstractmethod

@@ -1,13 +1,10 @@
-"""Sink tasks: they are given records (``SinkTask``) or whole frames (``FrameSinkTask``) and put them into a system.
+"""Sink tasks, which receive records (``SinkTask``) or whole frames (``FrameSinkTask``) and write them to a system.
+
+Main types: ``SinkTask``, ``FrameSinkTask``, ``SinkTaskContext``, ``ErrantRecordReporter``; ``OffsetsInTarget`` keeps a
+sink's offsets in the database that it writes to, in the same transaction as the rows.
 
 Owning thread: the task's thread, for every method.
-
-Offsets of a sink that live in the database it writes to, and move in the transaction that writes the rows.
-
-Main type: `OffsetsInTarget`.
-
-Owning thread: the task's.
-Source: Penstock's own.
+Source: org.apache.kafka.connect.sink; ``OffsetsInTarget`` is Penstock's own.
 """
 
 from __future__ import annotations
@@ -34,34 +31,34 @@ if TYPE_CHECKING:
 
 
 class ErrantRecordReporter(ABC):
-    """Takes records a task could not put, as ``errors.tolerance`` says. Source: KIP-610.
+    """Reports records that a task could not put, following ``errors.tolerance``. Source: KIP-610.
 
     Thread: any.
     """
 
     @abstractmethod
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
-        """Reports a record: log, dead letter queue. The task goes on with the next record.
+        """Reports a record to the log and the dead letter queue. The task goes on with the next record.
 
-        Does not wait: the future is done when the report is stored. Offsets past the record are not committed before
-        that.
+        Does not wait: the future completes when the report is stored. The worker does not commit offsets past the
+        record before that.
 
         Args:
-            record: As it was given to ``put``, or a copy by ``new_record``. The message it came from is repeated as it
-                was read, until its offset is committed; that of a record the task made itself is what the connector's
-                converters make of it.
-            error: Why; its class and text are in the report.
+            record: The record that ``put`` received, or a copy by ``new_record``. The dead letter record repeats the
+                original message bytes, if its offset is not committed yet; a record that the task made itself is
+                converted by the connector's converters.
+            error: The cause; the report contains its class and text.
 
         Returns:
-            Done when every reporter has stored the report. It never holds an exception.
+            Completes when every reporter has stored the report. It never holds an exception.
 
         Raises:
-            ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
+            ConnectException: ``errors.tolerance`` does not allow the error. Do not catch it: it fails the task.
         """
 
 
 class Closing(int):
-    """A truth value that may be called, too. Source: KIP-275, where ``isClosing`` is a method."""
+    """A truth value that may also be called. Source: KIP-275, where ``isClosing`` is a method."""
 
     __slots__ = ()
 
@@ -79,11 +76,11 @@ class SinkTaskContext(TaskContext):
     """The interface through which a sink task makes requests of the worker. The worker implements it.
 
     Thread: the task's; only ``configs``, ``request_commit``, ``errant_record_reporter``, ``report`` and
-        ``plugin_metrics`` may be used from others.
+        ``plugin_metrics`` may be called from other threads.
     Source: org.apache.kafka.connect.sink.SinkTaskContext; KIP-275 for ``is_closing``.
 
     Raises:
-        IllegalWorkerStateException: From every method, before the task is initialized or after it was closed.
+        IllegalWorkerStateException: From every method, before ``initialize`` and after the task has closed.
     """
 
     @abstractmethod
@@ -98,44 +95,45 @@ class SinkTaskContext(TaskContext):
 
     @abstractmethod
     def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
-        """Rewinds partitions: records from these offsets on are delivered next.
+        """Sets the positions of partitions: the next ``put`` receives records from these offsets.
 
-        For tasks that keep offsets in their own system: call it in ``open``. Takes effect before the next ``put``, and
-        also becomes the committed position.
+        Tasks that keep offsets in their own system call it in ``open``. It takes effect before the next ``put``, and
+        the offsets also become the committed position.
         """
 
     @abstractmethod
     def timeout(self, timeout_ms: int) -> None:
-        """The next call of ``put`` comes after at most this time, with or without records; used once.
+        """Limits the time until the next call of ``put``, with or without records; used once.
 
-        Without records a ``SinkTask`` is given an empty list, a ``FrameSinkTask`` a frame without rows. For work that
-        the clock triggers again and again there is ``every``.
+        Without records a ``SinkTask`` receives an empty list, a ``FrameSinkTask`` a frame without rows. Use ``every``
+        for periodic work.
 
-        With RetriableException raised from ``put``: how long to wait before the same records come again, where the
-        error has no ``retry_after_s``.
+        After ``put`` raises RetriableException this is the wait until the same records come again, unless the error has
+        a ``retry_after_s``.
         """
 
     def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
-        """Calls a function again and again, on the task's thread, between two calls of ``put``.
+        """Calls a function periodically, on the task's thread, between two calls of ``put``.
 
         The first call comes after ``seconds``, also on a quiet topic, while the connector is paused, and while ``put``
-        waits for its next try; a later one as long after the beginning of the one before. A call that cannot be made in
-        time, because ``put`` is at work, comes late, and those missed are not made up for. None comes from the last
-        ``pre_commit`` of the task on.
+        waits for a retry. Each later call comes ``seconds`` after the beginning of the one before. If ``put`` is
+        running at that time the call comes late, and missed calls are dropped. No calls come after the last
+        ``pre_commit`` of the task begins.
 
-        Errors are as for ``put``: after RetriableException the function is called again, when that says, after
-        ``timeout`` or the default back-off, and nothing is put before that; any other exception makes the task FAILED.
+        Errors are as for ``put``: after RetriableException the worker calls the function again after the error's
+        ``retry_after_s``, ``timeout`` or the default back-off, and calls no ``put`` before that; any other exception
+        makes the task FAILED.
 
         Args:
-            seconds: From one call to the next; may be a fraction.
-            call: Takes no arguments.
+            seconds: The interval; may be a fraction.
+            call: A function without arguments.
 
         Returns:
             A function that ends the calls.
 
         Raises:
             ValueError: ``seconds`` is not above 0, or ``call`` cannot be called.
-            NotImplementedError: From a context that is none of a worker's and does not override it.
+            NotImplementedError: The context does not come from a worker and does not override this method.
 
         Source: Penstock's own.
         """
@@ -143,11 +141,11 @@ class SinkTaskContext(TaskContext):
 
     @abstractmethod
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions this task has now."""
+        """The partitions that are assigned to this task now."""
 
     @abstractmethod
     def pause(self, *partitions: TopicPartition) -> None:
-        """No records of these partitions until ``resume``; lasts until they are taken away.
+        """Stops delivery of records of these partitions until ``resume``, or until they are revoked.
 
         Raises:
             IllegalWorkerStateException: One of them is not assigned.
@@ -155,7 +153,7 @@ class SinkTaskContext(TaskContext):
 
     @abstractmethod
     def resume(self, *partitions: TopicPartition) -> None:
-        """Records of these partitions again.
+        """Continues delivery of records of these partitions.
 
         Raises:
             IllegalWorkerStateException: One of them is not assigned.
@@ -167,37 +165,38 @@ class SinkTaskContext(TaskContext):
 
     @abstractmethod
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """Returns the reporter for records that cannot be put, or None if error reporting is not configured."""
+        """Returns the reporter for records that the task cannot put, or None if error reporting is not configured."""
 
     def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
-        """Reports rows of a frame that cannot be put: log, dead letter queue. The task goes on with the other rows.
+        """Reports rows of a frame that the task cannot put to the log and the dead letter queue. The other rows are not
+        affected.
 
-        The dead letter of a row is the message that it was made of: topic, partition, offset, key, value and headers as
-        read, whatever transforms have made of it. Of a message that several rows were made of there is one. Does not
-        wait, as ``ErrantRecordReporter.report``.
+        The dead letter record of a row is the message that the row comes from: topic, partition, offset, key, value and
+        headers as read, before any transform. A message with several bad rows is reported once. Does not wait, like
+        ``ErrantRecordReporter.report``.
 
         Args:
-            frame: As it was given to ``put``, or a part of it.
-            rows: One row, some, or a mask, counted in ``frame``; none is fine.
-            error: Why; its class and text are in the report.
+            frame: The frame that ``put`` received, or a part of it.
+            rows: One row number, several, or a mask, relative to ``frame``; may be empty.
+            error: The cause; the report contains its class and text.
 
         Returns:
-            Done when every report is stored. It never holds an exception. Without a dead letter queue and a log of
-            errors there is nothing to store: with ``errors.tolerance=all`` the rows are skipped.
+            Completes when every report is stored. It never holds an exception. Without a dead letter queue and an error
+            log there is nothing to store: with ``errors.tolerance=all`` the rows are skipped.
 
         Raises:
-            ConnectException: ``errors.tolerance`` does not allow it; let it pass, the task fails.
-            IndexError: There is no such row.
-            NotImplementedError: From a context that is none of a worker's and does not override it.
+            ConnectException: ``errors.tolerance`` does not allow the error. Do not catch it: it fails the task.
+            IndexError: A row does not exist.
+            NotImplementedError: The context does not come from a worker and does not override this method.
 
         Source: Penstock's own; KIP-610 for records.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no reports of rows: override report()")
 
     def blames_rows(self, error: BaseException) -> bool:
-        """False if an error of a write says nothing of its rows: the system, or the Spark session, was away.
+        """False if the cause of a failed write is an outage of the system or the Spark session, not a bad row.
 
-        ``isolate`` asks it, and then raises the error as it is.
+        ``isolate`` calls it, and raises such an error unchanged.
         """
         return not isinstance(error, OF_NO_ROW)
 
@@ -207,20 +206,21 @@ class SinkTaskContext(TaskContext):
         Source: KIP-877.
 
         Raises:
-            NotImplementedError: From a context that is none of a worker's and does not override it.
+            NotImplementedError: The context does not come from a worker and does not override this method.
         """
         raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
     def spark(self) -> SparkSession:
-        """The worker's Spark session, for a task that writes with Spark. Waits until it is up.
+        """The worker's Spark session, for a task that writes with Spark. Waits until the session is up.
 
-        It can be lost at any time, and another one takes its place: ask for it each time. A ``put``, or a function of
-        ``every``, that fails because it was lost is called again; let the exception pass.
+        The session can be lost and replaced at any time: call this method each time instead of keeping the session. If
+        a ``put``, or a function of ``every``, fails because the session was lost, the worker calls it again; do not
+        catch the exception.
 
         Raises:
-            IllegalWorkerStateException: This context has none: one that a test has made, or one in a process of its own
-                (``task.isolation=process``).
-            SparkUnavailableException: It cannot start, or is not there and the task is to stop. Let it pass.
+            IllegalWorkerStateException: This context has no session: a test made it, or the task runs in a process of
+                its own (``task.isolation=process``).
+            SparkUnavailableException: The session cannot start, or it is down while the task stops. Do not catch it.
 
         Source: Penstock's own.
         """
@@ -231,7 +231,8 @@ class SinkTaskContext(TaskContext):
     def is_closing(self) -> Closing:
         """True if this ``pre_commit`` is the last one for its partitions: a rebalance or the task's end follows.
 
-        May be read, ``if self.context.is_closing:``, and called as in the proposal, ``self.context.is_closing()``.
+        Works as an attribute, ``if self.context.is_closing:``, and as the method of the KIP,
+        ``self.context.is_closing()``.
 
         True from just before that ``pre_commit`` until its commit is done; False in ``put``, in ``pre_commit`` and
         ``flush`` of other commits, in ``close`` and in ``stop``. Source: KIP-275.
@@ -239,13 +240,13 @@ class SinkTaskContext(TaskContext):
 
 
 class AnySinkTask(Task):
-    """The common base of ``SinkTask`` and ``FrameSinkTask``: everything but ``put``. Subclass one of those.
+    """The common base of ``SinkTask`` and ``FrameSinkTask``: everything except ``put``. Subclass one of these two.
 
-    Loop: ``open`` when partitions come; then ``put`` again and again, with ``pre_commit`` between two calls of it every
-    ``offset.flush.interval.ms``; ``pre_commit`` and ``close`` when partitions go; ``stop`` at the end.
+    Lifecycle: ``open`` when partitions are assigned; then ``put`` repeatedly, with a ``pre_commit`` between two calls
+    every ``offset.flush.interval.ms``; ``pre_commit`` and ``close`` when partitions are revoked; ``stop`` at the end.
 
     Attributes:
-        context: What the task may ask of the worker; there from ``initialize`` on.
+        context: The task's interface to the worker; available after ``initialize``.
 
     Thread: the task's own, for every method; no two of them run at once.
     Source: org.apache.kafka.connect.sink.SinkTask.
@@ -257,19 +258,20 @@ class AnySinkTask(Task):
     context: SinkTaskContext
 
     def initialize(self, context: SinkTaskContext) -> None:
-        """Takes the context. Called once, before ``start``. Overriding it: call this one too."""
+        """Stores the context. Called once, before ``start``. An override must call ``super().initialize``."""
         self.context = context
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions were assigned: make writers, or set where to read from with ``context.offset``.
+        """Prepares for newly assigned partitions: opens writers, or sets the read positions with ``context.offset``.
 
-        Called after ``start`` and at each rebalance with the new ones only, before any of their records. May block for
-        a while (the consumer group waits).
+        Called after ``start``, and at each rebalance with the new partitions only, before any of their records. May
+        block for a while (the consumer group waits).
 
         Raises:
-            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
-                after a wait that grows up to ``errors.retry.delay.max.ms``, with partitions that have come meanwhile.
-                Nothing is put or committed before; what goes before it was opened is not closed.
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, or
+                otherwise after a wait that grows up to ``errors.retry.delay.max.ms``, with any partitions assigned
+                meanwhile. Nothing is put or committed before it succeeds. Partitions that are revoked before it
+                succeeds are not closed.
             Exception: Any other makes the task FAILED.
         """
 
@@ -279,46 +281,47 @@ class AnySinkTask(Task):
         Called by the default ``pre_commit`` only. May block.
 
         Args:
-            offsets: The positions after the last records put, for each partition.
+            offsets: The position after the last record put, for each partition.
 
         Raises:
-            Exception: The offsets are not committed, and the task is rewound to the last committed ones: those records
-                come again. The task does not fail.
+            Exception: The worker does not commit, rewinds the task to the last committed offsets, and delivers the
+                records again. The task does not fail.
         """
 
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """Offsets are about to be committed: which of them are safe?
+        """Returns the offsets that are safe to commit.
 
-        Called every ``offset.flush.interval.ms``, after ``context.request_commit``, before partitions are taken away
-        and before the task ends. May block. The default flushes everything and returns all of them.
+        Called every ``offset.flush.interval.ms``, after ``context.request_commit``, before partitions are revoked and
+        before the task ends. May block. The default flushes everything and returns all offsets.
 
         A task that buffers returns the positions up to which its records are durable, and keeps the rest for later.
-        **Look at** ``self.context.is_closing``: when it is true, no later commit comes for these partitions. Flush what
-        is buffered now and return those offsets; else the records of the buffer are read again by the next owner of the
-        partitions, and the work on them is lost. When it is false, a buffer may go on filling.
+        **Check** ``self.context.is_closing``: if it is true, no later commit comes for these partitions. Flush the
+        buffer now and return its offsets; otherwise the next owner of the partitions reads the buffered records again.
+        If it is false, the buffer may go on filling.
 
         Args:
-            offsets: The positions after the last records put, for each partition (those that go away, when closing).
+            offsets: The position after the last record put, for each partition (when closing: for each revoked
+                partition).
 
         Returns:
-            The positions to commit: at most those given. A partition left out keeps its committed position; an empty
-            map commits nothing, for tasks that keep offsets in their own system.
+            The positions to commit: at most the given ones. A partition that is left out keeps its committed position;
+            an empty map commits nothing, for tasks that keep offsets in their own system.
 
         Raises:
-            Exception: Nothing is committed. Unless closing, the task is rewound to the last committed offsets and those
-                records come again. The task does not fail.
+            Exception: Nothing is committed. Unless closing, the worker rewinds the task to the last committed offsets
+                and delivers the records again. The task does not fail.
         """
         self.flush(offsets)
         return offsets
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Partitions go away: close their writers, forget their records.
+        """Closes the writers of revoked partitions and forgets their records.
 
-        Called after the last ``pre_commit`` for them, at rebalances and before ``stop``. When partitions were lost (the
-        group went on without this task), there was no such ``pre_commit``: discard what is not durable. May block for a
-        while. An exception makes the task FAILED.
+        Called after the last ``pre_commit`` for them, at rebalances and before ``stop``. If the task lost its
+        partitions (the group went on without this task), no ``pre_commit`` came before: discard all records that are
+        not durable. May block for a while. An exception makes the task FAILED.
         """
 
 
@@ -327,15 +330,16 @@ class SinkTask(AnySinkTask):
 
     @abstractmethod
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """Takes records, in order of their offsets within each partition. Need not make them durable: ``flush`` does.
+        """Writes records, which are in order of their offsets within each partition. They need not be durable until
+        ``flush``.
 
-        Called again and again; with an empty list when there is nothing (also while paused), so that time-based work
-        can be done. May block, but a call longer than ``max.poll.interval.ms`` loses the partitions.
+        The worker calls it with an empty list when there are no records (also while paused), so that the task can do
+        time-based work. May block, but a call longer than ``max.poll.interval.ms`` loses the partitions.
 
         Raises:
             RetriableException: (or KafkaRetriableException) The same records come again, after ``context.timeout`` or
                 the default back-off; nothing else is delivered before.
-            Exception: Any other makes the task FAILED. To skip a bad record instead, give it to
+            Exception: Any other makes the task FAILED. To skip a bad record instead, pass it to
                 ``context.errant_record_reporter()`` and go on.
         """
 
@@ -344,7 +348,7 @@ class FrameSinkTask(AnySinkTask):
     """Puts whole frames into a system: their rows never become Python objects.
 
     Attributes:
-        value_form: How values are given; see ``ValueForm``.
+        value_form: The form of the values; see ``ValueForm``.
 
     Source: Penstock's own; Java Connect has no columnar tasks.
     """
@@ -353,46 +357,46 @@ class FrameSinkTask(AnySinkTask):
 
     @abstractmethod
     def put(self, frame: SinkFrame) -> None:
-        """Takes a frame. Need not make it durable: ``flush`` does.
+        """Writes a frame. The rows need not be durable until ``flush``.
 
-        Called for each run of records with equal schemas; a null value is in the run around it. When there is nothing
-        it is called, with a frame without rows, only if ``context.timeout`` has asked for that; ``context.every`` calls
-        a function by the clock. ``frame.table`` is there already; ``frame.dataframe()`` is lazy, and an action on it
-        runs a Spark job of its own. Errors are as for ``SinkTask.put``: after RetriableException the same frame comes
-        again. Bad rows are given to ``context.report``, or found by ``isolate``.
+        Called for each run of records with equal schemas; a null value belongs to the run around it. An idle task
+        receives a frame without rows only after it called ``context.timeout``; use ``context.every`` for periodic work.
+        ``frame.table`` is in memory; ``frame.dataframe()`` is lazy, and each action on it runs a Spark job. Errors are
+        as for
+        ``SinkTask.put``: after RetriableException the same frame comes again. Pass bad rows to ``context.report``, or
+        let ``isolate`` find them.
         """
 
 
-#: A cursor of the DB-API, in the caller's transaction; or a function that runs a statement there, and gives its rows.
+#: A DB-API cursor in the caller's transaction, or a function that runs a statement in it and returns the rows.
 RunStatement: TypeAlias = "Callable[[str, Sequence[object]], Sequence[Sequence[Any]]] | Any"
 
-#: The offset of a partition of which nothing was written.
+#: The offset of a partition without written rows.
 _NOTHING: Final = -1
 
 
 class OffsetsInTarget:
-    """The offsets of a sink task, in a table of its database: each record is written once.
+    """Keeps the offsets of a sink task in a table of its database, so that each record is written exactly once.
 
     A task calls ``claim`` in ``open``, in a transaction; ``new`` in ``put``; ``move`` in the transaction that writes
-    the rows, before it writes them; ``moved`` when that is committed; and ``forget`` in ``close``.
+    the rows, before it writes them; ``moved`` after the commit of that transaction; and ``forget`` in ``close``.
 
-    A task that was replaced, because it was frozen or cut off, writes nothing: its ``move`` finds that another task has
-    claimed the partition, or that the offset is not the one it left, and the transaction is to be rolled back. A
-    ``claim`` waits for a transaction that has moved the offset, and then sees what it left.
+    A task that was frozen or cut off and then replaced cannot write: its ``move`` finds that another task has claimed
+    the partition, or that the offset has changed, and raises, and the task rolls the transaction back. A ``claim``
+    waits for a running transaction that has moved the offset, and then sees the moved offset.
 
-    The table is ``penstock_offsets`` with the columns ``connector``, ``topic``, ``kafka_partition``, ``next_offset``
-    (-1: nothing was written) and ``owner``, a name of the task. It works with databases that have INSERT .. ON CONFLICT
-    and RETURNING (PostgreSQL, SQLite from 3.35, DuckDB), and with MySQL and MariaDB (InnoDB).
+    The table ``penstock_offsets`` has the columns ``connector``, ``topic``, ``kafka_partition``, ``next_offset`` (-1:
+    nothing was written) and ``owner``, the name of the task instance. It works with databases that have INSERT .. ON
+    CONFLICT and RETURNING (PostgreSQL, SQLite from 3.35, DuckDB), and with MySQL and MariaDB (InnoDB).
 
     Args:
         connector: The name of the connector.
-        placeholder: Where parameters stand in a statement of the driver: ``?``, ``%s``, or ``$``, which is numbered:
-            ``$1``, ``$2``.
-        table: The name of the table, as it stands in SQL.
+        placeholder: The driver's parameter placeholder: ``?``, ``%s``, or ``$`` for numbered ones (``$1``, ``$2``).
+        table: The name of the table, as written in SQL.
         mysql: True for MySQL and MariaDB, which have INSERT .. ON DUPLICATE KEY UPDATE.
 
     Attributes:
-        owner: The name of this task, another one for each instance.
+        owner: The name of this task instance, unique for each instance.
 
     Source: Penstock's own.
     """
@@ -410,12 +414,12 @@ class OffsetsInTarget:
 
     @property
     def create_statement(self) -> str:
-        """The statement that makes the table, if it is not there."""
+        """The statement that creates the table if it does not exist."""
         return (
             f"CREATE TABLE IF NOT EXISTS {self._table} (connector VARCHAR(255) NOT NULL, topic VARCHAR(255) NOT NULL, "
             "kafka_partition BIGINT NOT NULL, next_offset BIGINT NOT NULL, owner VARCHAR(512) NOT NULL, "
             "PRIMARY KEY (connector, topic, kafka_partition))"
-            # There the engine and the collation are the server's choice: these have transactions, and tell A from a.
+            # MySQL servers have various default engines and collations; these have transactions and are case-sensitive.
             + (" ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin" if self._mysql else "")
         )
 
@@ -423,12 +427,12 @@ class OffsetsInTarget:
         """Makes this task the owner of partitions, and loads their offsets.
 
         Args:
-            run: Runs statements in a transaction, which is to be committed before the first row is read; a cursor of
-                the DB-API, or a function, as for all methods.
-            partitions: As ``open`` is given them.
+            run: Runs statements in a transaction, which the caller must commit before it reads the first row; a DB-API
+                cursor or a function, as for all methods.
+            partitions: The partitions that ``open`` received.
 
         Returns:
-            Where to go on, for ``context.offset``; a partition of which nothing was written is not among them.
+            Where to resume, for ``context.offset``; partitions without written rows are left out.
         """
         statement = self._upsert("owner") + ("" if self._mysql else " RETURNING next_offset")
         for place in sorted(partitions):
@@ -441,8 +445,8 @@ class OffsetsInTarget:
         """The rows of a frame that are not written yet.
 
         Raises:
-            ConnectException: A message lies before the offset where this task began: its topic was deleted and made
-                again, so that the offsets of the table are those of other messages.
+            ConnectException: A message has an offset below the one where this task began: its topic was deleted and
+                created again, so the offsets in the table belong to the old topic.
         """
         read = frame.origin.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
         for one in read.to_pylist():
@@ -456,16 +460,16 @@ class OffsetsInTarget:
         return frame.since({place: offset for place, offset in self._next.items() if offset != _NOTHING})
 
     def move(self, run: RunStatement, reached: Mapping[TopicPartition, int]) -> None:
-        """Moves offsets on, from where this task left them.
+        """Advances the offsets from where this task left them.
 
         Args:
             run: Runs statements in the transaction that writes the rows.
-            reached: The offsets behind the rows, as ``frame.next_offsets()`` gives them.
+            reached: The offsets after the rows, as ``frame.next_offsets()`` returns them.
 
         Raises:
             OwnershipLostException: Another task has claimed a partition. Roll the transaction back.
-            RetriableException: The transaction before, whose end was not seen, was committed after all. Roll back; the
-                frame comes again, without the rows that are written.
+            RetriableException: The previous transaction, whose outcome was unknown, was committed after all. Roll back;
+                the frame comes again, without the written rows.
         """
         statement = self._sql(
             "UPDATE {table} SET next_offset = ? WHERE connector = ? AND topic = ? AND kafka_partition = ? "
@@ -477,27 +481,27 @@ class OffsetsInTarget:
                 raise self._refused(run, place)
 
     def _move(self, run: RunStatement, statement: str, place: TopicPartition, known: int, offset: int) -> bool:
-        """Moves an offset; False if it is not as this task left it."""
+        """Advances one offset; False if it is not as this task left it."""
         as_left = not self._mysql or [tuple(one) for one in self._row(run, place)] == [(known, self.owner)]
         changed = as_left and _rows(run, statement, (offset, self._connector, *place, known, self.owner))
         return as_left if self._mysql else bool(changed)
 
     def moved(self, reached: Mapping[TopicPartition, int]) -> None:
-        """Says that a transaction with this ``move`` was committed."""
+        """Confirms that the transaction of this ``move`` was committed."""
         self._next.update(reached)
 
     def pending(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The offsets that are behind those of the table."""
+        """The offsets that are ahead of those in the table."""
         return {place: offset for place, offset in reached.items() if offset > self._next.get(place, _NOTHING)}
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Gives partitions up, as ``close`` is given them. The table keeps their offsets."""
+        """Forgets partitions; call it in ``close``. The table keeps their offsets."""
         for place in partitions:
             self._next.pop(place, None)
             self._claimed.pop(place, None)
 
     def alter(self, run: RunStatement, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Sets offsets, as ``alter_offsets`` of a connector is given them; None: nothing counts as written."""
+        """Sets offsets, as ``Connector.alter_offsets`` receives them; None: nothing counts as written."""
         upsert = self._upsert("next_offset", "owner")
         delete = self._sql("DELETE FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?")
         for place, offset in sorted(offsets.items()):
@@ -507,7 +511,7 @@ class OffsetsInTarget:
                 _rows(run, upsert, (self._connector, *place, offset, "offsets were set"))
 
     def _refused(self, run: RunStatement, place: TopicPartition) -> ConnectException:
-        """The error of an offset that is not as this task left it."""
+        """The error for an offset that is not as this task left it."""
         found = self._row(run, place)
         where = f"topic {place.topic}, partition {place.partition}"
         if found and found[0][1] == self.owner and place in self._next:
@@ -523,7 +527,9 @@ class OffsetsInTarget:
         )
 
     def _row(self, run: RunStatement, place: TopicPartition) -> Sequence[Sequence[Any]]:
-        """Offset and owner of a partition; MySQL is asked for what is committed now, and keeps it until then."""
+        """Offset and owner of a partition; on MySQL a locking read, which sees the latest commit and blocks later
+        ones.
+        """
         statement = "SELECT next_offset, owner FROM {table} WHERE connector = ? AND topic = ? AND kafka_partition = ?"
         return _rows(run, self._sql(statement + " FOR UPDATE" * self._mysql), (self._connector, *place))
 
@@ -537,7 +543,7 @@ class OffsetsInTarget:
         return self._sql(f"{values}ON CONFLICT (connector, topic, kafka_partition) DO UPDATE SET {new}")
 
     def _sql(self, statement: str) -> str:
-        """A statement with the placeholders of the driver."""
+        """A statement with the driver's placeholders."""
         parts = statement.format(table=self._table).split("?")
         if self._placeholder != "$":
             return self._placeholder.join(parts)
@@ -545,7 +551,7 @@ class OffsetsInTarget:
 
 
 def _rows(run: Any, statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
-    """Runs a statement, and gives the rows that it returns."""
+    """Runs a statement and returns its rows."""
     execute = getattr(run, "execute", None)
     if execute is None:
         rows: Sequence[Sequence[Any]] = run(statement, parameters)

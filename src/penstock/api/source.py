@@ -1,4 +1,4 @@
-"""Source tasks: they read from a system and hand over records (``SourceTask``) or whole frames (``FrameSourceTask``).
+"""Source tasks, which read from a system and return records (``SourceTask``) or whole frames (``FrameSourceTask``).
 
 Owning thread: the task's thread, unless a method says otherwise.
 """
@@ -35,28 +35,30 @@ class TransactionBoundary(Enum):
 
 
 class TransactionContext(ABC):
-    """Lets a task say where transactions end. A worker implements it that delivers exactly once.
+    """Lets a task define where transactions end. Only workers with exactly-once delivery implement it.
 
     Thread: the task's. Source: org.apache.kafka.connect.source.TransactionContext, KIP-618.
     """
 
     @abstractmethod
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """Asks for a commit after the batch that ``poll`` returns next, or after this record of it."""
+        """Requests a commit after the next batch that ``poll`` returns, or after this record of it."""
 
     @abstractmethod
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """Asks to discard what was read since the last commit, after the next batch or after this record of it."""
+        """Requests that everything read since the last commit is discarded, after the next batch or after this record
+        of it.
+        """
 
 
 class SourceTaskContext(TaskContext):
     """The interface through which a source task makes requests of the worker. The worker implements it.
 
     Attributes:
-        stopping: Set when the task is asked to stop. A ``poll`` that waits for data should wait on it,
+        stopping: An event, set when the task has to stop. A ``poll`` that waits for data should wait on it,
             ``self.context.stopping.wait(0.1)``, instead of sleeping.
-        is_preview: True if only some records are to be shown: nothing is committed, so a task that would prepare its
-            work in positions reads at once instead.
+        is_preview: True in a preview, which shows only some records and commits nothing: a task that normally commits
+            preparatory positions first must read at once.
 
     Thread: any.
     Source: org.apache.kafka.connect.source.SourceTaskContext.
@@ -71,28 +73,28 @@ class SourceTaskContext(TaskContext):
 
     @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """A reader of committed source offsets: where to resume.
+        """A reader of the committed source offsets, from which the task resumes.
 
         Raises:
-            ConnectException: From the reader, once the task is abandoned.
+            ConnectException: From the reader, after the task was abandoned.
         """
 
     def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
-        """Moves the position in a source partition where there is no record to move it.
+        """Moves the position of a source partition without a record.
 
-        It counts behind all records that ``poll`` has returned before, and behind those that the ``poll`` under way, or
-        else the next one, returns. It is committed once Kafka has all of them that are of the same source partition,
-        within about a second, without waiting for ``offset.flush.interval.ms``. With exactly-once it is in the
-        transaction of the last of them, which ends where ``transaction.boundary`` says, or in one of its own. A
-        ``poll`` that raises commits nothing; what it has moved waits for the next one.
+        The position comes after all records that ``poll`` has returned so far, including those of the running ``poll``,
+        or of the next one if none is running. The worker commits it once Kafka has all these records of the same source
+        partition, within about a second, without waiting for ``offset.flush.interval.ms``. With exactly-once delivery
+        it is part of the transaction of the last of these records, or of a separate transaction. A ``poll`` that raises
+        commits nothing; its moves wait for the next one.
 
         Args:
             partition: The source partition, a map of primitives.
-            offset: Where to resume; None: the source partition is forgotten.
+            offset: Where to resume; None: the stored offset of the source partition is deleted.
 
         Raises:
-            DataException: One of them cannot be stored.
-            NotImplementedError: From a context that is none of a worker's and does not override it.
+            DataException: The partition or offset cannot be stored.
+            NotImplementedError: The context does not come from a worker and does not override this method.
 
         Source: Penstock's own.
         """
@@ -111,20 +113,20 @@ class SourceTaskContext(TaskContext):
         Source: KIP-877.
 
         Raises:
-            NotImplementedError: From a context that is none of a worker's and does not override it.
+            NotImplementedError: The context does not come from a worker and does not override this method.
         """
         raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
     def spark(self) -> SparkSession:
-        """The worker's Spark session, for a task that reads with Spark. Waits until it is up.
+        """The worker's Spark session, for a task that reads with Spark. Waits until the session is up.
 
-        It can be lost at any time, and another one takes its place: ask for it in every ``poll``, and never make one
-        with ``SparkSession.builder``. A task that fails after a session it had used was lost is not FAILED but started
-        again where its committed offsets end, so that it can make anew what it keeps.
+        The session can be lost and replaced at any time: call this method in every ``poll``, and never make a session
+        with ``SparkSession.builder``. If a task fails after a session that it used was lost, it does not become FAILED:
+        the worker restarts it from its committed offsets, so that it can rebuild its state.
 
         Raises:
-            IllegalWorkerStateException: This context has none: one that a test has made.
-            SparkUnavailableException: It cannot start, or is not there and the task is to stop. Let it pass.
+            IllegalWorkerStateException: This context has no session: a test made it.
+            SparkUnavailableException: The session cannot start, or it is down while the task stops. Do not catch it.
         """
         raise IllegalWorkerStateException("This context has no Spark session; a worker's has one")
 
@@ -132,15 +134,17 @@ class SourceTaskContext(TaskContext):
 class SourceTask(Task):
     """Reads from a system, record by record.
 
-    Loop: ``poll`` until stop is asked. Records go through transforms and converters to Kafka in the order they were
-    returned; the offset of a source partition is committed up to the first record that Kafka has not acknowledged.
+    Lifecycle: ``poll`` repeatedly until the task has to stop. Records go through transforms and converters to Kafka in
+    the order they were returned; the offset of a source partition is committed up to the first record that Kafka has
+    not acknowledged.
 
     Attributes:
-        context: What the task may ask of the worker; there from ``initialize`` on.
+        context: The task's interface to the worker; available after ``initialize``.
 
-    Thread: the task's own for ``start``, ``poll`` and ``stop``; ``stop`` comes from another one when ``poll`` does not
+    Thread: the task's own for ``start``, ``poll`` and ``stop``; ``stop`` comes from another thread if ``poll`` does not
     return. The hooks ``commit``, ``commit_record``, ``record_acknowledged``, ``frame_acknowledged`` and
-    ``commit_batch`` come from threads of the worker, beside ``poll``: what they share with ``poll`` needs a lock.
+    ``commit_batch`` come from threads of the worker, concurrently with ``poll``: state shared with ``poll`` needs a
+    lock.
     Source: org.apache.kafka.connect.source.SourceTask; KIP-416 for the acknowledgement hooks.
     """
 
@@ -149,56 +153,58 @@ class SourceTask(Task):
     context: SourceTaskContext
 
     def initialize(self, context: SourceTaskContext) -> None:
-        """Takes the context. Called once, before ``start``. Overriding it: call this one too."""
+        """Stores the context. Called once, before ``start``. An override must call ``super().initialize``."""
         self.context = context
 
     @abstractmethod
     def poll(self) -> Sequence[SourceRecord] | SourceFrame | BulkFrame | None:
-        """The next records, in order.
+        """Returns the next records, in order.
 
-        Called again and again on the task's thread, and not while the task is paused. May wait for data for a limited
-        time (a second is a good bound), and should return at once when ``self.context.stopping`` is set or ``wakeup``
-        is called. Two seconds after that ``stop`` is called from another thread, to end a ``poll`` that waits for
-        something else; what such a ``poll`` then returns is delivered, and what it raises is not taken for a failure.
-        Nothing now: None or an empty list; the worker then waits a moment before it asks again.
+        Called repeatedly on the task's thread, except while the task is paused. May wait for data for a limited time (a
+        second is a good bound), and should return at once when ``self.context.stopping`` is set or ``wakeup`` is
+        called. Two seconds later the worker calls ``stop`` from another thread, to end a ``poll`` that waits for
+        anything else; records that such a ``poll`` then returns are delivered, and an exception from it does not fail
+        the task. Return None or an empty list if there is nothing now; the worker then waits a moment before the next
+        call.
 
-        Returned records belong to the worker; do not change them. Returning them promises nothing about Kafka yet: that
-        comes with ``commit_record`` and ``commit``.
+        Returned records belong to the worker; do not change them. They are not in Kafka yet: ``commit_record`` and
+        ``commit`` tell when they are.
 
         Raises:
-            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, else
-                after a wait that grows up to ``source.retry.delay.max.ms``.
-            Exception: Any other makes the task FAILED, after what was polled before has been delivered and committed.
+            RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, or
+            otherwise after a wait that grows up to ``source.retry.delay.max.ms``.
+            Exception: Any other makes the task FAILED, after earlier records have been delivered and committed.
         """
 
     def commit(self) -> None:
-        """Offsets of this task were committed: a source that keeps its own position may move it now.
+        """Tells the task that its offsets were committed: a source that keeps its own position may move it now.
 
-        Called on a worker's thread after each successful offset commit, also one with nothing new. What is committed
-        may be less than what ``poll`` has returned, so use ``commit_record`` to learn what is safe. May block, but the
-        next commit waits for it. An exception is logged and does no harm.
+        Called on a worker's thread after each successful offset commit, even if nothing new was committed. The commit
+        may cover less than ``poll`` has returned; use ``commit_record`` to learn which records are safe. May block, but
+        the next commit waits for it. An exception is logged and has no other effect.
         """
 
     def commit_record(self, record: SourceRecord) -> None:
-        """The worker is done with a record: Kafka acknowledged it, a transform dropped it, or it failed and was
-        skipped.
+        """Tells the task that the worker is done with a record: Kafka acknowledged it, a transform dropped it, or it
+        failed and was skipped.
 
         Called once for each record that ``poll`` returned (the same object), in the order of polls (a record that is
-        done early waits for those before it), on a worker's thread; must be quick. It is not called for records that
-        are still on their way when the task fails, nor for those a crash loses. An exception is logged and does no
-        harm. Only called if it is overridden.
+        done early waits for those before it), on a worker's thread; must be quick. Not called for records that are
+        still in flight when the task fails, or that a crash loses. An exception is logged and has no other effect.
+        Called only if it is overridden.
 
-        May be written as Java's, ``commit_record(self, record, metadata)`` or with ``metadata=None``: the worker then
-        calls it with what ``record_acknowledged`` is told, or with None for a record that was dropped or skipped.
+        It may be written like Java's, ``commit_record(self, record, metadata)`` or with ``metadata=None``: the worker
+        then passes the metadata of ``record_acknowledged``, or None for a dropped or skipped record.
         Source: KIP-416.
         """
 
     def record_acknowledged(self, record: SourceRecord, metadata: RecordMetadata) -> None:
-        """Kafka has stored a record, and where. Called just before ``commit_record`` of the same record.
+        """Tells the task that Kafka has stored a record, and where. Called just before ``commit_record`` of the same
+        record.
 
         Never called for dropped or skipped records. ``record`` is the object ``poll`` returned, before transforms;
         ``metadata`` has the topic after transforms. Called on a worker's thread; must be quick. An exception is logged
-        and does no harm. Only called if it is overridden.
+        and has no other effect. Called only if it is overridden.
         Source: KIP-416.
 
         Args:
@@ -207,50 +213,52 @@ class SourceTask(Task):
         """
 
     def frame_acknowledged(self, frame: SourceFrame, places: Mapping[int, RecordMetadata]) -> None:
-        """Kafka has stored a frame, and where: what ``record_acknowledged`` is for frames.
+        """Tells the task that Kafka has stored a frame, and where: the counterpart of ``record_acknowledged`` for
+        frames.
 
         Called just before ``commit_batch`` of the same frame, on a worker's thread; must be quick. Rows are stored in
-        record batches, whose records have offsets without a gap: the places of its first and last row tell those of the
-        rows between them, unless there are fewer offsets than rows, because a transform has dropped some. Never called
-        for a frame of which nothing was stored. An exception is logged and does no harm. Only called if it is
-        overridden.
+        record batches, whose records have consecutive offsets: the positions of the first and last row give the
+        positions of the rows between them, unless a transform has dropped rows, so that there are fewer offsets than
+        rows. Never called for a frame without stored rows. An exception is logged and has no other effect. Called only
+        if it is overridden.
 
         Args:
             frame: The frame as ``poll`` returned it.
-            places: By row of the frame, ascending: where the first and the last row of each record batch are. Topic and
-                partition are those after transforms; the offset is -1 where the producer waits for no answer
-                (``acks=0``).
+            places: The position of the first and the last row of each record batch, by row of the frame, ascending.
+                Topic and partition are those after transforms; the offset is -1 if the producer waits for no
+                acknowledgement (``acks=0``).
 
         Source: KIP-416, for frames.
         """
 
     def commit_batch(self, frame: SourceFrame, acknowledged: int) -> None:
-        """The worker is done with a frame: what ``commit_record`` is for frames, without a call for each row.
+        """Tells the task that the worker is done with a frame: the counterpart of ``commit_record``, with one call for
+        all rows.
 
-        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. It is not
-        called for a frame of which a row is still on its way when the task fails. An exception is logged and does no
-        harm.
+        Called once for each frame that ``poll`` returned, in order, on a worker's thread; must be quick. Not called for
+        a frame with rows that are still in flight when the task fails. An exception is logged and has no other effect.
 
         Args:
             frame: The frame as ``poll`` returned it.
-            acknowledged: How many of its rows Kafka has stored; the others were dropped by a transform or skipped.
+            acknowledged: The number of its rows that Kafka has stored; the other rows were dropped by a transform or
+                skipped.
         """
 
     def wakeup(self) -> None:
-        """Stop was asked: a waiting ``poll`` should return at once (with what it has, or None).
+        """Tells the task to stop: a waiting ``poll`` should return at once, with the records it has, or None.
 
-        Called on another thread than the task's, beside ``poll``, at most once, and never while ``start`` still runs;
-        must not block. ``stop`` follows: on the task's thread if ``poll`` returns within two seconds. A ``poll`` that
-        waits on ``self.context.stopping`` needs no ``wakeup``.
+        Called on a different thread than the task's, concurrently with ``poll``, at most once, and never during
+        ``start``; must not block. ``stop`` follows: on the task's thread if ``poll`` returns within two seconds. A
+        ``poll`` that waits on ``self.context.stopping`` needs no ``wakeup``.
         """
 
     def stop(self) -> None:
-        """Ends: releases what ``start`` opened, and lets a ``poll`` return that still waits.
+        """Ends: releases the resources of ``start``, and makes a waiting ``poll`` return.
 
-        Called once. Usually that is on the task's thread, when nothing else of the task runs or will run. When ``poll``
-        has not returned two seconds after ``context.stopping`` was set and ``wakeup`` was called, ``stop`` comes from
-        another thread, beside that ``poll``; the acknowledgement hooks and a last ``commit`` may follow it then.
-        Everything else is as for ``Task.stop``.
+        Called once. Usually that is on the task's thread, after everything else of the task has ended. If ``poll`` has
+        not returned two seconds after ``context.stopping`` was set and ``wakeup`` was called, ``stop`` comes from
+        another thread, concurrently with that ``poll``; the acknowledgement hooks and a last ``commit`` may follow it
+        then. Everything else is as for ``Task.stop``.
         Source: the documentation of Kafka Connect, "Task Example - Source Task".
         """
 
@@ -259,12 +267,12 @@ class FrameSourceTask(SourceTask):
     """Reads from a system, a whole frame at a time: its rows never become Python objects.
 
     Everything is as for ``SourceTask``, except that ``poll`` returns a ``SourceFrame`` (or a ``BulkFrame`` of
-    ``penstock.api.bulk``, which executors of Spark write themselves), and that ``commit_batch`` takes
-    the place of ``commit_record`` and ``record_acknowledged``.
+    ``penstock.api.bulk``, which Spark executors write themselves), and that ``commit_batch`` replaces
+    ``commit_record``, and ``frame_acknowledged`` replaces ``record_acknowledged``.
 
     Source: Penstock's own; Java Connect has no columnar tasks.
     """
 
     @abstractmethod
     def poll(self) -> SourceFrame | BulkFrame | None:
-        """The next frame, or None: nothing now. The rest is as for ``SourceTask.poll``."""
+        """Returns the next frame, or None if there is nothing now. The rest is as for ``SourceTask.poll``."""

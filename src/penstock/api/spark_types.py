@@ -1,9 +1,10 @@
 """Connect schemas of Spark's types.
 
 Main functions: ``connect_schema``, the schema of the rows of a DataFrame, and ``spark_type``, the type of a column of a
-schema; ``parse_ddl``, types as users write them. What Arrow's types mean is in ``arrow``. Pure; any thread.
+schema; ``parse_ddl``, which parses types as users write them. ``arrow`` does the same for Arrow types. Pure; any
+thread.
 
-A type may be an object of PySpark, or what its ``jsonValue()`` gives: only ``spark_type`` needs PySpark.
+A type may be a PySpark object or its ``jsonValue()``: only ``spark_type`` needs PySpark.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from penstock.errors import DataException
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-#: What stands in place of a type that Connect does not have, and what to do.
+#: The remedy for each type without a Connect schema.
 _NO_COUNTERPART: Final = (
     (re.compile(r"interval"), "an interval has no type in Kafka Connect: make it a number or a text in the query"),
     (re.compile(r"void|null"), "a column of nulls has no type: cast it to one in the query"),
@@ -44,7 +45,7 @@ _PLAIN: Final[Mapping[str, Type]] = {
 _DECIMAL: Final = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(-?\d+)\s*)?\))?")
 _TIME: Final = re.compile(r"time(?:\s*\(\s*\d\s*\))?(?:\s+without\s+time\s+zone)?")
 _TEXT: Final = re.compile(r"(?:var)?char(?:acter)?\s*\(\s*\d+\s*\)|string\s+collate\s+\S+")
-#: Of Spark's decimals: without numbers, and at most.
+#: Spark's default and maximum decimal precision.
 _USUAL: Final = (10, 0)
 _MOST_DIGITS: Final = 38
 
@@ -55,7 +56,7 @@ def connect_schema(spark: DataType | Mapping[str, Any] | str, *, optional: bool 
     Args:
         spark: ``dataframe.schema``, whose rows are structs without a name, or the type of a column; or the JSON value
             of one.
-        optional: True if the values may be null. Inside of them, the nullability of fields says it.
+        optional: True if the values may be null. Nested values follow the nullability of their fields.
 
     Returns:
         The schema. Timestamps, with a time zone or without (which count as UTC), are Timestamp, in milliseconds; a TIME
@@ -63,7 +64,7 @@ def connect_schema(spark: DataType | Mapping[str, Any] | str, *, optional: bool 
 
     Raises:
         DataException: A type has no counterpart in Connect: an interval, a VARIANT, a column of nulls, a user's own
-            type. It names the path to the column, the type, and what to do.
+            type. The text names the path to the column, the type, and a remedy.
 
     Source: Penstock's own.
 
@@ -134,12 +135,12 @@ def _refused(path: str, name: str, text: str) -> DataException:
 
 
 def spark_type(schema: Schema | None) -> DataType:
-    """The type of Spark's column whose values have a Connect schema: the inverse of ``connect_schema``.
+    """The Spark type of a column whose values have a Connect schema: the inverse of ``connect_schema``.
 
     A Decimal has 38 digits. Fields, items and values of maps are nullable where their schemas are optional.
 
     Args:
-        schema: Of the values; None: schemaless, a VARIANT.
+        schema: The schema of the values; None: schemaless, a VARIANT.
 
     Raises:
         DataException: A Decimal has a scale that no decimal of Spark has.
@@ -224,7 +225,7 @@ def parse_ddl(text: str) -> dict[str, Any]:
     ``StructType.fromJson`` of PySpark takes it; no session is needed.
 
     Raises:
-        DataException: The text is no such list; it names the place, and what was expected there.
+        DataException: The text cannot be parsed; the error names the position and what was expected there.
 
     Source: Spark's DDL of schemas, ``StructType.fromDDL``.
 
@@ -261,7 +262,7 @@ class _Ddl:
             at = found.end()
 
     def fields(self, separator: str, closing: str | None) -> list[dict[str, Any]]:
-        """The columns up to the end, or up to a closing bracket, which is taken too."""
+        """The columns up to the end, or up to and including a closing bracket."""
         found: list[dict[str, Any]] = []
         if closing is not None and self._take(closing):
             return found
@@ -368,7 +369,7 @@ class _Ddl:
             raise self._fault(f'there is {found} where "{token}" is expected', self._place(0))
 
     def expect_end(self) -> None:
-        """Raises DataException where something follows."""
+        """Raises DataException if anything follows."""
         if self._at < len(self._tokens):
             raise self._fault(f'there is {self._tokens[self._at][0]} where "," or the end is expected', self._place(0))
 

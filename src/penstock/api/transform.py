@@ -3,7 +3,7 @@
 ``Transformation`` works on one record at a time, in Python. ``FrameTransformation`` works on a whole batch as columns
 and becomes part of the Spark plan. A ``Predicate`` decides for which records a transform runs.
 
-Owning thread: each task has its own instances, used by one thread of the worker at a time.
+Owning thread: each task has its own instances; one thread of the worker uses them at a time.
 """
 
 from __future__ import annotations
@@ -20,33 +20,32 @@ from penstock.config import ConfigDef
 class Predicate(ABC):
     """Decides for which records a transform runs. Source: org.apache.kafka.connect.transforms.predicates.Predicate.
 
-    Life: made with no arguments; ``configure`` once; ``test`` for each record; ``close`` once.
+    Lifecycle: made with no arguments; ``configure`` once; ``test`` for each record; ``close`` once.
 
     Attributes:
-        stateless: Whether what it says of a record depends on its settings and the record alone; see
-            ``Transformation.stateless``.
+        stateless: True if the result depends only on the settings and the record; see ``Transformation.stateless``.
     """
 
     stateless: ClassVar[bool] = False
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """Takes its settings (those below ``predicates.<alias>.``). Called once, first.
+        """Receives its settings, without the prefix ``predicates.<alias>.``. Called once, first.
 
         Raises:
-            ConfigException: They are wrong: the task does not start.
+            ConfigException: The settings are wrong: the task does not start.
         """
 
     @abstractmethod
     def test(self, record: ConnectRecord) -> bool:
-        """True if the predicate matches the record (``negate`` is applied by the worker). Must not change the record.
+        """True if the predicate matches the record (the worker applies ``negate``). Must not change the record.
 
         Raises:
-            Exception: An error of this record, as from a transform.
+            Exception: An error of this record, handled like an error of a transform.
         """
 
     @abstractmethod
     def config(self) -> ConfigDef:
-        """The settings it knows. Called at any time, on fresh instances."""
+        """The settings of this predicate. Called at any time, on new instances."""
 
     def close(self) -> None:
         """Releases resources. Called once, last; must not fail."""
@@ -60,23 +59,26 @@ R = TypeVar("R", bound=ConnectRecord)
 
 
 class BaseTransformation(ABC):
-    """Life shared by both kinds: made with no arguments; ``configure`` once; ``apply``; ``close`` once.
+    """The common base of both kinds of transforms. Lifecycle: made with no arguments; ``configure`` once; ``apply``;
+    ``close`` once.
 
     Source: org.apache.kafka.connect.transforms.Transformation, of which both kinds have ``configure``, ``config`` and
     ``close``.
     """
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """Takes its settings (those below ``transforms.<alias>.``, without ``predicate`` and ``negate``). Called once,
-        first.
+        """Receives its settings, without the prefix ``transforms.<alias>.`` and without ``predicate`` and ``negate``.
+        Called once, first.
 
         Raises:
-            ConfigException: They are wrong: the task does not start.
+            ConfigException: The settings are wrong: the task does not start.
         """
 
     @abstractmethod
     def config(self) -> ConfigDef:
-        """The settings it knows. Called at any time, on fresh instances, to validate a connector's configuration."""
+        """The settings of this transform. Called at any time, on new instances, to validate a connector's
+        configuration.
+        """
 
     def close(self) -> None:
         """Releases resources. Called once, last; must not fail."""
@@ -90,24 +92,24 @@ class Transformation(BaseTransformation):
     """Changes or drops one record at a time. Source: org.apache.kafka.connect.transforms.Transformation.
 
     Attributes:
-        stateless: Whether what ``apply`` returns depends on its settings and the record alone, and it does nothing
-            beside. Then the records of a large batch may go through copies of the instance, in other processes, several
-            at a time, and a record may come twice when Spark works on it again. False (the default): one instance in
-            the worker gets every record, in order. Penstock's own.
+        stateless: True if the result of ``apply`` depends only on the settings and the record, and ``apply`` has no
+            side effects. Then copies of the instance in other processes may transform the records of a large batch
+            concurrently, and see a record twice when Spark repeats work. False (the default): one instance in the
+            worker gets every record, in order. Penstock's own.
     """
 
     stateless: ClassVar[bool] = False
 
     @abstractmethod
     def apply(self, record: R) -> R | None:
-        """The record as it is to go on (``record.new_record(...)``), itself, or None: dropped.
+        """Returns the changed record (``record.new_record(...)``), the record itself, or None to drop it.
 
-        Called once for each record, in order, unless the class is ``stateless``. The record given must not be changed.
-        Must not block for long.
+        Called once for each record, in order, unless the class is ``stateless``. Must not change the given record. Must
+        not block for long.
 
         Raises:
-            DataException: This record cannot be transformed: skipped when errors are tolerated.
-            RetriableException: Tried again as ``errors.retry.timeout`` says.
+            DataException: This record cannot be transformed: it is skipped when errors are tolerated.
+            RetriableException: The worker retries for ``errors.retry.timeout``.
             Exception: Any other is also an error of this record.
         """
 
@@ -116,7 +118,7 @@ class FrameTransformation(BaseTransformation):
     """Changes a whole batch as columns, lazily, in a Spark plan of its own.
 
     Attributes:
-        takes_tombstones: Whether records without value are in its frames; False = they pass as they are.
+        takes_tombstones: True if its frames contain records without a value; False: such records pass unchanged.
 
     Source: Penstock's own.
     """
@@ -125,14 +127,14 @@ class FrameTransformation(BaseTransformation):
 
     @abstractmethod
     def apply(self, frame: Frame) -> Frame:
-        """The batch as it is to go on: ``frame.replace(dataframe=..., value_schema=...)``.
+        """Returns the changed batch: ``frame.replace(dataframe=..., value_schema=...)``.
 
-        Called once for each kind of records (schemas) of a batch, so it must depend on the settings and the schemas
-        alone. Must run no Spark action. Rows keep their ``seq``: a record without a row is dropped, and one with
-        several becomes several records, the first of which is its first row. ``dropped = true`` drops a row, too. A
-        record that cannot be transformed is told by the column ``error``, or by an expression that fails in Spark: then
-        the batch is halved until the records that fail are alone.
+        Called once for each combination of schemas in a batch, so it must depend only on the settings and the schemas.
+        Must run no Spark action. Rows keep their ``seq``: a record without a row is dropped, and a record with several
+        rows becomes several records, in the order of the rows. ``dropped = true`` drops a row, too. Report a record
+        that cannot be transformed in the column ``error``, or by an expression that fails in Spark: the worker then
+        halves the batch until it has found the failing records.
 
         Raises:
-            Exception: No record of these schemas can pass: each of them fails with this error.
+            Exception: No record of these schemas can be transformed: each of them fails with this error.
         """

@@ -1,6 +1,6 @@
-"""Frames: batches of records as columns, and what a task makes of them.
+"""Frames: batches of records as columns, for tasks that work on whole batches.
 
-``SourceFrame``, ``SinkFrame`` and ``Frame`` (``frame``). ``fields``, ``schemaless_columns`` and ``variant_fields`` make
-typed columns of fields; ``isolate`` (``rows``) finds the rows that a system refuses; ``FrameGatherer`` (``gathering``)
-holds frames until they are worth a file.
+``SourceFrame``, ``SinkFrame`` and ``Frame`` are in ``frame``. ``fields``, ``schemaless_columns`` and ``variant_fields``
+turn fields into typed columns; ``isolate`` (``rows``) finds the rows that a system rejects; ``FrameGatherer``
+(``gathering``) collects frames until they fill a file.
 """

@@ -1,8 +1,8 @@
 r"""Typed columns of the fields of a frame's values or keys: ``SinkFrame.fields``.
 
-Main functions: ``fields_of``, and ``split_path`` for the names that authors write. Columns with a schema are walked by
-their types; schemaless ones are read from their bytes (``variant_fields``). Both modules need PyArrow, and are imported
-when a frame is asked for its fields.
+Main functions: ``fields_of``, and ``split_path`` for the field names of authors. ``fields_of`` follows the types of
+columns with a schema, and reads schemaless columns from their bytes (``variant_fields``). Both modules need PyArrow, so
+they are imported only when a task calls ``fields``.
 
 Thread: pure functions.
 """
@@ -20,7 +20,7 @@ from penstock.api.arrow import is_variant, one_array
 from penstock.api.frames.variant_fields import Variants
 from penstock.errors import DataException
 
-#: The Arrow type of each field; None: that of its schema, or of the values found.
+#: The Arrow type of each field; None: the type of its schema, or of the values found.
 FieldTypes: TypeAlias = "Mapping[str, pa.DataType | None]"
 
 _MAX_DIGITS: Final = 38
@@ -34,13 +34,13 @@ def fields_of(
     *,
     may_lack: bool = False,
 ) -> pa.Table:
-    """Columns of fields; see ``SinkFrame.fields``.
+    """Returns columns of fields; see ``SinkFrame.fields``.
 
     Args:
         column: The values.
-        names: Which, and with which types.
-        place: Says which message a row is of.
-        may_lack: Whether a field that no value has is null, as it is without a schema; otherwise it is an error.
+        names: The fields and their requested types.
+        place: Names the message of a row, for errors.
+        may_lack: True if a field that no value has is null, as without a schema; False if it is an error.
     """
 
     wanted: dict[str, pa.DataType | None] = {}
@@ -52,13 +52,13 @@ def fields_of(
 
 
 def split_path(path: str) -> list[str]:
-    """The steps of a path; a step in backticks may hold dots.
+    """Splits a path into steps; a step in backticks may contain dots.
 
     >>> split_path("a.`b.c`.d")
     ['a', 'b.c', 'd']
 
     Raises:
-        ValueError: A backtick has no partner.
+        ValueError: A backtick is not closed.
     """
     steps: list[str] = []
     rest = path
@@ -82,7 +82,7 @@ class _Reader:
     """Reads fields of one frame.
 
     Args:
-        place: Says which message a row is of.
+        place: Names the message of a row, for errors.
         may_lack: See ``fields_of``.
     """
 
@@ -120,7 +120,7 @@ class _Reader:
         return array if wanted is None else self._cast(array, wanted, np.arange(len(array)), name)
 
     def _cast(self, array: pa.Array, wanted: pa.DataType, rows: np.ndarray, name: str) -> pa.Array:
-        """The array in a type.
+        """Casts the array to a type.
 
         Raises:
             DataException: A value does not fit.
@@ -138,7 +138,7 @@ class _Reader:
             ) from error
 
     def _first_misfit(self, array: pa.Array, wanted: pa.DataType) -> int:
-        """The first item of an array that does not fit: found by halves."""
+        """Finds the first item of an array that does not fit, by bisection."""
         first, count = 0, len(array)
         while count > 1:
             half = count // 2
@@ -151,7 +151,7 @@ class _Reader:
         return first
 
     def _fit(self, array: pa.Array, wanted: pa.DataType) -> pa.Array:
-        """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if not all."""
+        """Casts the array. Raises ``ValueError`` if the type never fits, Arrow's error if some values do not fit."""
         given = array.type
         if given.equals(wanted):
             return array
@@ -195,7 +195,7 @@ def _index_of(kind: pa.DataType, step: str, name: str) -> int:
 
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """The array in another type; ``ValueError`` if that never holds its values, Arrow's error if it holds not all."""
+    """Casts the array. Raises ``ValueError`` if the type never fits, Arrow's error if some values do not fit."""
 
     given = array.type
     if is_variant(given) or _kind(given) != _kind(wanted):
@@ -208,13 +208,13 @@ def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
             raise ValueError("digits would be lost")
         return found
     if pa.types.is_integer(given) and pa.types.is_decimal(wanted):
-        # Arrow wants room for all integers of a type, whatever the numbers are.
+        # Arrow demands that the type holds every integer, whatever the values are.
         array = array.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
     return array.cast(wanted)
 
 
 def _kind(kind: pa.DataType) -> object:
-    """A name for the kind of a type: values of one kind may be cast to each other's types."""
+    """The kind of a type: values of one kind may be cast to each other's types."""
 
     types: Any = pa.types
     kinds: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
@@ -229,16 +229,16 @@ def _kind(kind: pa.DataType) -> object:
 
 
 def _is_unscaled(kind: pa.DataType) -> bool:
-    """True if these are decimals of any number of digits."""
+    """True if the column holds decimals as digits and scale, with any number of digits."""
     is_pair = pa.types.is_struct(kind) and kind.names == ["unscaled", "scale"]
     return bool(is_pair and pa.types.is_binary(kind.field(0).type))
 
 
 def _with_decimals(array: pa.Array) -> pa.Array:
-    """Decimals that came as digits and scale as a column of decimals; any other array is itself.
+    """Converts decimals that came as digits and scale to a decimal column; returns any other array unchanged.
 
     Raises:
-        DataException: One has more digits than a column of decimals.
+        DataException: A value has more digits than a decimal column can hold.
     """
 
     if not _is_unscaled(array.type):

@@ -1,10 +1,10 @@
 """Frames: batches of records as columns. ``SourceFrame``, ``SinkFrame``, and ``Frame`` for transforms.
 
-What rows an author means, and which of them are at fault, is in ``rows``; typed columns of fields are in ``fields``.
+``rows`` selects rows and finds the bad ones; ``fields`` makes typed columns of fields.
 
-PySpark and PyArrow are named for the type checker only: authors who use records need neither.
+PySpark and PyArrow are imported for the type checker only: authors who use records need neither.
 
-Owning thread: none; frames are not changed once they are handed over.
+Owning thread: none; a frame does not change after it has been handed over.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 #: The columns of ``SinkFrame.origin``.
 ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
-#: Rows in runs of so many on average are slices of what they are taken from; others are copied.
+#: Runs of rows at least this long on average are taken as slices; shorter ones are copied.
 _RUN_ROWS: Final = 128
 
 
 class ValueForm(Enum):
-    """The form in which a ``FrameSinkTask`` is given values.
+    """The form in which a ``FrameSinkTask`` receives values.
 
-    COLUMNS: as typed columns, also of values without a schema. VARIANT: the same, but keys and values without a schema
-    are Spark's VARIANT. TEXT: as one string column, each value printed as Java's ``toString`` does, beside keys as
-    COLUMNS has them; for sinks that write text. Source: Penstock's own.
+    COLUMNS: typed columns, including values without a schema. VARIANT: the same, except that keys and values without a
+    schema are Spark VARIANT columns. TEXT: the value is one string column, each value printed as Java's ``toString``
+    prints it, and keys are as in COLUMNS; for sinks that write text. Source: Penstock's own.
     """
 
     COLUMNS = "columns"
@@ -83,13 +83,13 @@ class Frame(Protocol):
         key_schema: Schema | None = ...,
         value_schema: Schema | None = ...,
     ) -> Frame:
-        """A frame with other columns or schemas; what is left out stays. Lazy.
+        """Returns a copy of the frame with other columns or schemas; omitted arguments stay the same. Lazy.
 
         Args:
-            dataframe: All the columns named above, those it does not change as they were; rows in any order, since
-                ``seq`` says where each belongs.
-            key_schema: What the column ``key`` holds now; None = schemaless.
-            value_schema: What the column ``value`` holds now; None = schemaless.
+            dataframe: All the columns listed in the class, changed or not. Rows may be in any order, because ``seq``
+            gives each row's position.
+            key_schema: The new schema of the column ``key``; None = schemaless.
+            value_schema: The new schema of the column ``value``; None = schemaless.
         """
         ...
 
@@ -98,37 +98,39 @@ class Frame(Protocol):
 class SourceFrame:
     """A batch from a ``FrameSourceTask``.
 
-    An Arrow table goes into the plan of the chain as it is. A Spark DataFrame must be lazy; the worker adds the chain's
-    columns to it and runs one job. Better than a DataFrame is a function that makes one of the session it is given:
-    after the session was lost it is called again, so what it makes must have the same rows in the same order each time.
-    A DataFrame itself is lost with its session; the task is then started again where its committed offsets end.
+    An Arrow table goes into the plan of the chain unchanged. A Spark DataFrame must be lazy; the worker adds the
+    chain's columns to it and runs one job. Prefer a function that makes the DataFrame from the session it receives:
+    after a session is lost the worker calls the function again, so it must return the same rows in the same order each
+    time. A DataFrame itself is lost with its session; the worker then restarts the task from its committed offsets.
 
-    **Columns.** A frame with a column ``value`` has its values there. It may have ``key``, ``topic`` (string),
-    ``partition`` (int32), ``timestamp`` (a timestamp, or milliseconds as int64) and ``headers`` (list of struct<key
-    string, value binary>), which override the constants below; any other column beside them is an error. A *plain
-    table*, without a column ``value``, has the fields of the value as its columns. Where one of them has one of the
-    names above, ``value_fields`` has to say which columns are fields.
+    **Columns.** A frame with a column ``value`` has its values in that column. It may also have ``key``, ``topic``
+    (string), ``partition`` (int32), ``timestamp`` (a timestamp, or milliseconds as int64) and ``headers`` (list of
+    struct<key string, value binary>), which override the constants below; any other column is an error. A *plain
+    table*, without a column ``value``, has the fields of the value as its columns. If a field has one of the names
+    above, ``value_fields`` must list the columns that are fields.
 
-    **Types.** A cell is what the Python object of that value would be in a record: every column is cast to what its
-    schema needs, whatever its unit, zone, width, encoding or order of fields. A column whose type or values its schema
-    cannot hold without loss fails the task, and the error names column, type and schema. What Connect's types have no
-    room for is lost as it is for records: digits of a timestamp or time below the millisecond (rounded down), and of a
-    double under FLOAT32. Without a schema, a struct or map is a dict, a timestamp a datetime, and so on.
+    **Types.** A cell holds what the Python object of that value would be in a record: each column is cast to the type
+    that its schema needs, whatever its unit, zone, width, encoding or order of fields. A column whose type or values do
+    not fit its schema without loss fails the task, and the error names column, type and schema. Precision that
+    Connect's types cannot hold is lost, as it is for records: digits of a timestamp or time below the millisecond
+    (rounded down), and digits of a double under FLOAT32. Without a schema, a struct or map is a dict, a timestamp a
+    datetime, and so on.
 
     Attributes:
-        data: The rows, in order: a PyArrow table or record batch, a pandas DataFrame (its index is no column; NaN is
-            null), a function from a Spark session to a Spark DataFrame (called on a thread of the worker's, beside
-            ``poll``, once or more often), or a Spark DataFrame. What is of pandas, or a record batch, is made a PyArrow
-            table when ``poll`` has returned it, also in the frame that ``commit_batch`` is given.
-        topic: The topic of all rows; None: there is a column ``topic``.
-        value_schema: Schema of the values; None = schemaless, and of a plain table: derived from its columns.
-        source_partition: What part of the source the rows are from: a map of primitives.
+        data: The rows, in order: a PyArrow table or record batch, a pandas DataFrame (its index is not a column; NaN is
+            null), a function from a Spark session to a Spark DataFrame (the worker calls it on one of its threads,
+            while ``poll`` may run, and may call it more than once), or a Spark DataFrame. pandas DataFrames and record
+            batches become PyArrow tables after ``poll`` has returned them, also in the frame that ``commit_batch``
+            receives.
+        topic: The topic of all rows; None: the frame has a column ``topic``.
+        value_schema: Schema of the values; None = schemaless, and for a plain table: derived from its columns.
+        source_partition: The part of the source that the rows come from: a map of primitives.
         source_offset: Position AFTER the last row: where to resume when all rows are in Kafka.
         key_schema: Schema of the keys; None = schemaless.
-        timestamp: Milliseconds of all rows; None: when they are sent.
+        timestamp: Milliseconds of all rows; None: the time of sending.
         partition: Kafka partition of all rows; None: the producer chooses.
-        offset_after: ``offset_after(i)`` is the position after row i. Asked when only rows 0 to i could be delivered,
-            so that they are not sent again; without it the whole frame is.
+        offset_after: ``offset_after(i)`` is the position after row i. The worker calls it when only rows 0 to i could
+            be delivered, so that these rows are not sent again; without it the whole frame is sent again.
         value_fields: Names of the columns that are the fields of the value, in the order of a derived schema; None: all
             columns of a plain table.
 
@@ -159,14 +161,14 @@ class SourceFrame:
         offset_after: Callable[[int], Mapping[str, object]] | None = None,
         timestamp: int | None = None,
     ) -> SourceFrame:
-        """A frame of a plain table, whatever its columns are called, with some of them as the key.
+        """A frame of a plain table with any column names; some of the columns may form the key.
 
         Args:
-            table: The rows. One with a column ``value`` is taken as it is.
-            topic: Where they go.
-            source_partition: See the attribute, as for all that is not named here.
+            table: The rows. A table with a column ``value`` is used unchanged.
+            topic: The topic of all rows.
+            source_partition: See the attribute.
             source_offset: See the attribute.
-            key: The columns of the key, a struct; they are fields of the value, too.
+            key: The columns of the key, a struct; they stay fields of the value.
             value_schema: Schema of the values; None: derived from the columns.
             key_schema: Schema of the keys; None: derived from their columns.
             offset_after: See the attribute.
@@ -174,7 +176,7 @@ class SourceFrame:
 
         Raises:
             ConnectException: The table has no column of the key.
-            DataException: A column has a type that no schema has.
+            DataException: A column has a type that no schema can express.
         """
         from penstock.api.arrow import connect_schema, struct_column
 
@@ -203,8 +205,8 @@ class SourceFrame:
 
     @property
     def num_rows(self) -> int | None:
-        """The number of rows, or None for a Spark DataFrame, where counting would run a job."""
-        # Not an attribute of the value: a DataFrame asks Spark for the names of its columns then.
+        """The number of rows, or None for a Spark DataFrame, because counting would run a job."""
+        # Not an attribute of the value, because a DataFrame would ask Spark for its column names.
         data: Any = self.data
         rows: int | None = data.num_rows if hasattr(type(data), "num_rows") else None
         return rows
@@ -218,26 +220,26 @@ def _has_field(schema: Schema, name: str) -> bool:
 class SinkFrame:
     """A batch for a ``FrameSinkTask``: rows of equal schemas, in order of their offsets within each partition.
 
-    A null key or value (a tombstone) is a row like the others, whatever the schema says: its column is null there.
+    A null key or value (a tombstone) is an ordinary row with null in that column, even if the schema is not optional.
 
     Attributes:
         table: Columns ``topic`` string and ``partition`` int32 (as transforms left them), ``offset`` int64 (as read),
             ``timestamp`` int64 (milliseconds), ``timestamp_type`` int8 (see ``TimestampType``), ``key`` and ``value``
-            (typed by their schemas; with ``ValueForm.TEXT`` the value is a string; where all rows are null and have no
-            schema: of type null), ``headers`` list of struct<key string, value binary>. Date, Time and Timestamp are
-            real dates, times and timestamps, at every depth. A Decimal is a decimal128(38, scale), or a struct<unscaled
-            binary, scale int32> where the converter reads any number of digits. A map with other keys than strings is a
-            list of struct<key, value>. Without a schema objects are structs of the fields that are known of their
-            topic; what has no type in common is VARIANT, and with ``ValueForm.VARIANT`` all is.
+            (typed by their schemas; with ``ValueForm.TEXT`` the value is a string; of type null if all rows are null
+            and have no schema), ``headers`` list of struct<key string, value binary>. Date, Time and Timestamp are real
+            dates, times and timestamps, at every depth. A Decimal is a decimal128(38, scale), or a struct<unscaled
+            binary, scale int32> where the converter reads any number of digits. A map whose keys are not strings is a
+            list of struct<key, value>. Without a schema, objects are structs of all fields seen so far on their topic;
+            values that have no type in common are VARIANT, and with ``ValueForm.VARIANT`` all schemaless values are.
         key_schema: Schema of the keys; None = schemaless.
         value_schema: Schema of the values; None = schemaless.
-        spark: Gives the worker's Spark session, for ``dataframe``.
-        origin: The message each row was made of: the columns ``topic`` string, ``partition`` int32 and ``offset`` int64
-            as read, row i for row i of ``table``. Offsets in ``open``, ``pre_commit`` and ``context.offset`` are about
-            these; ``topic`` and ``partition`` of ``table`` may be others behind a router. Of a frame that is made
-            without it: what ``table`` says.
-        continued: True if the message of the last row has more rows, in the next frame: a transform made several
-            records of it, and their schemas differ.
+        spark: Returns the worker's Spark session, for ``dataframe``.
+        origin: The message that each row comes from: the columns ``topic`` string, ``partition`` int32 and ``offset``
+            int64 as read, row i for row i of ``table``. Offsets in ``open``, ``pre_commit`` and ``context.offset``
+            refer to these coordinates; a routing transform may change ``topic`` and ``partition`` of ``table``. In a
+            frame made without ``origin`` it equals the columns of ``table``.
+        continued: True if the message of the last row has more rows in the next frame, because a transform turned it
+            into several records with different schemas.
 
     Source: Penstock's own; KIP-793 for the original coordinates.
     """
@@ -246,11 +248,12 @@ class SinkFrame:
     key_schema: Schema | None
     value_schema: Schema | None
     spark: Callable[[], SparkSession] | None = field(default=None, repr=False)
-    origin: pa.Table = field(default=None, repr=False)  # never None once it is made
+    origin: pa.Table = field(default=None, repr=False)  # Never None after construction.
     continued: bool = field(default=False, repr=False)
-    # What columns without a schema cannot say, by the side: see ``schemaless_columns``. As many rows as the table.
+    # Marks that schemaless columns cannot express themselves; see ``schemaless_columns``. Same number of rows as the
+    # table.
     _marks: pa.Table = field(default=None, repr=False)
-    # Where the rows are reported, and the worker's batch of messages that lives as long as the frame and its parts.
+    # The reporter of bad rows, and the worker's message batch, which must live as long as the frame and its slices.
     _context: SinkTaskContext | None = field(default=None, repr=False)
     _delivered: object = field(default=None, repr=False)
 
@@ -266,9 +269,9 @@ class SinkFrame:
         return rows
 
     def by_partition(self) -> dict[TopicPartition, SinkFrame]:
-        """A frame for each partition that rows were read from, in the order of their first rows.
+        """One frame for each source partition, in the order of their first rows.
 
-        The rows of each are in order of their offsets. With one partition it is this frame itself.
+        The rows of each frame are in order of their offsets. With one partition the result is this frame itself.
         """
         groups = self._by_place()
         if len(groups) == 1:
@@ -276,11 +279,11 @@ class SinkFrame:
         return {place: self.take(rows) for place, rows in groups.items()}
 
     def since(self, offsets: Mapping[TopicPartition, int | None]) -> SinkFrame:
-        """The rows that a sink which keeps offsets in its own system has not written yet, in order.
+        """The rows that a sink which stores its own offsets has not written yet, in order.
 
         Args:
-            offsets: For each partition, as read, the offset of the first message that counts. Of a partition that is
-                not there, or has None, all rows count.
+            offsets: For each partition, as read, the first offset still to write. For a partition that is missing or
+                has None, all rows are kept.
         """
         import numpy as np
 
@@ -294,7 +297,7 @@ class SinkFrame:
         return self if len(chosen) == self.num_rows else self.take(chosen)
 
     def next_offsets(self) -> dict[TopicPartition, int]:
-        """For each partition that rows were read from the offset behind them: where to go on once they are written."""
+        """The next offset of each partition that the rows were read from: where to resume after they are written."""
         last = self.origin.group_by(list(ORIGIN_COLUMNS[:2]), use_threads=False).aggregate([("offset", "max")])
         found = {TopicPartition(one["topic"], one["partition"]): one["offset_max"] + 1 for one in last.to_pylist()}
         if self.continued and self.num_rows:
@@ -308,13 +311,13 @@ class SinkFrame:
         return self._part(lambda table: table.slice(start, length), end)
 
     def take(self, rows: Rows) -> SinkFrame:
-        """Some of the rows, in the order given.
+        """Returns some of the rows, in the given order.
 
         Args:
-            rows: Their numbers, or a mask.
+            rows: Row numbers, or a mask.
 
         Raises:
-            IndexError: There is no such row.
+            IndexError: A row does not exist.
         """
         numbers = row_numbers(rows, self.num_rows)
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[1:] > numbers[:-1]).all():
@@ -325,44 +328,44 @@ class SinkFrame:
         end = int(max(numbers, default=-1)) + 1
         if not runs or len(runs) * _RUN_ROWS > len(numbers):
             return self._part(lambda table: table.take(numbers), end)
-        # The partitions of a fetch follow each other in long runs: nothing of them is copied.
+        # The partitions of a fetch come in long runs, so nothing is copied.
         return self._part(lambda table: slices_together(table, runs), end)
 
     def fields(self, *names: str | Sequence[str] | FieldTypes, of: Literal["value", "key"] = "value") -> pa.Table:
-        """Typed columns of fields of the values, also of nested and schemaless ones, one for each name.
+        """Typed columns of fields of the values, including nested and schemaless fields; one column for each name.
 
-        A name is a field, or a path to one inside of others: ``customer.address.city``. Where a name has a dot itself,
-        it stands between backticks: ``customer.`zip.code` ``. What is missing, or inside of a null, is null.
+        A name is a field, or a path to a nested one: ``customer.address.city``. Put a name that contains a dot between
+        backticks: ``customer.`zip.code` ``. A field that is missing, or inside a null, is null.
 
-        With types each column has its type, whatever the schema was or the JSON looked like: integers of every width,
-        and floats as far as they are whole, are cast; a decimal takes numbers of any scale that fit without loss;
-        dates, times and timestamps take those of the schema. Nothing is parsed or printed: text is no number. Without
-        types a column has the type of its schema, and a schemaless field that of the values found: int64, double,
-        string, boolean, and so on; name the types where they may change.
+        With types each column has the requested type, whatever the schema or the JSON looked like: integers of every
+        width and whole floats are cast; a decimal takes numbers of any scale that fit without loss; dates, times and
+        timestamps take those of the schema. Nothing is parsed or printed: a text is never a number. Without types a
+        column has the type of its schema, and a schemaless field the type of the values found: int64, double, string,
+        boolean, and so on. Name the types of fields whose values may vary.
 
         Args:
-            names: Which fields: names, lists of names, or mappings of names to Arrow types (None: as without).
-            of: Whether of the values or of the keys.
+            names: The fields: names, lists of names, or mappings of names to Arrow types (None: no requested type).
+            of: ``"value"`` or ``"key"``.
 
         Raises:
-            DataException: The schema has no such field, the values are no structs or maps, or a value does not fit the
-                type: names the field, both types, and the message of the first row it is about.
+            DataException: The schema has no such field, the values are neither structs nor maps, or a value does not
+                fit the type. The text names the field, both types, and the message of the first bad row.
         """
         from penstock.api.frames.fields import fields_of
 
         return fields_of(self.table.column(of), names, self._place_of, may_lack=self._marks_of(of) is not None)
 
     def present(self, name: str, *, of: Literal["value", "key"] = "value") -> pa.Array:
-        """True in the rows whose value has the field, null or not; False where it is missing.
+        """True in the rows whose value has the field, null or not; False in the rows without it.
 
-        Where values have a schema, a field is there wherever what it is in is not null.
+        If the values have a schema, a field is present if the struct that contains it is not null.
 
         Args:
-            name: A field, or a path to one inside of others, as for ``fields``.
-            of: Whether of the values or of the keys.
+            name: A field, or a path to a nested one, as for ``fields``.
+            of: ``"value"`` or ``"key"``.
 
         Returns:
-            Arrow's booleans, a row each; none is null.
+            A boolean Arrow array with one item for each row and no nulls.
         """
         from penstock.api.frames.fields import split_path
         from penstock.api.frames.schemaless_columns import present
@@ -372,25 +375,25 @@ class SinkFrame:
     def field_names(self, *, of: Literal["value", "key"] = "value") -> list[str]:
         """The names of the fields that at least one of the values has, null or not, in the order of their columns.
 
-        Without a schema the columns are those that are known of a topic: a field that no value of this frame has is not
-        among the names.
+        Without a schema the columns are all fields seen so far on a topic; a field that no value of this frame has is
+        left out.
 
         Args:
-            of: Whether of the values or of the keys.
+            of: ``"value"`` or ``"key"``.
         """
         from penstock.api.frames.schemaless_columns import field_names
 
         return field_names(*self._with_marks(of))
 
     def objects(self, name: str | None = None, *, of: Literal["value", "key"] = "value") -> list[object]:
-        """The values as Python objects, for what cannot be done with columns: a dict for each JSON object, and so on.
+        """The values as Python objects, for work that columns cannot do: a dict for each JSON object, and so on.
 
-        Without a schema a dict has the fields that the message had, and no others, in the order of the columns; a whole
-        number is an ``int``, another one a ``float``.
+        Without a schema a dict has exactly the fields that the message had, in the order of the columns; a whole number
+        is an ``int``, any other number a ``float``.
 
         Args:
-            name: The field, or path to one, as for ``fields``, whose values are wanted; None: the values as a whole.
-            of: Whether of the values or of the keys.
+            name: The field, or path to one, as for ``fields``; None: the whole values.
+            of: ``"value"`` or ``"key"``.
         """
         from penstock.api.frames.fields import split_path
         from penstock.api.frames.schemaless_columns import objects_at
@@ -400,21 +403,21 @@ class SinkFrame:
     def dataframe(self) -> DataFrame:
         """The rows as a Spark DataFrame: same columns, same order; lazy, runs no job. Waits for the session.
 
-        A ``put`` that fails because the session was lost under it is called again with the same frame.
+        If a ``put`` fails because the session was lost, the worker calls it again with the same frame.
 
         Raises:
             IllegalWorkerStateException: The frame was made outside of a worker, without a Spark session.
-            SparkUnavailableException: The session cannot start, or is not there and the task is to stop. Let it pass.
+            SparkUnavailableException: The session cannot start, or it is down while the task stops. Do not catch it.
         """
         if self.spark is None:
             raise IllegalWorkerStateException("This SinkFrame has no Spark session; pass spark=lambda: session")
         from penstock.api.arrow import for_spark
 
-        # PySpark makes a partition, and so a writer makes a file, of each chunk.
+        # PySpark makes one partition of each chunk, and so a writer makes one file of each chunk.
         return self.spark().createDataFrame(for_spark(self.table.combine_chunks()))
 
     def _by_place(self) -> dict[TopicPartition, pa.Array]:
-        """The rows of each partition, as read, in order."""
+        """The rows of each source partition, in order."""
         import numpy as np
 
         places = self.origin.select(ORIGIN_COLUMNS[:2]).append_column("row", [np.arange(self.num_rows)])
@@ -427,20 +430,20 @@ class SinkFrame:
         }
 
     def _part(self, part: Callable[[pa.Table], pa.Table], end: int) -> SinkFrame:
-        """Some rows, the last of which is the one before ``end``."""
+        """Some of the rows; the last one is the row before ``end``."""
         continued = self.continued if end == self.num_rows else end > 0 and self._is_one_message(end - 1)
         marks = None if self._marks is None else part(self._marks)
         return replace(self, table=part(self.table), origin=part(self.origin), continued=continued, _marks=marks)
 
     def _with_marks(self, side: str) -> tuple[pa.Array, pa.Array | None]:
-        """A side and its marks, each as one array."""
+        """The key or value column and its marks, each as one array."""
         from penstock.api.arrow import one_array
 
         marks = self._marks_of(side)
         return one_array(self.table.column(side)), None if marks is None else one_array(marks)
 
     def _marks_of(self, side: str) -> pa.ChunkedArray | None:
-        """The marks of a side; None: there are none."""
+        """The marks of the key or value column, or None."""
         return None if self._marks is None or side not in self._marks.column_names else self._marks.column(side)
 
     def _is_one_message(self, row: int) -> bool:

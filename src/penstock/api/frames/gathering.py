@@ -1,4 +1,4 @@
-"""Frames that a sink holds until they are worth a file: a number of rows, or the time that the first of them waits.
+"""Collects frames of a sink until they fill a file: by number of rows, by size, or by the age of the first row.
 
 Main type: ``FrameGatherer``. Owning thread: the sink task's.
 """
@@ -13,20 +13,21 @@ from penstock.api.record import OffsetAndMetadata, TopicPartition
 
 
 class FrameGatherer:
-    """Holds frames of a ``FrameSinkTask`` until there are enough rows, or until the first of them has waited long.
+    """Collects frames of a ``FrameSinkTask`` until there are enough rows, or until the first row has waited long
+    enough.
 
-    A task gives each frame to ``add``, asks ``is_due`` behind it and by the clock (``context.every``), writes what
-    ``frames`` holds, and then calls ``written``. Offsets go up to the first row that is held: ``safe`` is the answer of
-    ``pre_commit``. A frame that comes again after ``RetriableException`` is held once.
+    A task passes each frame to ``add``, checks ``is_due`` after that and periodically (``context.every``), writes
+    ``frames``, and then calls ``written``. Return ``safe`` from ``pre_commit``: it limits the offsets to the first
+    collected row. A frame that ``put`` receives again after ``RetriableException`` is collected once.
 
     Args:
-        min_rows: Due when so many rows are held.
-        max_wait_ms: Due when the first of them has been held so long, in milliseconds.
-        max_bytes: Due when they take so much memory.
-        clock: Seconds; the machine's when None.
+        min_rows: Write when this many rows are collected.
+        max_wait_ms: Write when the first row has waited this long, in milliseconds.
+        max_bytes: Write when the rows take this much memory.
+        clock: Returns seconds; None: the monotonic clock.
 
     Attributes:
-        frames: What is held, in order; none of them is without rows.
+        frames: The collected frames, in order; none is empty.
 
     Source: Penstock's own.
 
@@ -66,24 +67,24 @@ class FrameGatherer:
 
     @property
     def rows(self) -> int:
-        """The number of rows that are held."""
+        """The number of collected rows."""
         return sum(frame.num_rows for frame in self.frames)
 
     @property
     def nbytes(self) -> int:
-        """The memory of their columns, in bytes."""
+        """The memory of the collected columns, in bytes."""
         return sum(frame.table.nbytes for frame in self.frames)
 
     @property
     def is_due(self) -> bool:
-        """True if it is time to write them."""
+        """True if it is time to write the collected rows."""
         if not self.frames:
             return False
         waited_s = self._clock() - self._since
         return self.rows >= self._min_rows or waited_s >= self._max_wait_s or self.nbytes >= self._max_bytes
 
     def add(self, frame: SinkFrame) -> None:
-        """Takes a frame; one that ``put`` is given again, as it was, is not taken twice."""
+        """Collects a frame. A frame that ``put`` receives again is not collected twice."""
         if frame.table is self._last:
             return
         self._last = frame.table
@@ -94,19 +95,19 @@ class FrameGatherer:
         self.frames.append(frame)
 
     def written(self, count: int | None = None) -> None:
-        """Lets go of the first frames, which are in the target now; None: of all."""
+        """Drops the first frames, which are now in the target; None: drops all frames."""
         del self.frames[:count]
         self._since = self._clock()
 
     def done(self) -> None:
-        """``put`` returns: the next frame is another one, also where it looks the same."""
+        """Marks the end of ``put``: the next frame is a new one, even if it looks the same."""
         self._last = None
 
     def safe(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The answer of ``pre_commit``: the offsets in front of the first row that is held.
+        """The return value for ``pre_commit``: the offsets up to the first collected row.
 
         Args:
-            offsets: As ``pre_commit`` was given them.
+            offsets: The offsets that ``pre_commit`` received.
         """
         first: dict[TopicPartition, int] = {}
         for frame in self.frames:
@@ -120,7 +121,7 @@ class FrameGatherer:
         }
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Drops the rows of partitions that go to another task: for ``close``."""
+        """Drops the rows of partitions that move to another task; call it in ``close``."""
         gone = set(partitions)
         kept: list[SinkFrame] = []
         for frame in self.frames:

@@ -1,6 +1,6 @@
-"""Rows of a frame: which ones an author means, and which of them a failed write is to blame on.
+"""Selection of rows of a frame, and the search for the rows that make a write fail.
 
-Main functions: ``isolate``, and ``row_numbers`` and ``runs_of`` for what takes ``Rows``.
+Main functions: ``isolate``; ``row_numbers`` and ``runs_of`` for arguments of type ``Rows``.
 
 Thread: the task's.
 """
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
     from penstock.api.frames.frame import SinkFrame
 
-#: One row by its number, some by their numbers, or a mask with True for those that are meant: a list, a NumPy array, or
-#: a PyArrow array.
+#: One row number, a list of row numbers, or a mask with True for selected rows: a list, a NumPy array, or a PyArrow
+#: array.
 Rows: TypeAlias = "int | Sequence[int] | Sequence[bool] | Any"
 
-#: Errors of a write that no row is to blame for: the system is away, or busy, or Spark is.
+#: Errors of a write that have no bad row as their cause: the system is down or busy, or Spark is.
 OF_NO_ROW: Final = (RetriableException, KafkaRetriableException, OSError)
 
 
 def row_numbers(rows: Rows, count: int) -> np.ndarray:
-    """The numbers of some rows, as an int64 array, in the order that they are given in.
+    """The numbers of the selected rows, as an int64 array, in the given order.
 
     Args:
-        rows: Which.
-        count: How many rows there are.
+        rows: The selection.
+        count: The number of rows of the frame.
 
     Raises:
-        IndexError: There is no such row, or a mask has another length than the frame.
-        TypeError: It is neither numbers nor a mask.
+        IndexError: A row does not exist, or a mask is not as long as the frame.
+        TypeError: ``rows`` is neither numbers nor a mask.
 
     >>> row_numbers([False, True, True], 3).tolist(), row_numbers(2, 3).tolist()
     ([1, 2], [2])
@@ -57,7 +57,7 @@ def row_numbers(rows: Rows, count: int) -> np.ndarray:
 
 
 def runs_of(numbers: np.ndarray) -> list[tuple[int, int]]:
-    """The runs of numbers that follow each other: the first one of each, and how many they are.
+    """Returns the runs of consecutive numbers: the first number and the length of each.
 
     >>> import numpy as np
     >>> runs_of(np.array([4, 5, 6, 2, 2, 3])), runs_of(np.array([], int))
@@ -79,29 +79,29 @@ def isolate(
     errors: type[Exception] | tuple[type[Exception], ...] = Exception,
     report: Callable[[SinkFrame, Rows, BaseException], object] | None = None,
 ) -> int:
-    """Writes a frame; when that fails, halves it until the bad rows are by themselves, reports these, writes the rest.
+    """Writes a frame. If that fails, halves it until the bad rows are found, reports them, and writes the rest.
 
-    ``write`` is called with the whole frame, and when it raises, with the first half and then the second, and so on:
-    with parts of the frame, in order, never with an empty one. With k bad rows among n that is about ``2 k log2(n)``
-    calls. A single row that fails is reported; with ``errors.tolerance=none`` that fails the task, and the rows before
-    it are written.
+    ``isolate`` calls ``write`` with the whole frame and, when it raises, with the first half, then the second, and so
+    on: always with parts of the frame, in order, never with an empty one. With k bad rows among n this takes about ``2
+    k log2(n)`` calls. It reports a single row that fails; with ``errors.tolerance=none`` that fails the task, after the
+    rows before it were written.
 
-    ``write`` must write all rows or none: in a transaction that is rolled back, say. What a failed call has left behind
-    is written again by the calls for its halves, unless the write is idempotent.
+    ``write`` must write all rows or none, for example in a transaction that it rolls back, or it must be idempotent:
+    the calls for the halves write again what a failed call left.
 
-    **Not halved** are errors that no row is to blame for: ``RetriableException``, ``KafkaRetriableException``,
-    ``OSError`` (a connection that broke), a lost Spark session, and what is not among ``errors``. They are raised as
-    they are. After the first two ``put`` comes again with the same frame, whose first rows may be written already: a
-    write that is not idempotent leaves them out (``SinkFrame.since``).
+    **Not halved** are errors without a bad row: ``RetriableException``, ``KafkaRetriableException``, ``OSError`` (a
+    broken connection), a lost Spark session, and any error that ``errors`` does not list. They are raised unchanged.
+    After the first two, ``put`` is called again with the same frame, whose first rows may be written already: a write
+    that is not idempotent must skip them (``SinkFrame.since``).
 
     Args:
         write: Writes one frame, or raises.
-        frame: As ``put`` was given it, or a part of it.
-        errors: What a row may be to blame for; an outage of the system must not be among it.
-        report: Reports a row; None: ``context.report`` of the task that was given the frame.
+        frame: The frame that ``put`` received, or a part of it.
+        errors: The errors that a bad row may cause; an outage of the system must not be among them.
+        report: Reports a row; None: ``context.report`` of the task that received the frame.
 
     Returns:
-        How many rows were written.
+        The number of rows written.
 
     Raises:
         IllegalWorkerStateException: A row is bad, and the frame was made outside of a worker, without ``report``.

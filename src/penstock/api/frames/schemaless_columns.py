@@ -1,8 +1,8 @@
-"""Typed columns of values without a schema, and marks beside them: which fields a value has, which numbers are whole.
+"""Typed columns of schemaless values, and their marks: which fields a value has, and which numbers are whole.
 
-A column of objects is a struct of all fields that are known of them. Two things it cannot say: that an object has no
-such field, where the field of another is null; and that a number is whole, where others of the field are not and the
-column is one of doubles. *Marks* say them. They are an array beside the column, with its rows and its nesting:
+A column of objects is a struct of all their known fields. Such a column cannot express that an object lacks a field
+(rather than having null there), or that a number is whole when the column holds doubles. *Marks* express both. They are
+a second array with the same rows and the same nesting:
 
 =================== =======================================================
 column              marks
@@ -12,10 +12,10 @@ list                ``struct<mark uint8, items list<marks of the items>>``
 any other           ``uint8``
 =================== =======================================================
 
-A mark is null or 0 (the value is what the column says), ``ABSENT`` or ``WHOLE``.
+A mark is null or 0 (the column is right as it is), ``ABSENT`` or ``WHOLE``.
 
-Main functions: ``marks_type``, ``field_names``, ``present``, ``objects`` and ``objects_at``. What makes these columns
-is the worker's; a part of them may be Spark's VARIANT, where values have no type in common.
+Main functions: ``marks_type``, ``field_names``, ``present``, ``objects`` and ``objects_at``. The worker makes these
+columns; parts whose values have no type in common are Spark VARIANT.
 
 Thread: pure functions.
 """
@@ -33,19 +33,19 @@ from penstock.api.arrow import is_variant
 from penstock.api.frames.variant_fields import Variants
 from penstock.data.variant_format import MAP_TAG
 
-#: The object has no such field.
+#: The object does not have the field.
 ABSENT: Final = 1
-#: A number that is whole in a column of doubles.
+#: A whole number in a column of doubles.
 WHOLE: Final = 2
 _MARK: Final = pa.uint8()
 _NOTHING: Final = object()
 
-#: Gives the values of a VARIANT column.
+#: Returns the values of a VARIANT column.
 ReadVariants = Callable[["pa.Array"], Sequence[object]]
 
 
 def is_object(kind: pa.DataType) -> bool:
-    """True if a column of values without a schema holds objects in columns of their fields."""
+    """True if a column of schemaless values holds objects as structs."""
     return bool(pa.types.is_struct(kind)) and not is_variant(kind)
 
 
@@ -61,7 +61,7 @@ def marks_type(kind: pa.DataType) -> pa.DataType:
 
 
 def own_mark(marks: pa.Array) -> pa.Array:
-    """The marks of the values themselves, without those of what is inside of them."""
+    """The marks of the values themselves, without the marks of nested values."""
     return pc.struct_field(marks, [0]) if pa.types.is_struct(marks.type) else marks
 
 
@@ -70,7 +70,7 @@ def present(column: pa.Array, marks: pa.Array | None, steps: Sequence[str]) -> p
 
     Args:
         column: The values.
-        marks: Theirs; None: all fields are there.
+        marks: Their marks; None: every value has all fields.
         steps: The names on the path.
     """
     there = column.is_valid()
@@ -88,7 +88,7 @@ def present(column: pa.Array, marks: pa.Array | None, steps: Sequence[str]) -> p
 
 
 def field_names(column: pa.Array, marks: pa.Array | None) -> list[str]:
-    """The names of the fields that some of the values have, in the order of the columns."""
+    """The names of the fields that at least one value has, in the order of the columns."""
     if is_variant(column.type):
         values = Variants.of(pa.chunked_array([column]))
         known = {name for one in values.dictionaries if one is not None for name in Variants.names_of(one)}
@@ -98,7 +98,7 @@ def field_names(column: pa.Array, marks: pa.Array | None) -> list[str]:
 
 
 def objects_at(column: pa.Array, marks: pa.Array | None, steps: Sequence[str]) -> list[object]:
-    """Returns the result of ``objects`` for the fields that a path leads to; None for rows without one."""
+    """Returns ``objects`` of the field at the end of a path; None for rows without it."""
     for number, step in enumerate(steps):
         if is_variant(column.type):
             return _plain(_variants_of(column, steps[number:]))
@@ -122,7 +122,7 @@ def _variants_of(column: pa.Array, steps: Sequence[str]) -> Variants:
 
 
 def read_variants(column: pa.Array) -> Sequence[object]:
-    """The values of a VARIANT column, as ``Variants`` reads them, with maps that look like something else."""
+    """The values of a VARIANT column as Python objects; maps whose keys are not strings become dicts again."""
     return _plain(_variants_of(column, ()))
 
 
@@ -144,12 +144,12 @@ def _untagged(value: object) -> object:
 
 
 def objects(column: pa.Array, marks: pa.Array | None, variants: ReadVariants = read_variants) -> list[object]:
-    """The values of a column as a record has them: a dict has the fields that the object had, and no others.
+    """The values of a column as Python objects: a dict has exactly the fields that the object had.
 
     Args:
         column: The values.
-        marks: Theirs; None: each field is there, and numbers are what the column says.
-        variants: Reads what is VARIANT.
+        marks: Their marks; None: every object has all fields, and numbers have the type of the column.
+        variants: Reads VARIANT columns.
     """
     return [None if one is _NOTHING else one for one in _objects(column, marks, variants)]
 

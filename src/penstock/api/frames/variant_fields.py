@@ -1,7 +1,7 @@
 """Fields of schemaless values, read from the bytes of a VARIANT column into typed Arrow columns.
 
-Main type: ``Variants``, the place of one value in each row. A step goes to a field in all rows at once, and a read
-makes a column of what stands there; both are operations of NumPy on the bytes of the whole column, never on one row.
+Main type: ``Variants``, the position of one value in each row. A step moves to a field in all rows at once, and a read
+turns the values into a column. Both are NumPy operations on the bytes of the whole column, never on one row.
 
 Thread: pure functions.
 Source: Parquet's VariantEncoding.md.
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from penstock.data import variant_format as v
 from penstock.errors import DataException
 
-#: What stands at a place, as messages name it.
+#: The kind of value, as messages name it.
 _KINDS: Final = (
     "null",
     "boolean",
@@ -51,7 +51,7 @@ _WIDTHS: Final = {v.INT8: 1, v.INT16: 2, v.INT32: 4, v.INT64: 8}
 _DIGITS: Final = 38
 _MAX_SHAPES: Final = 4096
 
-#: Casts an array of one kind to the type wanted: the array, the type, and the row of the frame of each item.
+#: Casts an array of one kind to the requested type: the array, the type, and the row of the frame of each item.
 Cast = Callable[["pa.Array", "pa.DataType", "np.ndarray"], "pa.Array"]
 
 
@@ -61,10 +61,10 @@ class Variants:
 
     Attributes:
         data: The bytes of all values.
-        starts: Where the value of each row begins; -1 = there is none.
+        starts: The position where each row's value begins; -1 if the row has no value.
         names: The number of each row's dictionary of names, in ``dictionaries``.
         dictionaries: The metadata binaries.
-        rows: The row of the frame that each belongs to, for messages.
+        rows: The frame row of each value, for messages.
     """
 
     data: np.ndarray
@@ -92,7 +92,7 @@ class Variants:
 
     # ------------------------------------------------------------------ where values are
     def step(self, name: str) -> Variants:
-        """The field of that name; there is none where the value is no object, or has none."""
+        """The field with this name; absent where the value is not an object or does not have the field."""
 
         ids = np.array([_names(one).get(name, -1) for one in self.dictionaries] or [-1])[self.names]
         left = np.flatnonzero((self.starts >= 0) & (ids >= 0))
@@ -160,15 +160,15 @@ class Variants:
         return np.where(there, found, NULL)
 
     def read(self, wanted: pa.DataType | None, cast: Cast, name: str) -> pa.Array:
-        """A column of the values.
+        """Returns the values as one column.
 
         Args:
-            wanted: Its type; None: that of the values found.
-            cast: Casts what was found of one kind, or raises.
-            name: What messages call the field.
+            wanted: The type of the column; None: the type of the values found.
+            cast: Casts the values of one kind, or raises.
+            name: The field's name in messages.
 
         Raises:
-            DataException: The values are of kinds that have no type in common, or do not fit the one wanted.
+            DataException: The values have no type in common, or do not fit the requested type.
         """
 
         kinds = self.kinds()
@@ -194,11 +194,11 @@ class Variants:
 
     @staticmethod
     def names_of(dictionary: bytes) -> list[str]:
-        """The names of a dictionary: those of fields at any depth, also ones that no value has."""
+        """The names in a dictionary: fields at any depth, including names that no value uses."""
         return list(_names(dictionary))
 
     def objects(self) -> list[object]:
-        """The values as Python objects: dicts, lists, and what PyArrow makes of plain ones."""
+        """The values as Python objects: dicts, lists, and PyArrow's Python values for scalars."""
         found: list[object] = [None] * len(self.starts)
         kinds = self.kinds()
         for kind in np.unique(kinds).tolist():
@@ -210,7 +210,7 @@ class Variants:
         return found
 
     def _objects_of(self, kind: int) -> list[object]:
-        """The same, of values that are all of one kind."""
+        """The values as Python objects; all values are of one kind."""
         if kind == OBJECT:
             made: list[dict[str, object]] = [{} for _ in self.starts]
             used = {name for one in np.unique(self.names).tolist() for name in _names(self.dictionaries[one])}
@@ -234,7 +234,7 @@ class Variants:
     def _natural(
         self, kind: int, wanted: pa.DataType | None, cast: Cast, name: str
     ) -> Iterator[tuple[pa.Array, np.ndarray]]:
-        """Columns of values that are all of one kind, in the type that they have by themselves, and their places."""
+        """Columns of values of one kind each, in their natural type, with their positions."""
 
         everything = np.arange(len(self.starts))
         types = self.data[self.starts] >> 2
@@ -311,7 +311,7 @@ class Variants:
         try:
             return found.cast(pa.string())
         except pa.ArrowInvalid:
-            # Half a surrogate pair, which Arrow's strings have no room for.
+            # Half a surrogate pair cannot be stored in an Arrow string.
             return pa.array([one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
 
     def _list(self, wanted: pa.DataType | None, cast: Cast, name: str) -> pa.Array:
@@ -323,10 +323,10 @@ class Variants:
 
 
 def _common(made: list[tuple[int, pa.Array, np.ndarray]], name: str) -> pa.DataType:
-    """The type that holds all of what was found.
+    """The type that can hold all the values found.
 
     Raises:
-        DataException: There is none.
+        DataException: No type can hold all of them.
     """
 
     kinds = {kind for kind, _, _ in made}
