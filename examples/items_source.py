@@ -1,11 +1,12 @@
 """A source of a web interface: the items of a list behind an id, page by page, from an offset that says the last id."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import httpx
 
-from penstock.api import Chunk, PartitionedSource
+from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedSource
 from penstock.config import AbstractConfig, Password, Range, setting
 from penstock.errors import ConnectException, RetriableException
 
@@ -34,6 +35,20 @@ class ItemsSource(PartitionedSource):
                 # Behind each item lies an offset, so that a kill in the middle of a page repeats nothing.
                 yield Chunk(items, config.topic, offset_columns={"after": config.id_field}, key=[config.id_field])
                 after = items[-1][config.id_field]
+
+    def plan_backfill(self, partitions: Sequence[Mapping[str, Any]], span: BackfillSpan) -> list[BackfillPart]:
+        first, end = span.numbers("give the first id, and the one behind the last")
+        return [BackfillPart(one, {"from": first, "to": end}) for one in partitions]
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        first, end = part.reads["from"], part.reads["to"]
+        for chunk in self.read(part.partition, offset or {"after": first - 1}):
+            page: Any = chunk.data
+            items = [one for one in page if one[self.settings.id_field] < end]
+            if items:
+                yield replace(chunk, data=items)
+            if len(items) < len(page):
+                return
 
     def page(self, client: httpx.Client, after: object) -> list[dict[str, Any]]:
         try:

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from penstock.api import Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
+from penstock.api import BackfillPart, Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.config.validators import NonEmptyStringWithoutControlChars
 from penstock.errors import BadRequestException, ConfigException, KafkaException, KafkaRetriableException
 from penstock.herder import Herder, HerderParts, SoleMember
 from penstock.herder.control_plane import Health
 from penstock.model import ConnectorType, State
-from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest
+from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillShare
 from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.stores.config import ConnectorStore, LocalConfigStore
@@ -220,6 +220,7 @@ class FakeBackfill:
     """A backfill that has read all when its task says so."""
 
     unread = ()
+    positions = ()
     records = 7
 
     def __init__(self, task: FakeTask) -> None:
@@ -273,16 +274,14 @@ class Setup:
         self.previews.append(request)
         return {"type": request.type.value, "ended_by": "end", "records": []}
 
-    def _plan_backfill(
-        self,
-        name: str,
-        kind: ConnectorType,
-        config: Mapping[str, str],
-        task_config: Mapping[str, str],
-        request: BackfillRequest,
-    ) -> BackfillPlan:
-        if kind is not ConnectorType.SINK:
-            raise BadRequestException(f"Connector {name} is a source")
+    def _plan_backfill(self, asked: BackfillQuestion) -> BackfillPlan:
+        request = asked.request
+        if asked.kind is not ConnectorType.SINK:
+            if request.span is None:
+                raise BadRequestException(f"Connector {asked.name} goes by positions")
+            part = BackfillPart({"file": request.of}, {"from": request.span[0], "to": request.span[1]})
+            shares = [BackfillShare(read, [part]) for read in asked.tasks]
+            return BackfillPlan([part.to_json()], "its topic", None, shares=shares)
         times = [BackfillRange("t", 0, request.start_ms, request.end_ms or 50)] if request.start_ms is not None else []
         ranges = [one for one in (*request.ranges, *times) if one.start < one.end]
         total = sum(one.end - one.start for one in ranges)

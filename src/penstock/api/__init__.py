@@ -7,6 +7,7 @@ Start from:
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and the frames of ``frames``: what tasks return and receive, record by
 record or as columns.
+- ``BackfillSpan`` and ``BackfillPart`` (``backfill``): a range of a source that is read once more.
 - ``arrow`` and ``spark_types``: conversion between their types and schemas.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
   (``converter``): the chain between a task and Kafka.
@@ -16,6 +17,7 @@ Data types are in ``penstock.data``, settings in ``penstock.config``, errors in 
 calls all of these.
 """
 
+from penstock.api.backfill import BackfillPart, BackfillSpan
 from penstock.api.connector import (
     Connector,
     ConnectorContext,
@@ -83,6 +85,8 @@ __all__ = [
     "UNCHANGED",
     "AnySinkTask",
     "Avg",
+    "BackfillPart",
+    "BackfillSpan",
     "BaseTransformation",
     "Chunk",
     "Closing",

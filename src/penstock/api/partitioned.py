@@ -31,6 +31,7 @@ from penstock.errors import ConnectException, IllegalWorkerStateException, Retri
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from penstock.api.backfill import BackfillPart, BackfillSpan
     from penstock.api.connector import Task
 
 log = logging.getLogger(__name__)
@@ -219,6 +220,18 @@ class PartitionedSource(SourceConnector):
         instance.
         """
         raise ConnectException(f"{type(self).__name__} has neither a method read() nor a task_class")
+
+    def plan_backfill(self, partitions: Sequence[Partition], span: BackfillSpan) -> Sequence[BackfillPart]:
+        """Plans a backfill of some partitions; see ``SourceTask.plan_backfill``. Runs on an instance of its own.
+
+        Raises:
+            NotImplementedError: There are no backfills of this source.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """Reads a piece of a backfill; see ``SourceTask.backfill``. Runs in a task, on an instance of its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
 
     if not TYPE_CHECKING:
 
@@ -437,6 +450,14 @@ class ReadingTask(PartitionedTask):
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """See ``PartitionedTask.read``."""
         return self._source.read(partition, offset)
+
+    def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
+        """See ``SourceTask.plan_backfill``."""
+        return self._source.plan_backfill([one.partition for one in self._turns], span)
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """See ``SourceTask.backfill``."""
+        return self._source.backfill(part, offset)
 
 
 class _Clock:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,7 +20,9 @@ from penstock.errors import IllegalWorkerStateException
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.api.backfill import BackfillPart, BackfillSpan
     from penstock.api.bulk import BulkFrame
+    from penstock.api.partitioned import Chunk
 
 
 class TransactionBoundary(Enum):
@@ -243,6 +245,49 @@ class SourceTask(Task):
             acknowledged: The number of its rows that Kafka has stored; the other rows were dropped by a transform or
                 skipped.
         """
+
+    def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
+        """Plans a backfill: the pieces of this task's share that are to be read once more.
+
+        Called on an instance of its own, between ``start`` and ``stop``, without ``poll``; on a thread of the worker's.
+        Its context has no committed offsets. May ask the source, and be called for a dry run only. A source that has no
+        backfills leaves this and ``backfill`` out.
+
+        Args:
+            span: The range that was asked for.
+
+        Returns:
+            The pieces; none if nothing of the range is this task's.
+
+        Raises:
+            BadRequestException: The range is none of this source, or it can have no backfill as it is configured. The
+                text says why and what to do.
+            NotImplementedError: There are no backfills of this source.
+
+        Source: Penstock's own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
+
+    def backfill(
+        self, part: BackfillPart, offset: Mapping[str, object] | None
+    ) -> Iterator[Chunk | SourceFrame | BulkFrame | Sequence[SourceRecord]]:
+        """Reads a piece of a backfill once, from its start to its end.
+
+        A generator, called on an instance of its own, between ``start`` and ``stop``, in the place of ``poll`` and with
+        its promises: ``context.stopping`` is looked at, a ``RetriableException`` asks for another call. The offsets of
+        what it yields are kept for this backfill only, and what the hooks of the task are told about is nothing of it:
+        the connector that runs beside is left as it is.
+
+        Args:
+            part: One of those that ``plan_backfill`` has made, perhaps another instance's.
+            offset: Where to go on after a ``RetriableException``: behind what was yielded; None: at the start.
+
+        Yields:
+            Rows: a ``Chunk`` of the source partition of ``part``; or what ``poll`` returns.
+
+        Source: Penstock's own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
 
     def wakeup(self) -> None:
         """Tells the task to stop: a waiting ``poll`` should return at once, with the records it has, or None.

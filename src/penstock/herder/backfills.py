@@ -6,10 +6,13 @@ of its own.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 from penstock.errors import ConflictException, NotFoundException
 from penstock.herder.control_plane import ControlPlane, plain
 from penstock.model import ConnectorType, TargetState
-from penstock.model.backfill import BackfillPlan, BackfillRequest
+from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRequest
 from penstock.worker.backfill.runs import backfill_task
 from penstock.worker.task.request import TaskRequest
 
@@ -41,32 +44,31 @@ class BackfillRequests:
                 f"Connector {name} has no tasks whose settings a backfill could use: it is stopped, or has not started "
                 f"yet. Resume it with PUT /connectors/{name}/resume"
             )
-        given, task = plain(known.config), plain(known.tasks[0])
+        given, tasks = plain(known.config), [plain(one) for one in known.tasks]
         facts = await plane.facts.find(name, known.config)
 
+        def resolved(task: Mapping[str, str]) -> Mapping[str, str]:
+            found = worker.resolvable(task).data
+            plane.secrets.note(name, task, found)
+            return found
+
         def planned() -> tuple[BackfillPlan, TaskRequest]:
-            config, task_config = worker.resolve(given), worker.resolvable(task).data
+            config = worker.resolve(given)
             plane.secrets.note(name, given, config)
-            plane.secrets.note(name, task, task_config)
-            plan = worker.plan_backfill(name, facts.type, config, task_config, request)
-            wanted = TaskRequest(
-                backfill_task(name),
-                facts.type,
-                config,
-                task_config,
-                lambda: worker.resolvable(task).data,
-                False,
-                1,
-                ranges=plan.ranges,
-            )
+            readers = [partial(resolved, task) for task in tasks]
+            plan = worker.plan_backfill(BackfillQuestion(name, facts.type, config, readers, request))
+            first = readers[0]
+            wanted = TaskRequest(backfill_task(name), facts.type, config, first(), first, False, 1, backfill=plan)
             return plan, wanted
 
         with plane.stage(name, "planning a backfill"):
             plan, wanted = await plane.loop.off_loop(f"backfill-plan-{name}", planned)
         if request.dry_run:
             return plan.to_json(name)
-        if facts.type is ConnectorType.SINK and not plan.ranges:
-            raise NotFoundException(f"Connector {name} has no messages in that range: there is nothing to read again")
+        if not plan.reads:
+            what = "messages" if facts.type is ConnectorType.SINK else "rows"
+            what += "" if request.of is None else f" of {request.of!r}"
+            raise NotFoundException(f"Connector {name} has no {what} in that range: there is nothing to read again")
         # Another worker may have it by now.
         await self._here(name)
         return worker.start_backfill(wanted, plan).to_json()

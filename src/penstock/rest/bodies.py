@@ -247,31 +247,45 @@ def backfill_request(value: object, *, dry_run: bool) -> BackfillRequest:
     """
     if not isinstance(value, Mapping):
         raise BadRequestException("The request body must be a JSON object with from and to, or offsets")
-    unknown = sorted(set(value) - {"from", "to", "offsets"})
+    unknown = sorted(set(value) - {"from", "to", "offsets", "of"})
     if unknown:
-        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; a backfill has from and to, or offsets")
-    begin, end, offsets = value.get("from"), value.get("to"), value.get("offsets")
+        raise BadRequestException(
+            f"Unrecognized field {', '.join(unknown)}; a backfill has from and to, or offsets, and of a source also of"
+        )
+    begin, end, offsets, of = (value.get(name) for name in ("from", "to", "offsets", "of"))
+    if of is not None and (not isinstance(of, str) or not of):
+        raise BadRequestException(f"of is the name of a part of a source, a table or a file, not {of!r}")
     if offsets is not None:
         if begin is not None or end is not None:
             raise BadRequestException("A backfill has either offsets or times, not both")
-        return _backfill_offsets(offsets, dry_run=dry_run)
+        return _backfill_offsets(offsets, of, dry_run=dry_run)
     if begin is None:
         raise BadRequestException("A backfill has a time at which it begins, from, or offsets")
-    request = BackfillRequest(timestamp_ms(begin), None if end is None else timestamp_ms(end), dry_run=dry_run)
+    end_ms = None if end is None else timestamp_ms(end)
+    request = BackfillRequest(timestamp_ms(begin), end_ms, of=of, dry_run=dry_run)
     if request.end_ms is not None and request.start_ms is not None and request.end_ms <= request.start_ms:
         raise BadRequestException(f"A backfill ends after it begins: from is {begin!r}, and to is {end!r}")
     return request
 
 
-def _backfill_offsets(offsets: object, *, dry_run: bool) -> BackfillRequest:
+def _backfill_offsets(offsets: object, of: str | None, *, dry_run: bool) -> BackfillRequest:
     if isinstance(offsets, Mapping) and set(offsets) == {"from", "to"}:
-        return BackfillRequest(span=(offsets["from"], offsets["to"]), dry_run=dry_run)
+        first, end = (_position(offsets[name]) for name in ("from", "to"))
+        return BackfillRequest(span=(first, end), of=of, dry_run=dry_run)
     if not isinstance(offsets, list) or not offsets:
         raise BadRequestException(
             f"The offsets of a backfill are a JSON array of objects with {', '.join(_RANGE_FIELDS)} for a sink, or an "
             "object with from and to for a source"
         )
-    return BackfillRequest(ranges=[_backfill_range(entry) for entry in offsets], dry_run=dry_run)
+    return BackfillRequest(ranges=[_backfill_range(entry) for entry in offsets], of=of, dry_run=dry_run)
+
+
+def _position(value: object) -> str | int:
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise BadRequestException(
+            f"The offsets of a source's backfill go from one text or whole number to another, not {value!r}"
+        )
+    return value
 
 
 def _backfill_range(entry: object) -> BackfillRange:

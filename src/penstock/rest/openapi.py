@@ -21,6 +21,7 @@ _TIME: Final[Json] = {"type": "string", "format": "date-time"}
 _BOOLEAN: Final[Json] = {"type": "boolean"}
 #: Milliseconds, or a date and time.
 _TIME_OR_NUMBER: Final[Json] = {"type": ["string", "integer"]}
+_TEXT_OR_NUMBER: Final = _TIME_OR_NUMBER
 
 
 def _ref(name: str) -> Json:
@@ -123,9 +124,9 @@ SCHEMAS: Final[Json] = {
     ),
     "BackfillRequest": {
         "anyOf": [
-            _closed({"from": _TIME_OR_NUMBER}, {"to": _TIME_OR_NUMBER}),
+            _closed({"from": _TIME_OR_NUMBER}, {"to": _TIME_OR_NUMBER, "of": _TEXT}),
             _closed({"offsets": _list_of(_ref("BackfillRange"))}),
-            _closed({"offsets": _closed({"from": {}, "to": {}})}),
+            _closed({"offsets": _closed({"from": _TEXT_OR_NUMBER, "to": _TEXT_OR_NUMBER})}, {"of": _TEXT}),
         ]
     },
     "BackfillRange": _closed(
@@ -149,8 +150,9 @@ SCHEMAS: Final[Json] = {
             "records": _INTEGER,
             "total": {"type": ["integer", "null"]},
             "reads": _list_of(_ANY_OBJECT),
+            "positions": _list_of(_ANY_OBJECT),
         },
-        {"trace": _TEXT},
+        {"trace": _TEXT, "progress": _ANY_OBJECT, "waiting_for": _ANY_OBJECT},
     ),
     "Message": _object({"message": _TEXT}, {"dry_run": _BOOLEAN, "offsets": _list_of(_ANY_OBJECT)}),
     "Plugin": _object({"class": _TEXT, "type": _TEXT}, {"version": _TEXT}),

@@ -22,7 +22,7 @@ from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkC
 from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
-from penstock.model.backfill import BackfillPlan, BackfillRequest, BackfillView
+from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillView
 from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.plugin_classes import changed_code
@@ -118,7 +118,8 @@ class StatusListener(Protocol):
         """A task changed its state."""
 
 
-PlanBackfill = Callable[[str, ConnectorType, Mapping[str, str], Mapping[str, str], BackfillRequest], BackfillPlan]
+PlanBackfill = Callable[[BackfillQuestion], BackfillPlan]
+MakeBackfill = Callable[[TaskRequest, StateReport], BackfillTask]
 TaskFactory = Callable[[TaskRequest, StateReport], TaskRunner]
 
 
@@ -132,6 +133,8 @@ class WorkerParts:
         transformer: Resolves placeholders.
         offset_reader: Makes the reader of a source connector's committed offsets, by its name and resolved settings.
         make_task: Builds a task's runner.
+        plan_backfill: Says what a backfill of a connector would do.
+        make_backfill: Builds the task of one.
         offsets: Reads and changes the committed offsets of connectors.
         preview: Shows what a configuration would do to some records.
         settings: The worker's file, to explain where values come from.
@@ -143,8 +146,6 @@ class WorkerParts:
         metrics: Gets what the worker counts.
         connector_metrics: Makes the metrics that an instance of a connector may add to.
         exactly_once: Whether source tasks commit records and offsets in transactions.
-        plan_backfill: Says what a backfill of a connector would do, by its name, type and resolved settings.
-        make_backfill: Builds the task of one.
     """
 
     worker_id: str
@@ -152,6 +153,8 @@ class WorkerParts:
     transformer: ConfigTransformer
     offset_reader: Callable[[str, Mapping[str, str]], OffsetStorageReader]
     make_task: TaskFactory
+    plan_backfill: PlanBackfill
+    make_backfill: MakeBackfill
     offsets: ConnectorOffsets
     preview: Callable[[PreviewRequest], dict[str, object]]
     settings: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -163,8 +166,6 @@ class WorkerParts:
     metrics: Metrics = field(default_factory=Metrics)
     connector_metrics: Callable[[str], InstanceMetrics] = lambda connector: InstanceMetrics.unread()
     exactly_once: bool = False
-    plan_backfill: PlanBackfill | None = None
-    make_backfill: Callable[[TaskRequest, StateReport], BackfillTask] | None = None
 
 
 class Worker:
@@ -228,21 +229,13 @@ class Worker:
         """
         return self._parts.preview(request)
 
-    def plan_backfill(
-        self,
-        name: str,
-        kind: ConnectorType,
-        config: Mapping[str, str],
-        task_config: Mapping[str, str],
-        request: BackfillRequest,
-    ) -> BackfillPlan:
+    def plan_backfill(self, asked: BackfillQuestion) -> BackfillPlan:
         """Says what a backfill would read and write. Blocks: any thread but the herder's.
 
         Raises:
             ConnectException: It is not possible.
         """
-        assert self._parts.plan_backfill is not None, "a worker has one"
-        return self._parts.plan_backfill(name, kind, config, task_config, request)
+        return self._parts.plan_backfill(asked)
 
     def start_backfill(self, request: TaskRequest, plan: BackfillPlan) -> BackfillView:
         """Begins a backfill, with a task of its own.
@@ -251,7 +244,6 @@ class Worker:
             AlreadyExistsException: The connector has one that is running.
         """
         make = self._parts.make_backfill
-        assert make is not None, "a worker has one"
         return self.backfills.start(request.id.connector, plan.reads, plan.total, lambda report: make(request, report))
 
     @property

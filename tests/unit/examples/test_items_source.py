@@ -11,7 +11,8 @@ from examples.items_source import ItemsSource
 from tests.shares import QUICK
 from tests.unit.connectors.http.web import Reply, Request, serving
 
-from penstock.testing import FrameSuite, SourceSuite, run_source
+from penstock.api import BackfillSpan
+from penstock.testing import FrameSuite, SourceSuite, run_backfill, run_source
 
 
 class TestItems(FrameSuite, SourceSuite):
@@ -48,3 +49,10 @@ class TestItems(FrameSuite, SourceSuite):
         assert [one.key for one in source.committed][-1] == {"id": 8}
         assert len(source.retries) == 2
         assert "answers 429" in source.retries[0]
+
+    @pytest.mark.parametrize("again", [False, True])
+    def test_a_range_of_ids_is_read_once_more(self, tmp_path: Path, again: bool) -> None:
+        run = run_backfill(ItemsSource, self.prepare(tmp_path), BackfillSpan(first="2", end=6), again=again)
+
+        assert [one["id"] for one in run.values] == [2, 3, 4, 5]
+        assert run.parts[0].reads == {"from": 2, "to": 6}

@@ -56,7 +56,7 @@ def test_a_backfill_runs_beside_the_connector_and_is_seen_in_what_explains_it(ap
     assert api.call("GET", "/connectors/a/explain")[1]["backfill"]["state"] == "RUNNING"
     assert api.call("GET", "/connectors/a/status")[1]["connector"]["state"] == "RUNNING"
     task: Any = api.setup.tasks[-1]
-    assert [(one.topic, one.start, one.end) for one in task.request.ranges] == [("t", 5, 12)]
+    assert [(one.topic, one.start, one.end) for one in task.request.backfill.ranges] == [("t", 5, 12)]
     task.all_done = True
     body = ended(api)
     assert (body["state"], body["records"]) == ("COMPLETED", 7)
@@ -98,6 +98,11 @@ def test_a_backfill_ends_with_the_instance_of_its_connector(api: Api, path: str)
         ({"offsets": [{**RANGE, "end_offset": "12"}]}, "whole numbers from 0 on"),
         ({"offsets": [{**RANGE, "kafka_partition": True}]}, "whole numbers from 0 on"),
         ({"offsets": [{**RANGE, "kafka_topic": None}]}, "a text for kafka_topic"),
+        ({"offsets": {"from": 1}}, "an object with from and to for a source"),
+        ({"offsets": {"from": 1, "to": 1.5}}, "from one text or whole number to another, not 1.5"),
+        ({"offsets": {"from": True, "to": 2}}, "from one text or whole number to another, not True"),
+        ({"offsets": {"from": "", "to": "b"}}, "from one text or whole number to another, not ''"),
+        ({"from": 1, "of": 7}, "of is the name of a part of a source"),
     ],
 )
 def test_what_cannot_be_meant_is_named(api: Api, body: Any, text: str) -> None:
@@ -116,7 +121,23 @@ def test_who_is_not_there_or_has_no_tasks_and_a_source_are_refused(api: Api) -> 
     api.call("DELETE", "/connectors/a")
     api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    assert api.call("POST", B, {"from": 1}) == (400, {"error_code": 400, "message": "Connector a is a source"})
+    assert api.call("POST", B, {"from": 1}) == (400, {"error_code": 400, "message": "Connector a goes by positions"})
+
+
+def test_a_source_reads_a_range_of_positions_with_the_settings_of_its_tasks(api: Api) -> None:
+    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
+    api.setup.await_state("a", "RUNNING", ["RUNNING"])
+    body = {"offsets": {"from": "x", "to": 7}, "of": "f"}
+    reads = [{"partition": {"file": "f"}, "from": "x", "to": 7, "rows": None}]
+    plan = {"name": "a", "dry_run": True, "reads": reads, "total": None, "writes": "its topic"}
+    assert api.call("POST", f"{B}?dry_run=true", body) == (200, plan)
+    status, answer = api.call("POST", B, body)
+    assert (status, answer["total"], answer["positions"]) == (202, None, [])
+    task: Any = api.setup.tasks[-1]
+    (share,) = task.request.backfill.shares
+    assert share.read_config() == task.request.task_config
+    task.all_done = True
+    assert ended(api)["state"] == "COMPLETED"
 
 
 def test_a_range_without_messages_is_not_begun(api: Api) -> None:

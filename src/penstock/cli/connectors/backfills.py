@@ -6,6 +6,7 @@ Main object: the command ``backfill``. Thread: the main thread of the command.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,12 @@ from penstock.cli.output import complain, say, table
 from penstock.cli.session import EXIT_REFUSED, Session, asking, name_argument
 
 _LOOK_S: Final = 0.5
+_OF_TOPIC: Final = re.compile(r"([^=]+):([0-9]+)=([0-9]+)\.\.([0-9]+)")
 
 
 @click.command("backfill")
 @name_argument
-@click.option("--from", "begin", help="Messages from this time on: milliseconds, or a date and time.")
+@click.option("--from", "begin", help="Messages or rows from this time on: milliseconds, or a date and time.")
 @click.option("--to", "end", help="And before this time; without it up to now.")
 @click.option(
     "--offsets",
@@ -30,6 +32,7 @@ _LOOK_S: Final = 0.5
     metavar="RANGE",
     help="Instead of times. Of a sink TOPIC:PARTITION=START..END, once for each partition; of a source FROM..TO.",
 )
+@click.option("--of", "of", metavar="NAME", help="Of a source: only this table, file or whatever it has several of.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be read and written.")
 @click.option("--wait", is_flag=True, help="Wait for the end, and show how far it is.")
 @click.option("--cancel", is_flag=True, help="End the backfill that is running; what it has written stays.")
@@ -40,6 +43,7 @@ def backfill(
     begin: str | None,
     end: str | None,
     offsets: Sequence[str],
+    of: str | None,
     dry_run: bool,
     wait: bool,
     cancel: bool,
@@ -50,7 +54,7 @@ def backfill(
         session.api.call("DELETE", path)
         session.show({"name": name, "request": "cancel"}, lambda: say(f"The backfill of {name} ends.", "green"))
         return
-    if begin is None and end is None and not offsets:
+    if begin is None and end is None and not offsets and of is None:
         found = session.api.call("GET", path)
         session.show(found, lambda: _draw(found))
         return
@@ -60,6 +64,8 @@ def backfill(
     body: dict[str, Any] = (
         {"offsets": _ranges(offsets)} if offsets else {**times, **({} if end is None else {"to": end})}
     )
+    if of is not None:
+        body["of"] = of
     found = session.api.call("POST", path, body=body, query={"dry_run": "true"} if dry_run else {})
     if dry_run:
         session.show(found, lambda: _draw_plan(found))
@@ -92,6 +98,11 @@ def _progress(found: Mapping[str, Any]) -> str:
 def _draw(found: Mapping[str, Any]) -> None:
     say(f"{found['state']}: {_progress(found)}", "green" if found["state"] in ("RUNNING", "COMPLETED") else "red")
     _draw_reads(found)
+    if waiting := found.get("waiting_for"):
+        say(waiting["text"], "yellow")
+    if found["state"] != "COMPLETED":
+        for one in found["positions"]:
+            say(f"delivered up to {json.dumps(one)}")
     if found.get("trace"):
         say(found["trace"].rstrip())
 
@@ -99,7 +110,9 @@ def _draw(found: Mapping[str, Any]) -> None:
 def _draw_plan(found: Mapping[str, Any]) -> None:
     total = found["total"]
     say(
-        "A dry run: nothing is read or written." if total is None else f"A dry run: {total:,} records would be read.",
+        "A dry run: how many records would be read is not known."
+        if total is None
+        else f"A dry run: {total:,} records would be read.",
         "yellow",
     )
     _draw_reads(found)
@@ -120,23 +133,17 @@ def _draw_reads(found: Mapping[str, Any]) -> None:
 
 
 def _ranges(texts: Sequence[str]) -> object:
-    if len(texts) == 1 and "=" not in texts[0]:
+    found = [_OF_TOPIC.fullmatch(text) for text in texts]
+    if len(texts) == 1 and found[0] is None:
         first, dots, last = texts[0].partition("..")
         if not dots or not first or not last:
-            raise click.UsageError(f"--offsets {texts[0]} is not of the form FROM..TO.")
+            raise click.UsageError(f"--offsets {texts[0]} is not of the form FROM..TO, or TOPIC:PARTITION=START..END.")
         return {"from": first, "to": last}
-    return [_range(text) for text in texts]
+    return [_range(text, match) for text, match in zip(texts, found, strict=True)]
 
 
-def _range(text: str) -> dict[str, object]:
-    where, equals, span = text.rpartition("=")
-    topic, colon, partition = where.rpartition(":")
-    start, dots, end = span.partition("..")
-    if not (equals and colon and dots and partition.isdecimal() and start.isdecimal() and end.isdecimal()):
+def _range(text: str, match: re.Match[str] | None) -> dict[str, object]:
+    if match is None:
         raise click.UsageError(f"--offsets {text} is not of the form TOPIC:PARTITION=START..END.")
-    return {
-        "kafka_topic": topic,
-        "kafka_partition": int(partition),
-        "start_offset": int(start),
-        "end_offset": int(end),
-    }
+    partition, start, end = map(int, match.groups()[1:])
+    return {"kafka_topic": match[1], "kafka_partition": partition, "start_offset": start, "end_offset": end}

@@ -428,7 +428,7 @@ class ConnectWorker(ABC, Generic[W]):
             transformer=self._transformer,
             offset_reader=builder.offset_reader,
             make_task=builder,
-            plan_backfill=BackfillPlanner(settings, self.plugins),
+            plan_backfill=BackfillPlanner(settings, self.plugins, runtime),
             make_backfill=builder.backfill,
             offsets=builder.connector_offsets(),
             preview=previewer.preview,

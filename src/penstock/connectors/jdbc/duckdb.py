@@ -207,9 +207,20 @@ class DuckDbReader(Reader):
         """See `Reader`: its tables are read in one go."""
         return None
 
+    def count(self, statement: sa.Select[Any]) -> int:
+        """See `Reader`."""
+        with closing(connect(self._address)) as opened:
+            try:
+                return int(opened.sql(self._text(statement)).fetchall()[0][0])
+            except Exception as error:
+                raise fault_of(self._address, error).error from error
+
+    def _text(self, statement: sa.Select[Any]) -> str:
+        return str(statement.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True}))
+
     def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
         """See `Reader`."""
-        text = str(statement.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True}))
+        text = self._text(statement)
         self._connection = connect(self._address)
         try:
             yield from self._connection.sql(text).to_arrow_reader(most_rows)

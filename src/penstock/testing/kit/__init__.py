@@ -3,6 +3,7 @@
 Start from:
 
 - ``run_source``, ``SourceRun`` (``sources``): start, polls, commits, kills, restarts, rebalances of a source.
+- ``run_backfill``, ``BackfillRun`` (``backfills``): a backfill of a source.
 - ``run_sink``, ``SinkRun`` (``sinks``): the same for a sink; ``numbered`` gives records their offsets.
 - ``suites``: tests to subclass, for connectors, transforms and converters.
 - ``MemoryStore`` (``stores``): a store of files in memory that fails when a test wants it to.
@@ -13,6 +14,7 @@ Built-in connectors are run by the same suites. The doubles of Penstock's own te
 ``penstock.testing``; nothing here imports them.
 """
 
+from penstock.testing.kit.backfills import BackfillRun, run_backfill
 from penstock.testing.kit.sinks import SinkRun, numbered, run_sink
 from penstock.testing.kit.sources import SourceRun, run_source
 from penstock.testing.kit.stores import MemoryStore
@@ -25,6 +27,7 @@ from penstock.testing.kit.suites.sources import SourceSuite
 from penstock.testing.kit.suites.transforms import TransformSuite
 
 __all__ = [
+    "BackfillRun",
     "ConnectorSuite",
     "ConverterSuite",
     "FrameSuite",
@@ -36,6 +39,7 @@ __all__ = [
     "SourceSuite",
     "TransformSuite",
     "numbered",
+    "run_backfill",
     "run_sink",
     "run_source",
 ]

@@ -1,28 +1,40 @@
 """Plans and builds backfills out of a connector's configuration: ``BackfillPlanner``, ``SinkBackfill``.
 
-Asks Kafka; any thread but the herder's.
+Asks Kafka, and the tasks of sources; any thread but the herder's.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Mapping, Sequence
 
-from penstock.api import SinkConnector, TopicPartition
+from penstock.api import BackfillSpan, SinkConnector, SourceTask, TopicPartition
 from penstock.api.bulk import BulkSinkTask
 from penstock.clients.reader import RecordReader
-from penstock.errors import BadRequestException
+from penstock.errors import (
+    BadRequestException,
+    ConflictException,
+    NotFoundException,
+    NotReadyException,
+    RetriableException,
+)
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.subscription import Subscription
 from penstock.kafka.settings.client import admin_client_id, admin_settings, consumer_settings, sink_consumer_id
 from penstock.model import ConnectorType
-from penstock.model.backfill import BackfillPlan, BackfillRange, BackfillRequest
+from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest, BackfillShare
 from penstock.plugins import Plugins
-from penstock.settings import InstalledPlugins, SinkSettings
+from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.backfill.planning import sink_ranges
 from penstock.worker.backfill.range_consumer import RangeConsumer
+from penstock.worker.backfill.reading import plan_parts
 from penstock.worker.sink.task import SinkTaskRunner
 from penstock.worker.task.configs import TASK_CLASS, load_class
+from penstock.worker.task.session import Sessions, TaskSession
+
+log = logging.getLogger(__name__)
 
 
 class BackfillPlanner:
@@ -31,46 +43,76 @@ class BackfillPlanner:
     Args:
         settings: The worker's.
         plugins: Where classes come from.
+        sessions: The worker's Spark session, for sources that read with it.
     """
 
-    def __init__(self, settings: WorkerSettings, plugins: Plugins) -> None:
+    def __init__(self, settings: WorkerSettings, plugins: Plugins, sessions: Sessions) -> None:
         self._settings = settings
         self._plugins = plugins
+        self._sessions = sessions
 
-    def __call__(
-        self,
-        name: str,
-        kind: ConnectorType,
-        config: Mapping[str, str],
-        task_config: Mapping[str, str],
-        request: BackfillRequest,
-    ) -> BackfillPlan:
+    def __call__(self, asked: BackfillQuestion) -> BackfillPlan:
         """Plans what a request reads and writes.
-
-        Args:
-            name: The connector.
-            kind: Source or sink.
-            config: Its settings, placeholders resolved.
-            task_config: Those of one of its tasks.
-            request: What was asked for.
 
         Raises:
             BadRequestException: That is not possible; says why.
             NotFoundException: There is nothing to read.
+            NotReadyException: A source cannot be asked now.
+            ConflictException: A source does not answer as it has to.
         """
-        if kind is not ConnectorType.SINK:
+        if asked.kind is not ConnectorType.SINK:
+            return self._of_source(asked)
+        if issubclass(load_class(asked.tasks[0]()[TASK_CLASS]), BulkSinkTask):
             raise BadRequestException(
-                f"Connector {name} is a source, and its class implements no backfill: stop it, and set its offsets "
-                f"back with PATCH /connectors/{name}/offsets"
+                f"Connector {asked.name} has Spark's executors write ranges of its topics, and a backfill would write "
+                f"beside them: stop it, and set its offsets back with PATCH /connectors/{asked.name}/offsets; its "
+                "files of these messages are replaced"
             )
-        if issubclass(load_class(task_config[TASK_CLASS]), BulkSinkTask):
-            raise BadRequestException(
-                f"Connector {name} has Spark's executors write ranges of its topics, and a backfill would write beside "
-                f"them: stop it, and set its offsets back with PATCH /connectors/{name}/offsets; its files of these "
-                "messages are replaced"
-            )
-        return self._of_sink(name, config, request)
+        return self._of_sink(asked.name, asked.config, asked.request)
 
+    # ------------------------------------------------------------------ sources
+    def _of_source(self, asked: BackfillQuestion) -> BackfillPlan:
+        name, settings = asked.name, SourceSettings.parse(asked.config, InstalledPlugins(self._plugins))
+        instead = f"stop it, and set its offsets back with PATCH /connectors/{name}/offsets"
+        span = _span(name, asked.request)
+        if settings.isolation.mode != "none":
+            raise BadRequestException(
+                f"The tasks of connector {name} have processes of their own (task.isolation), in which they are only "
+                f"polled: {instead}"
+            )
+        shares: list[BackfillShare] = []
+        for read_config in asked.tasks:
+            config = read_config()
+            cls = load_class(config[TASK_CLASS])
+            lacking = BadRequestException(
+                f"Connector {name} is a source, and its task {cls.__name__} has no backfills: {instead}"
+            )
+            if not issubclass(cls, SourceTask) or cls.plan_backfill is SourceTask.plan_backfill:
+                raise lacking
+            session = TaskSession(f"the plan of a backfill of {name}", self._sessions)
+            try:
+                parts = plan_parts(cls(), config, span, session.session)
+            except NotImplementedError as error:
+                raise lacking from error
+            except (BadRequestException, NotFoundException, ConflictException):
+                raise
+            except RetriableException as error:
+                raise NotReadyException(f"Connector {name} cannot be asked for a backfill now: {error}") from error
+            except Exception as error:
+                log.warning("The plan of a backfill of connector %s failed", name, exc_info=True)
+                raise ConflictException(
+                    f"Connector {name} cannot plan a backfill: {type(error).__name__}: {error}"
+                ) from error
+            if parts:
+                shares.append(BackfillShare(read_config, parts))
+        parts = [part for share in shares for part in share.parts]
+        counts = [part.rows for part in parts]
+        total = None if None in counts else sum(one or 0 for one in counts)
+        cls = self._plugins.resolve_connector(asked.config["connector.class"])
+        writes = f"Kafka, to the topics of connector {name} ({cls.__name__}), through its transforms and converters"
+        return BackfillPlan([part.to_json() for part in parts], writes, total, shares=shares)
+
+    # ------------------------------------------------------------------ sinks
     def _of_sink(self, name: str, config: Mapping[str, str], request: BackfillRequest) -> BackfillPlan:
         settings = SinkSettings.parse(config, InstalledPlugins(self._plugins))
         client = admin_settings(self._settings.raw, settings.raw, client_id=admin_client_id(name))
@@ -85,6 +127,26 @@ class BackfillPlanner:
         assert issubclass(cls, SinkConnector)
         writes = f"the target of connector {name} ({cls.__name__}), through its transforms"
         return BackfillPlan(reads, writes, total, ranges)
+
+
+def _span(name: str, request: BackfillRequest) -> BackfillSpan:
+    """The range of a source's backfill.
+
+    Raises:
+        BadRequestException: It is one of topics.
+    """
+    if request.ranges:
+        raise BadRequestException(
+            f"Connector {name} is a source: the offsets of its backfill are an object with from and to, on the command "
+            "line FROM..TO"
+        )
+    if request.span is not None:
+        return BackfillSpan(first=request.span[0], end=request.span[1], of=request.of)
+    assert request.start_ms is not None, "a request has times or offsets"
+    end_ms = time.time_ns() // 1_000_000 if request.end_ms is None else request.end_ms
+    if end_ms <= request.start_ms:
+        raise BadRequestException("A backfill begins before it ends, and its beginning, from, is in the future")
+    return BackfillSpan(start_ms=request.start_ms, end_ms=end_ms, of=request.of)
 
 
 def subscription_of(settings: SinkSettings) -> Subscription:
@@ -142,3 +204,11 @@ class SinkBackfill:
     def records(self) -> int:
         """See ``BackfillTask``."""
         return self._runner.counts.records_read
+
+    @property
+    def positions(self) -> Sequence[Mapping[str, object]]:
+        """See ``BackfillTask``."""
+        return [
+            {"kafka_topic": place.topic, "kafka_partition": place.partition, "offset": offset}
+            for place, offset in sorted(self._consumer.committed.items())
+        ]

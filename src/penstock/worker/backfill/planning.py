@@ -48,6 +48,8 @@ def sink_ranges(request: BackfillRequest, subscription: Subscription, admin: Off
     if not places:
         raise NotFoundException("None of the connector's topics exists: there is nothing to read again")
     begins, ends = admin.beginning_offsets(places), admin.end_offsets(places)
+    if request.of is not None:
+        raise BadRequestException("of names a part of a source; the parts of a sink are partitions of topics: offsets")
     if request.span is not None:
         raise BadRequestException(
             "The offsets of a sink are ranges of topics: objects with kafka_topic, kafka_partition, start_offset and "

@@ -61,6 +61,11 @@ class RangeConsumer:
             if self._read[place] > max(start, self._committed.get(place, start))
         ]
 
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """For each partition the offset behind what the task has committed."""
+        return {place: max(start, self._committed.get(place, start)) for place, (start, _) in self._ranges.items()}
+
     # ------------------------------------------------------------------ the fetch thread
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
         """See ``SinkConsumer``."""

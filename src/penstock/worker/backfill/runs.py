@@ -2,13 +2,15 @@
 
 Main type: ``Backfills``. Main function: ``backfill_task``, the id of such a task.
 
-What a backfill is doing is known to its worker only, and gone with it: whoever needs the rest asks again.
+What a backfill is doing is known to its worker only, and gone with it: whoever needs the rest asks again. Where it is
+left in the middle, and every half a minute before, the log says how far it is.
 
 Threads: the methods any; ``backfill-<connector>``, owned here, looks after one of them.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -32,6 +34,10 @@ _LOOK_S: Final = 0.1
 #: How long its last commit may take, and after that the end of a task that was given up.
 _END_S: Final = 300.0
 _GIVEN_UP_S: Final = 10.0
+#: How often the log says how far a backfill is.
+_TELL_S: Final = 30.0
+#: Positions that a line of the log names.
+_NAMED: Final = 20
 
 
 class BackfillTask(Protocol):
@@ -48,6 +54,10 @@ class BackfillTask(Protocol):
     @property
     def records(self) -> int:
         """The number of records that were read."""
+
+    @property
+    def positions(self) -> Sequence[Mapping[str, object]]:
+        """For each source or topic partition, in the shape of REST, the position behind what is delivered."""
 
     @property
     def runner(self) -> TaskRunner:
@@ -117,7 +127,7 @@ class Backfills:
         if run is None:
             return None
         task = run.task
-        return run.view if task is None else replace(run.view, records=task.records)
+        return run.view if task is None else _now_at(run.view, task)
 
     def cancel(self, connector: str) -> None:
         """Ends one; what it has written stays.
@@ -147,17 +157,22 @@ class Backfills:
         with log_context(connector, None):
             log.info("A backfill of connector %s begins", connector)
             try:
-                state, trace = self._done(run, make)
+                state, trace = self._done(connector, run, make)
             except BaseException as error:
                 state, trace = BackfillState.FAILED, stack_trace(error)
             finally:
                 self._gone(backfill_task(connector))
-            records = 0 if run.task is None else run.task.records
-            view = replace(run.view, state=state, ended=_now(), records=records, trace=trace)
+            task = run.task
+            records, positions = (0, ()) if task is None else (task.records, task.positions)
+            view = replace(run.view, state=state, ended=_now(), records=records, positions=positions, trace=trace)
             run.view, run.task = view, None
             log.info("The backfill of connector %s is %s: %d records", connector, state.value, records)
+            if state is not BackfillState.COMPLETED:
+                _tell(logging.WARNING, connector, view, "What is behind these positions is left: ask for it again")
 
-    def _done(self, run: _Run, make: Callable[[StateReport], BackfillTask]) -> tuple[BackfillState, str | None]:
+    def _done(
+        self, connector: str, run: _Run, make: Callable[[StateReport], BackfillTask]
+    ) -> tuple[BackfillState, str | None]:
         failed = threading.Event()
         traces: list[str] = []
 
@@ -168,9 +183,13 @@ class Backfills:
 
         task = run.task = make(report)
         task.runner.start()
+        told_s = time.monotonic()
         while not task.runner.join(_LOOK_S):
             if run.stop.is_set() or failed.is_set() or task.all_done:
                 break
+            if time.monotonic() - told_s > _TELL_S:
+                told_s = time.monotonic()
+                _tell(logging.INFO, connector, _now_at(run.view, task), "A backfill ends with its worker")
         complete = task.all_done and not failed.is_set()
         task.runner.stop()
         if not task.runner.join(_END_S):
@@ -184,6 +203,34 @@ class Backfills:
         if left := task.unread:
             return BackfillState.FAILED, f"Not all is committed by the task: {', '.join(map(str, left))}"
         return BackfillState.COMPLETED, None
+
+
+def _now_at(view: BackfillView, task: BackfillTask) -> BackfillView:
+    """A backfill that runs, as it is now."""
+    hints = task.runner.hints
+    return replace(
+        view,
+        records=task.records,
+        positions=task.positions,
+        progress=None if hints.progress is None else hints.progress.to_json(),
+        waiting_for=None if hints.retry is None else hints.retry.to_json(),
+    )
+
+
+def _tell(level: int, connector: str, view: BackfillView, advice: str) -> None:
+    of = "" if view.total is None else f" of {view.total}"
+    shown = json.dumps(list(view.positions[:_NAMED]), default=str)
+    more = "" if len(view.positions) <= _NAMED else f" and {len(view.positions) - _NAMED} more"
+    log.log(
+        level,
+        "The backfill of connector %s has read %d%s records, and delivered up to %s%s. %s",
+        connector,
+        view.records,
+        of,
+        shown,
+        more,
+        advice,
+    )
 
 
 def _now() -> str:

@@ -14,6 +14,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
@@ -47,12 +48,15 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, DistributedSettings, InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
+from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
 from penstock.threads import NoThreadException, start_within
 from penstock.worker.backfill.making import SinkBackfill, range_consumer, subscription_of
 from penstock.worker.backfill.range_consumer import RangeConsumer
+from penstock.worker.backfill.reading import SourceBackfill, parts_task
+from penstock.worker.backfill.runs import BackfillTask
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
@@ -72,6 +76,7 @@ from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.offset_stores import ConnectorOffsetReader, SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
+from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.overlap import AT_ONCE
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.request import TaskRequest
@@ -189,26 +194,59 @@ class TaskBuilder:
             made.pop_all()
         return runner
 
-    def backfill(self, request: TaskRequest, report: StateReport) -> SinkBackfill:
+    def backfill(self, request: TaskRequest, report: StateReport) -> BackfillTask:
         """Builds the task of a backfill; as for other tasks."""
         self._runtime.want()
         with ExitStack() as made:
-            runner = self._sink(request, report, made)
+            if request.connector_type is ConnectorType.SINK:
+                sink = self._sink(request, report, made)
+                consumer = sink.consumer
+                assert isinstance(consumer, RangeConsumer)
+                backfill: BackfillTask = SinkBackfill(sink, consumer)
+            else:
+                backfill = self._parts_of_source(request, report, made)
             made.pop_all()
-        consumer = runner.consumer
-        assert isinstance(consumer, RangeConsumer)
-        return SinkBackfill(runner, consumer)
+        return backfill
 
     # ------------------------------------------------------------------ source tasks
     def _source(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SourceTaskRunner:
-        settings = SourceSettings.parse(
+        settings = self._source_settings(request)
+        task, process = new_task(request, SourceTask, settings, made)  # type: ignore[type-abstract]
+        return self._source_runner(request, report, made, settings, task, process, self._offsets)
+
+    def _parts_of_source(self, request: TaskRequest, report: StateReport, made: ExitStack) -> SourceBackfill:
+        """The task of a source's backfill: at least once, and with offsets of its own."""
+        assert request.backfill is not None
+        shares = request.backfill.shares
+
+        def make(config: Mapping[str, str]) -> SourceTask:
+            return new_task(replace(request, task_config=config), SourceTask)[0]  # type: ignore[type-abstract]
+
+        store = MemoryOffsetStore()
+        reading = parts_task(shares, make, load_class(request.task_config[TASK_CLASS]))
+        settings = self._source_settings(request)
+        runner = self._source_runner(request, report, made, settings, reading, None, SourceOffsets(store))
+        return SourceBackfill(runner, reading, shares, store)
+
+    def _source_settings(self, request: TaskRequest) -> SourceSettings:
+        return SourceSettings.parse(
             request.connector_config, self._classes, topic_creation_enabled=self._settings.topic_creation_enable
         )
-        task, process = new_task(request, SourceTask, settings, made)  # type: ignore[type-abstract]
+
+    def _source_runner(
+        self,
+        request: TaskRequest,
+        report: StateReport,
+        made: ExitStack,
+        settings: SourceSettings,
+        task: SourceTask,
+        process: TaskProcess | None,
+        offsets: SourceOffsets,
+    ) -> SourceTaskRunner:
         metrics = self._task_metrics(request, made)
         parts = make_parts(self._settings, settings, self._plugins, made, metrics)
         session = TaskSession(str(request.id), self._runtime)
-        commits = SourceCommits(self._settings, self._offsets, settings, self._settings.sample_window, self._probe)
+        commits = SourceCommits(self._settings, offsets, settings, self._settings.sample_window, self._probe)
         sender = commits.producer(request.id, task)
         made.callback(sender.close, 0)
         note = self._notes(request)
@@ -280,8 +318,8 @@ class TaskBuilder:
             instance_suffix=f"-{request.id.task}" if settings.tasks_max > 1 else "",
         )
         consumer: SinkConsumer
-        if request.ranges:
-            consumer = range_consumer(self._settings.raw, settings, *request.id, request.ranges)
+        if request.backfill is not None:
+            consumer = range_consumer(self._settings.raw, settings, *request.id, request.backfill.ranges)
         else:
             consumer = RecordConsumer(
                 self._client(client),
@@ -318,7 +356,7 @@ class TaskBuilder:
             make_reporters=self._sink_reporters(request, settings),
             encode=self._encoder(request, settings, made),
             holder=self._holders.holder(
-                f"{request.id if request.ranges else client.java['group.id']} at {client.java['bootstrap.servers']}",
+                f"{request.id if request.backfill else client.java['group.id']} at {client.java['bootstrap.servers']}",
                 client.max_poll_interval_s,
             ),
             shares_id=self._shares_id(client, request.id),

@@ -6,11 +6,11 @@ herder starts without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from penstock.model import ConnectorTaskId, ConnectorType
-from penstock.model.backfill import BackfillRange
+from penstock.model.backfill import BackfillPlan
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class TaskRequest:
             ConnectException.
         confirm_owner: Of the same: whether the group has said after this monotonic time that it runs here; blocks.
         again: Whether it takes the place of an instance that has ended by itself.
-        ranges: Of a backfill of a sink: the messages that it reads, in place of those of its group.
+        backfill: Of a backfill: what it reads, in place of what its group or its source has next.
     """
 
     id: ConnectorTaskId
@@ -42,4 +42,4 @@ class TaskRequest:
     confirm: Callable[[], None] = lambda: None
     confirm_owner: Callable[[float], bool] = lambda since_s: True
     again: bool = False
-    ranges: Sequence[BackfillRange] = ()
+    backfill: BackfillPlan | None = None

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 from tests.real.connectors.jdbc.reading import Reading
 
-from penstock.api import RetryPolicy
+from penstock.api import BackfillSpan, RetryPolicy
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc import JdbcSource
 from penstock.connectors.jdbc.source.reading import AdbcReader
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.errors import ConnectException, RetriableException
+from penstock.testing import run_backfill
 from penstock.testing.kit.frames import records_of_frame
 
 pytestmark = pytest.mark.slow
@@ -268,3 +269,24 @@ def test_a_query_is_read_like_a_table(postgresql: PostgreSql, name: str) -> None
     assert dict(frame.source_partition) == {"query": "query"}
     assert frame.topic == "t-"
     reading.task.stop()
+
+
+@pytest.mark.parametrize("kind", ["timestamptz", "timestamp"])
+def test_a_range_of_numbers_or_times_is_read_once_more(postgresql: PostgreSql, name: str, kind: str) -> None:
+    postgresql.execute(f"CREATE TABLE {name} (id bigserial PRIMARY KEY, made {kind} NOT NULL)")
+    postgresql.execute(
+        f"INSERT INTO {name} (made) SELECT timestamp '2024-07-01 12:00' + floor(n / 3) * interval '1 s' "
+        "FROM generate_series(1, 12) n"
+    )
+    settings = {
+        "connection.url": postgresql.jdbc_url,
+        "table.include.list": name,
+        "topic.prefix": "t-",
+        "mode": "timestamp+incrementing",
+        "timestamp.column.name": "made",
+        "batch.max.rows": "2",
+    }
+    noon_ms = 1_719_835_200_000
+    for span in (BackfillSpan(first=3, end=9), BackfillSpan(start_ms=noon_ms + 1000, end_ms=noon_ms + 3000)):
+        run = run_backfill(JdbcSource, settings, span, again=True)
+        assert ([one.get("id") for one in run.values], [one.rows for one in run.parts]) == ([3, 4, 5, 6, 7, 8], [6])

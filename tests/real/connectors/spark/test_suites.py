@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.api import SinkRecord
+from penstock.api import BackfillSpan, SinkRecord
 from penstock.connectors.spark import SparkSink, SparkSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.testing import FrameSuite, SinkSuite, SourceSuite
+from penstock.testing import FrameSuite, SinkSuite, SourceSuite, run_backfill
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -118,3 +118,26 @@ class TestParquetSink(FrameSuite, SinkSuite):
     def contents(self) -> list[object]:
         files = sorted(self.target.glob("*.parquet")) if self.target.exists() else []
         return [(row["id"], row["name"]) for file in files for row in pq.read_table(file).to_pylist()]
+
+
+class TestBackfills:
+    """Ranges by columns of several types, which only Spark can compare."""
+
+    def test_a_range_is_found_by_the_type_of_its_column(self, tmp_path: Path) -> None:
+        days = pa.array(range(20_000, 20_009), pa.int32()).cast(pa.date32())
+        times = pa.array([one * 86_400_000_000 for one in range(20_000, 20_009)], pa.timestamp("us", "UTC"))
+        names = [f"n{one}" for one in range(9)]
+        pq.write_table(pa.table({"id": range(9), "day": days, "at": times, "name": names}), tmp_path / "a.parquet")
+        base = {"spark.format": "parquet", "spark.path": str(tmp_path), "topic": "t", "mode": "incrementing"}
+        day_ms = 86_400_000
+        of_days = BackfillSpan(start_ms=20_003 * day_ms, end_ms=20_005 * day_ms)
+        for column, span in [
+            ("id", BackfillSpan(first="3", end=5)),
+            ("day", of_days),
+            ("at", of_days),
+            ("name", BackfillSpan(first="n3", end="n5")),
+        ]:
+            settings = {**base, "incrementing.column.name": column}
+            run = run_backfill(SparkSource, settings, span, spark=self.spark)  # type: ignore[attr-defined]
+            found = [one.get("id") for one in run.values], [one.rows for one in run.parts]
+            assert found == ([3, 4], [2]), column

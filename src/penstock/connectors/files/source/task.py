@@ -9,14 +9,15 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.api import CumulativeSum, FrameSourceTask, RetryPolicy, SourceFrame
+from penstock.api import BackfillPart, BackfillSpan, Chunk, CumulativeSum, FrameSourceTask, RetryPolicy, SourceFrame
 from penstock.connectors.files.source.archive import Archive, Joined, commit_of
+from penstock.connectors.files.source.backfill import Backfill
 from penstock.connectors.files.source.cleanup import Cleanup
 from penstock.connectors.files.source.connector import TASK, TASKS
 from penstock.connectors.files.source.ledger import LOGS, Ledger, Log, Outcome, Place, Reading
@@ -108,7 +109,8 @@ class FileSourceTask(FrameSourceTask):
         self._records = records_of(config)
         self._letters = config.errors_deadletterqueue_topic_name
         self._archive = Archive(self._store, config.file_delim, config.beside) if config.restores else None
-        self._selection = selection_of(config, self._records, self._readers, int(props[TASK]), int(props[TASKS]))
+        self._share = int(props[TASK])
+        self._selection = selection_of(config, self._records, self._readers, self._share, int(props[TASKS]))
         self._ledger = Ledger(self._selection.logs, self.context.offset_storage_reader().offsets)
         self._cleanup = Cleanup(self._store, config.on_done, config.finished, config.failed)
         metrics = self.context.plugin_metrics()
@@ -138,6 +140,25 @@ class FileSourceTask(FrameSourceTask):
             if frame is not None or self._rest_s > 0 or time.monotonic() >= end:
                 return frame
         return None
+
+    def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
+        """See ``SourceTask.plan_backfill``: one part, of the files in the range that are this task's."""
+        return self._backfill().plan(span)
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, object] | None) -> Iterator[Chunk | SourceFrame]:
+        """See ``SourceTask.backfill``."""
+        return self._backfill().read(part, offset)
+
+    def _backfill(self) -> Backfill:
+        return Backfill(
+            self.settings,
+            self._share,
+            self._store,
+            self._selection,
+            self._readers,
+            self._records,
+            self.context.progress,
+        )
 
     def stop(self) -> None:
         """Closes the file and the store."""

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy.dialects import sqlite
 
 from penstock.connectors.jdbc.columns import Column, utc
 from penstock.connectors.jdbc.source.position import Mode, Position
@@ -30,6 +31,11 @@ TIMESTAMP: Final = "penstock timestamp"
 #: The table or query in a statement. Columns name it, since ORDER BY would take a bare name for a selected expression.
 _ALIAS: Final = "penstock_source"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Written without the digits of a second where these are zero.
+_WHOLE_SECONDS: Final = sa.DateTime().with_variant(
+    sqlite.DATETIME(truncate_microseconds=True),  # type: ignore[no-untyped-call]
+    "sqlite",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,31 +102,70 @@ class Selection:
         plain = self._plain(source)
         if after.timestamp is None:
             return [when.is_not(None), plain.is_not(None)]
-        moment = self._moment(after.timestamp)
-        same = when == moment if after.incrementing is None else sa.and_(when == moment, plain > after.incrementing)
+        moment, bound = self._moment(after.timestamp), self._bound(after.timestamp)
+        # Equality as a range: in SQLite a moment may be there with and without the digits of its second.
+        has_forms = self._has_forms(after.timestamp)
+        same: sa.ColumnElement[bool] = sa.and_(when >= bound, when <= moment) if has_forms else when == moment
+        same = same if after.incrementing is None else sa.and_(same, plain > after.incrementing)
         # The first condition follows from the second one, and lets the database use an index.
-        return [when >= moment, sa.or_(when > moment, same), plain.is_not(None)]
+        return [when >= bound, sa.or_(when > moment, same), plain.is_not(None)]
 
-    def statement(self, after: Position, bound: Bound) -> sa.Select[Any]:
-        """The rows after a position, up to a bound, in order, with the columns of the position."""
+    def statement(self, after: Position, bound: Bound, first: Bound | None = None) -> sa.Select[Any]:
+        """The rows after a position, up to a bound, in order, with the columns of the position.
+
+        Args:
+            after: The position.
+            bound: Rows at or behind it are left out.
+            first: Rows in front of it are left out; None: there is no such bound.
+        """
         source = self.from_clause()
         selected: list[sa.ColumnElement[Any]] = [one.expression(source.c[one.name]) for one in self.columns]
         order: list[sa.ColumnElement[Any]] = []
-        conditions = self._later(source, after)
+        conditions = [*self._later(source, after), *self._before(source, bound)]
+        conditions += [] if first is None else self._from(source, first)
         if self.mode.has_timestamp:
             when = self._timestamp(source)
             selected.append(when.label(TIMESTAMP))
             order.append(when)
-            if bound.timestamp is not None:
-                conditions.append(when < self._moment(bound.timestamp))
         if self.mode.has_incrementing:
             plain = self._plain(source)
             selected.append(sa.cast(plain, sa.BigInteger).label(INCREMENTING))
             order.append(plain)
-            if bound.incrementing is not None and self.mode is Mode.INCREMENTING:
-                conditions.append(plain < bound.incrementing)
         statement = sa.select(*selected).select_from(source).where(*conditions).order_by(*order)
         return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
+
+    def count(self, first: Bound, end: Bound) -> sa.Select[Any]:
+        """How many rows there are from one bound on up to another: a statement with one row and one column."""
+        source = self.from_clause()
+        conditions = [*self._later(source, Position()), *self._from(source, first), *self._before(source, end)]
+        return sa.select(sa.func.count()).select_from(source).where(*conditions)
+
+    def _from(self, source: sa.FromClause, first: Bound) -> list[sa.ColumnElement[bool]]:
+        """The conditions that a row is at or behind a bound. A null in a column of the position is never."""
+        conditions: list[sa.ColumnElement[bool]] = []
+        if first.timestamp is not None:
+            conditions.append(self._timestamp(source) >= self._bound(first.timestamp))
+        if first.incrementing is not None:
+            conditions.append(self._plain(source) >= first.incrementing)
+        return conditions
+
+    def _before(self, source: sa.FromClause, bound: Bound) -> list[sa.ColumnElement[bool]]:
+        """The conditions that a row is in front of a bound."""
+        conditions: list[sa.ColumnElement[bool]] = []
+        if self.mode.has_timestamp and bound.timestamp is not None:
+            conditions.append(self._timestamp(source) < self._bound(bound.timestamp))
+        if bound.incrementing is not None and self.mode is Mode.INCREMENTING:
+            conditions.append(self._plain(source) < bound.incrementing)
+        return conditions
+
+    def _bound(self, nanoseconds: int) -> sa.ColumnElement[Any]:
+        """A timestamp from which on there are rows, or none: SQLite compares texts, of which a longer one is later."""
+        moment = self._moment(nanoseconds)
+        return sa.type_coerce(moment, _WHOLE_SECONDS) if self._has_forms(nanoseconds) else moment
+
+    def _has_forms(self, nanoseconds: int) -> bool:
+        """True if there may be two texts of a timestamp in SQLite."""
+        return nanoseconds % 1_000_000_000 == 0 and not self.zoned
 
     def _up_to(self, source: sa.FromClause, end: Position) -> list[sa.ColumnElement[bool]]:
         """The conditions that a row is not after a position."""
@@ -130,20 +175,16 @@ class Selection:
         when, moment = self._timestamp(source), self._moment(end.timestamp)
         if self.mode is Mode.TIMESTAMP:
             return [when <= moment]
-        return [when <= moment, sa.or_(when < moment, self._plain(source) <= end.incrementing)]
+        return [when <= moment, sa.or_(when < self._bound(end.timestamp), self._plain(source) <= end.incrementing)]
 
     def last(self, after: Position, bound: Bound) -> sa.Select[Any]:
         """The position of the last row after a position and before a bound: its timestamp, its number, or both."""
         source = self.from_clause()
-        conditions, columns = self._later(source, after), []
+        conditions, columns = [*self._later(source, after), *self._before(source, bound)], []
         if self.mode.has_timestamp:
             columns.append(self._timestamp(source))
-            if bound.timestamp is not None:
-                conditions.append(columns[0] < self._moment(bound.timestamp))
         if self.mode.has_incrementing:
             columns.append(self._plain(source))
-            if bound.incrementing is not None and self.mode is Mode.INCREMENTING:
-                conditions.append(columns[-1] < bound.incrementing)
         shown = [*columns[:-1], sa.cast(columns[-1], sa.BigInteger)] if self.mode.has_incrementing else columns
         found = sa.select(*shown).select_from(source).where(*conditions)
         return found.order_by(*(one.desc() for one in columns)).limit(1)

@@ -73,6 +73,15 @@ class Reader(ABC):
         """
 
     @abstractmethod
+    def count(self, statement: sa.Select[Any]) -> int:
+        """The number that a statement with one row and one column gives.
+
+        Raises:
+            RetriableException: The database cannot be reached, or ended the connection.
+            ConnectException: It refuses the statement.
+        """
+
+    @abstractmethod
     def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of a statement of a selection, while they come.
 
@@ -166,6 +175,11 @@ class AdbcReader(Reader):
         """See `Reader`."""
         found = self._found(self._text(selection.last(after, bound)))
         return None if found is None else _position(selection, found)
+
+    def count(self, statement: sa.Select[Any]) -> int:
+        """See `Reader`."""
+        self._begin()
+        return int(self._one(self._text(statement))[0])
 
     def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
         """See `Reader`."""
@@ -269,6 +283,13 @@ class CursorReader(Reader):
         except sa.exc.DBAPIError as error:
             raise fault_of(self._address, error.orig or error).error from error
         return None if found is None else _position(selection, tuple(found))
+
+    def count(self, statement: sa.Select[Any]) -> int:
+        """See `Reader`."""
+        try:
+            return int(self._opened().execute(statement).scalar_one())
+        except sa.exc.DBAPIError as error:
+            raise fault_of(self._address, error.orig or error).error from error
 
     def _opened(self) -> sa.Connection:
         if self._connection is None:

@@ -17,10 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.api import Chunk, PartitionedTask
+from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedTask, assigned_partitions
 from penstock.connectors.jdbc.columns import Column, TypeMapping
 from penstock.connectors.jdbc.faults import without_reason
 from penstock.connectors.jdbc.source.ahead import Ahead
+from penstock.connectors.jdbc.source.backfill import Backfill
 from penstock.connectors.jdbc.source.planning import keys_of, rows_about
 from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, stored_offsets, table_of
 from penstock.connectors.jdbc.source.queries import Bound, Piece, RangePiece, Selection, pieces, range_pieces
@@ -42,7 +43,7 @@ from penstock.connectors.jdbc.source.reading import Looks, Reader, query_columns
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
 from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table
 from penstock.data import Schema, SchemaBuilder
-from penstock.errors import ConnectException, RetriableException
+from penstock.errors import BadRequestException, ConnectException, RetriableException
 
 log = logging.getLogger(__name__)
 
@@ -238,6 +239,7 @@ class JdbcSourceTask(PartitionedTask):
         Raises:
             ConnectException: The offsets cannot be read, or the configuration is not of the connector's making.
         """
+        self._props = dict(props)
         self._tables = Tables(JdbcSourceConfig.parse(props))
         self._exported: Mapping[str, str] = json.loads(props.get(EXPORTED_CONFIG, "{}"))
         super().start(props)
@@ -290,6 +292,29 @@ class JdbcSourceTask(PartitionedTask):
             if name is None and self.settings.is_masked:
                 raise without_reason(error) from None
             raise
+
+    def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
+        """See ``SourceTask.plan_backfill``: a part for each table that has rows in the range."""
+        try:
+            return self._backfill().plan(assigned_partitions(self._props), span)
+        except ConnectException as error:
+            if self.settings.is_masked and not isinstance(error, BadRequestException):
+                raise without_reason(error) from None
+            raise
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """See ``SourceTask.backfill``."""
+        described = self._described_now(table_of(part.partition))
+        try:
+            for piece in self._backfill().read(part, offset):
+                yield _chunk(described, piece)
+        except ConnectException as error:
+            if self.settings.is_masked:
+                raise without_reason(error) from None
+            raise
+
+    def _backfill(self) -> Backfill:
+        return Backfill(self.settings, lambda name: self._described_now(name).selection, self._tables.reader)
 
     def _read_table(self, name: str | None, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         position = Position.of(offset) if offset else _initial(self.settings)

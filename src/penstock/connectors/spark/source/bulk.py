@@ -5,11 +5,12 @@ Thread: the task's; ``data`` of a frame: the worker's for the run. Source: Penst
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.api import FrameSourceTask
+from penstock.api import BackfillPart, BackfillSpan, FrameSourceTask
 from penstock.api.bulk import BulkFrame
+from penstock.connectors.spark.source.backfill import Backfill
 from penstock.connectors.spark.source.modes import Runs
 from penstock.connectors.spark.source.reading import Reader
 from penstock.connectors.spark.source.settings import SparkSourceConfig
@@ -30,6 +31,15 @@ class SparkBulkSourceTask(FrameSourceTask):
         self._partition = {"source": config.label, "mode": config.mode.value}
         self._offset = self.context.offset_storage_reader().offset(self._partition)
         self._runs = Runs(config.bulk_interval_ms)
+
+    def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
+        """See ``SourceTask.plan_backfill``: one part, of files or of values of a column."""
+        return Backfill(self.settings, Reader(self.settings, self.context.spark), self._partition).plan(span)
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, object] | None) -> Iterator[BulkFrame]:
+        """See ``SourceTask.backfill``: one run of executors."""
+        if offset is None:
+            yield Backfill(self.settings, Reader(self.settings, self.context.spark), part.partition).run(part)
 
     def poll(self) -> BulkFrame | None:
         """The run that is under way or due.

@@ -17,7 +17,7 @@ from penstock.api import Chunk
 from penstock.connectors.spark.names import quoted
 from penstock.connectors.spark.source.planning import MOST_BYTES, Begun, File, Ledger, begun_in, groups
 from penstock.connectors.spark.source.positions import Position, counts_within_values
-from penstock.connectors.spark.source.reading import Reader
+from penstock.connectors.spark.source.reading import Reader, position_by
 from penstock.connectors.spark.source.settings import Mode, SparkSourceConfig
 from penstock.errors import ConnectException
 
@@ -97,12 +97,9 @@ class Bulk:
         if run is None:
             return
         done = int((offset or {}).get("row", 0)) if (offset or {}).get("run") == run else 0
-        rows = self._reader.all()
-        records = self._reader.records(rows)
-        for first, piece in _numbered(self._reader.pieces(self._reader.sorted(rows)), done):
-            done = first + piece.num_rows
-            self._progress(done, None, "rows")
-            yield records.chunk(piece, {"run": run, "row": done}, _rows_from({"run": run}, first))
+        for chunk in chunks_of_rows(self._reader, self._reader.all(), {"run": run}, done, self._progress):
+            done = int((chunk.offset or {})["row"])
+            yield chunk
         log.info("All %d rows were read", done)
         self._progress(None, None, "rows")
         yield Chunk(None, offset={"run": run, "row": done, "done": True, "ended": _now_ms()})
@@ -122,21 +119,12 @@ class BulkFiles:
         if run is None:
             return
         of_run = offset if offset is not None and offset.get("run") == run else {}
-        begun, through = begun_in(of_run), str(of_run.get("through", ""))
         files = sorted(self._reader.files(), key=lambda one: one.path)
-        total = sum(one.size for one in files)
-        left = [one for one in files if one.path > through]
-        for group in groups(left):
-            yield from _chunks_of(self._reader, group, begun, {"run": run, "through": through}, self._after(run))
-            through = group[-1].path
-            self._progress(total - sum(one.size for one in left if one.path > through), total, "bytes")
+        yield from chunks_of_files(self._reader, files, of_run, {"run": run}, self._progress)
         log.info("All %d files were read", len(files))
         self._progress(None, None, "bytes")
+        through = max([str(of_run.get("through", "")), *(one.path for one in files)])
         yield Chunk(None, offset={"run": run, "through": through, "done": True, "ended": _now_ms()})
-
-    @staticmethod
-    def _after(run: int) -> Callable[[Sequence[File]], Offset]:
-        return lambda group: {"run": run, "through": group[-1].path}
 
 
 class NewFiles:
@@ -182,13 +170,8 @@ class Incrementing:
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
         """See ``Reading``."""
         rows = self._reader.all()
-        if self._column not in rows.columns:
-            raise ConnectException(
-                f"incrementing.column.name: {self._reader.what} gives no column {self._column}; there are "
-                f"{', '.join(rows.columns)}"
-            )
+        position = position_by(self._column, rows, self._reader.what)
         records = self._reader.records(rows)
-        position = Position.of(self._column, rows.schema[self._column].dataType)
         after = position.after(offset)
         column = rows[quoted(self._column)]
         done = int((offset or {}).get("rows", 0))
@@ -234,7 +217,7 @@ class Versions:
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
         """See ``Reading``."""
-        newest = self._newest()
+        newest = self.newest(self._path, self._reader)
         if offset is None:
             yield from self._version(newest, 0, is_whole=True)
             done = newest
@@ -252,10 +235,30 @@ class Versions:
         for version in range(done + 1, newest + 1):
             yield from self._version(version, 0, is_whole=False)
 
-    def _newest(self) -> int:
-        path = self._path.replace("`", "``")
-        (row,) = self._reader.sql(f"DESCRIBE HISTORY delta.`{path}` LIMIT 1")
+    @staticmethod
+    def newest(path: str, reader: Reader) -> int:
+        """The number of the newest version of a table.
+
+        Raises:
+            ConnectException: It cannot be read.
+        """
+        quoted_path = path.replace("`", "``")
+        (row,) = reader.sql(f"DESCRIBE HISTORY delta.`{quoted_path}` LIMIT 1")
         return int(row["version"])
+
+    def between(self, first: int, end: int, offset: Offset | None) -> Iterator[Chunk]:
+        """The changes of some versions, behind an offset.
+
+        Args:
+            first: The first version.
+            end: The one behind the last.
+            offset: What was read of them; None: nothing.
+        """
+        done = first - 1 if offset is None else int(offset["version"])
+        if offset is not None and "row" in offset:
+            yield from self._version(done, int(offset["row"]), is_whole=False)
+        for version in range(done + 1, end):
+            yield from self._version(version, 0, is_whole=False)
 
     def _version(self, version: int, done: int, *, is_whole: bool) -> Iterator[Chunk]:
         from pyspark.sql import functions
@@ -276,6 +279,46 @@ class Versions:
         for first, piece in _numbered(self._reader.pieces(self._reader.sorted(rows)), done):
             yield records.chunk(piece, {**at, "row": first + piece.num_rows}, _rows_from(at, first))
         yield Chunk(None, offset={"version": version})
+
+
+def chunks_of_rows(reader: Reader, rows: DataFrame, at: Offset, done: int, tell: Progress) -> Iterator[Chunk]:
+    """Chunks of rows, sorted, and gone on with by their number.
+
+    Args:
+        reader: Reads them.
+        rows: The rows.
+        at: What each offset has beside the number.
+        done: How many of them are delivered.
+        tell: Told how many were read.
+    """
+    records = reader.records(rows)
+    for first, piece in _numbered(reader.pieces(reader.sorted(rows)), done):
+        read = first + piece.num_rows
+        tell(read, None, "rows")
+        yield records.chunk(piece, {**at, "row": read}, _rows_from(at, first))
+
+
+def chunks_of_files(
+    reader: Reader, files: Sequence[File], offset: Offset, at: Offset, tell: Progress
+) -> Iterator[Chunk]:
+    """Chunks of files in the order of their names.
+
+    Args:
+        reader: Reads them.
+        files: The files, in order.
+        offset: What was delivered of them; empty: nothing.
+        at: What each offset has beside the name.
+        tell: Told how many bytes were read.
+    """
+    begun, through = begun_in(offset), str(offset.get("through", ""))
+    total = sum(one.size for one in files)
+    left = [one for one in files if one.path > through]
+    for group in groups(left):
+        yield from _chunks_of(
+            reader, group, begun, {**at, "through": through}, lambda read: {**at, "through": read[-1].path}
+        )
+        through = group[-1].path
+        tell(total - sum(one.size for one in left if one.path > through), total, "bytes")
 
 
 def _chunks_of(

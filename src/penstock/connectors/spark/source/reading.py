@@ -12,11 +12,14 @@ import pyarrow as pa
 
 from penstock.api.spark_types import connect_schema, struct_type
 from penstock.connectors.spark.faults import translated
+from penstock.connectors.spark.names import quoted
 from penstock.connectors.spark.settings import SELF_DESCRIBING
 from penstock.connectors.spark.source.chunks import Records
 from penstock.connectors.spark.source.planning import File
+from penstock.connectors.spark.source.positions import Position
 from penstock.connectors.spark.source.settings import SOURCE_VIEW, SparkSourceConfig
 from penstock.data import Schema
+from penstock.errors import ConnectException
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +45,10 @@ class Reader:
         self._inferred: StructType | None = None
         self.what = f"reading {config.label}"
 
+    def on(self, session: Callable[[], SparkSession]) -> Reader:
+        """The same on another session."""
+        return Reader(self._config, session)
+
     def translated(self) -> Any:
         """Errors of Spark in the block are errors for users."""
         return translated(self.what, self._config.format, self._config.spark_path)
@@ -62,6 +69,33 @@ class Reader:
             # Braces of the query's own are doubled: PySpark takes the text for a pattern.
             pattern = query.replace("{", "{{").replace("}", "}}").replace("{{source}}", "{source}")
             return _plain(session.sql(pattern, source=self._load(session, None)))
+
+    def kind_of(self, column: str) -> str:
+        """The type of a column by whose values rows can be found, as Spark's JSON calls it.
+
+        Raises:
+            ConnectException: There is no such column, or its values have no order that could be stored; Spark refuses.
+        """
+        return position_by(column, self.all(), self.what).kind
+
+    def within(self, column: str, first: Any, end: Any) -> DataFrame:
+        """The rows from one value of a column on up to another, as ``Position`` stores them; lazy.
+
+        Raises:
+            ConnectException: As for ``kind_of``.
+        """
+        rows = self.all()
+        position, by = position_by(column, rows, self.what), rows[quoted(column)]
+        return rows.where((by >= position.literal(first)) & (by < position.literal(end)))
+
+    def count(self, rows: DataFrame) -> int:
+        """The number of rows.
+
+        Raises:
+            ConnectException: Spark refuses.
+        """
+        with self.translated():
+            return rows.count()
 
     def of_files(self, files: Sequence[File]) -> DataFrame:
         """The rows of some files, with the columns of their directories.
@@ -174,6 +208,24 @@ class Reader:
         if self._inferred is None:
             self._inferred = self._load(session, None).schema
         return self._inferred
+
+
+def position_by(column: str, rows: DataFrame, what: str) -> Position:
+    """The way in which values of a column are stored and compared.
+
+    Args:
+        column: Its name.
+        rows: What has it.
+        what: The reading, for errors.
+
+    Raises:
+        ConnectException: There is no such column, or its values have no order that could be stored.
+    """
+    if column not in rows.columns:
+        raise ConnectException(
+            f"incrementing.column.name: {what} gives no column {column}; there are {', '.join(rows.columns)}"
+        )
+    return Position.of(column, rows.schema[column].dataType)
 
 
 def _plain(rows: DataFrame) -> DataFrame:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.api import Chunk, PartitionedTask
+from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedTask, assigned_partitions
 from penstock.api.partitioned import Partition
+from penstock.connectors.spark.source.backfill import Backfill
 from penstock.connectors.spark.source.modes import reading_of
 from penstock.connectors.spark.source.reading import Reader
 from penstock.connectors.spark.source.settings import SparkSourceConfig
@@ -25,13 +26,23 @@ class SparkSourceTask(PartitionedTask):
         super().start(props)
         config: SparkSourceConfig = self.settings
         self.idle_s = config.poll_interval_ms / 1000
-        reader = Reader(config, self._session)
-        self._reading = reading_of(config, reader, self.context.progress)
+        self._props = dict(props)
+        self._reader = Reader(config, self._session)
+        self._reading = reading_of(config, self._reader, self.context.progress)
 
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """See ``PartitionedTask.read``."""
         # An offset without a value is that of a column before its first value.
         return self._reading.read(offset)
+
+    def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
+        """See ``SourceTask.plan_backfill``: one part, of files, of values of a column, or of versions."""
+        (partition,) = assigned_partitions(self._props)
+        return Backfill(self.settings, self._reader, partition).plan(span)
+
+    def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        """See ``SourceTask.backfill``."""
+        return Backfill(self.settings, self._reader, part.partition, self.context.progress).read(part, offset)
 
     def _session(self) -> SparkSession:
         return self.context.spark()
