@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
 from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
-from penstock.model import ConnectorTaskId, ConnectorType, State, TargetState
+from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillView
 from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins

@@ -34,8 +34,8 @@ from penstock.errors import ConnectException, DataException
 from penstock.model.backfill import BackfillShare
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader, value_bytes
-from penstock.worker.plugin_metrics import InstanceMetrics
-from penstock.worker.source_task import SourceTaskRunner
+from penstock.worker.source.task import SourceTaskRunner
+from penstock.worker.task.plugin_metrics import InstanceMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

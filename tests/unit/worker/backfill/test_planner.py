@@ -22,7 +22,7 @@ from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
 from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.backfill.making import BackfillPlanner
-from penstock.worker.task_configs import TASK_CLASS
+from penstock.worker.task.configs import TASK_CLASS
 
 
 class AskedTask(SourceTask):

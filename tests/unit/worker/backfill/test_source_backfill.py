@@ -13,24 +13,24 @@ import pytest
 from penstock.api import BackfillPart, BackfillSpan, Chunk, FrameSourceTask, SourceFrame, SourceRecord, SourceTask
 from penstock.api.bulk import BulkFrame
 from penstock.errors import BadRequestException, ConnectException, RetriableException
+from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.model import State
 from penstock.model.backfill import BackfillShare, BackfillState, BackfillView
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 from penstock.testing.source_doubles import FakePipeline, FakeProducer
 from penstock.testing.spark_doubles import FakeSessions
-from penstock.worker import offset_commit
 from penstock.worker.backfill import reading, runs
 from penstock.worker.backfill.reading import PartsTask, SourceBackfill, parts_task, plan_parts
 from penstock.worker.backfill.runs import Backfills, backfill_task
-from penstock.worker.error_report import ErrorCounts
-from penstock.worker.offset_commit import CommitHooks, OffsetCommitter
-from penstock.worker.retries import Backoff
-from penstock.worker.source_task import SourceServices, SourceTaskRunner
-from penstock.worker.task_session import TaskSession
-from penstock.worker.task_spec import TaskServices, TaskSpec
-from penstock.worker.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.topic_creation import TopicCreator
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.source import offset_commit
+from penstock.worker.source.offset_commit import CommitHooks, OffsetCommitter
+from penstock.worker.source.task import SourceServices, SourceTaskRunner
+from penstock.worker.task.retries import Backoff
+from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskServices, TaskSpec
 
 WAIT_S = 20.0
 

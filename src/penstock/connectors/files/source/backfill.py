@@ -20,7 +20,7 @@ from penstock.connectors.files.source.readers.opening import Readers
 from penstock.connectors.files.source.readers.reader import Bad, Input, Piece, rest
 from penstock.connectors.files.source.records import Records
 from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
-from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.errors import BadRequestException, ConnectException, DataException, RetriableException
 from penstock.files.stores import ChangedException, Found, GoneException, Store
 
 log = logging.getLogger(__name__)
@@ -74,9 +74,15 @@ class Backfill:
         """The part of a range; none if there is no file in it.
 
         Raises:
+            BadRequestException: The source brings back topics, which have no files of their own.
             RetriableException: The store is away.
             ConnectException: It cannot be listed.
         """
+        if self._config.restores:
+            raise BadRequestException(
+                "This source brings back what a FileSink has written, commit by commit, of which files are only parts: "
+                "let another connector, with another name, read a copy of the directories that are wanted"
+            )
         reads: dict[str, Any]
         if span.start_ms is not None:
             reads = {_BY: _TIME, _FROM: span.start_ms, _TO: span.end_ms}
