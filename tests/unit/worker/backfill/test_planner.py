@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from testkit.doubles.spark_doubles import FakeSessions
 
 from penstock.api import BackfillPart, BackfillSpan, SourceConnector, SourceRecord, SourceTask, Task
 from penstock.errors import (
@@ -20,7 +21,6 @@ from penstock.model import ConnectorType
 from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
-from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.backfill.making import BackfillPlanner
 from penstock.worker.task.configs import TASK_CLASS
 

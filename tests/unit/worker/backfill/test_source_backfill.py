@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
+from testkit.doubles.source_doubles import FakePipeline, FakeProducer
+from testkit.doubles.spark_doubles import FakeSessions
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, FrameSourceTask, SourceFrame, SourceRecord, SourceTask
 from penstock.api.bulk import BulkFrame
@@ -18,8 +20,6 @@ from penstock.model import State
 from penstock.model.backfill import BackfillShare, BackfillState, BackfillView
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader, OffsetWriter
-from penstock.testing.source_doubles import FakePipeline, FakeProducer
-from penstock.testing.spark_doubles import FakeSessions
 from penstock.worker.backfill import reading, runs
 from penstock.worker.backfill.reading import PartsTask, SourceBackfill, parts_task, plan_parts
 from penstock.worker.backfill.runs import Backfills, backfill_task

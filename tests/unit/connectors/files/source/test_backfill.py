@@ -93,3 +93,9 @@ def test_bad_rows_and_files_are_left_out_and_sent_where_dead_letters_go(
     config = settings(days, halt_on_error="true")
     with pytest.raises(ConnectException, match=r"2026-11-02.json, line 2: .* ask for the backfill again"):
         run_backfill(FileSource, config, BackfillSpan(first="2026-11-02", end="2026-11-03"))
+
+
+def test_a_source_that_brings_topics_back_has_none(days: Path) -> None:
+    (days / "topics").mkdir()
+    with pytest.raises(BadRequestException, match="brings back what a FileSink has written"):
+        run_backfill(FileSource, {"url": str(days)}, BackfillSpan(first="2", end="3"))
