@@ -71,6 +71,8 @@ __all__ = [
     "SchemaBuilderException",
     "SchemaProjectorException",
     "SerializationException",
+    "ServiceDeniedException",
+    "ServiceUnavailableException",
     "SparkOverdueException",
     "SparkSessionLostException",
     "SparkStoppedException",
@@ -262,6 +264,26 @@ class RetriableException(ConnectException):
         if retry_after_s is not None and not (number and 0 <= retry_after_s < float("inf")):
             raise ValueError(f"retry_after_s must be a number of seconds, 0 or more, or None; got {retry_after_s!r}")
         self.retry_after_s: float | None = None if retry_after_s is None else float(retry_after_s)
+
+
+class ServiceUnavailableException(RetriableException):
+    """A service that a converter or transform asks cannot be reached, or cannot answer now. Any author may raise it.
+
+    The records are tried again for ``errors.retry.timeout``; then the task fails. ``errors.tolerance=all`` skips none
+    of them, because the fault is not theirs.
+
+    Attributes:
+        waits_for: The reason that ``explain`` gives meanwhile.
+    """
+
+    waits_for: ClassVar[str] = "service"
+
+
+class ServiceDeniedException(ConfigException):
+    """A service that a converter or transform asks wants other credentials. Any author may raise it.
+
+    The task fails; ``errors.tolerance=all`` skips no record, because the fault is one of the settings.
+    """
 
 
 class SparkUnavailableException(RetriableException):

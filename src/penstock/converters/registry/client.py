@@ -19,10 +19,15 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from penstock.converters.registry.settings import RegistryConfig
-from penstock.errors import ConfigException, DataException, RetriableException
+from penstock.errors import (
+    ConfigException,
+    DataException,
+    ServiceDeniedException,
+    ServiceUnavailableException,
+)
 from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
@@ -101,12 +106,14 @@ _MISSING: Final = 404
 _MAX_DEPTH: Final = 32
 
 
-class RegistryUnavailableException(RetriableException):
-    """The registry cannot be reached, or cannot answer now. Tried again as ``errors.retry.timeout`` says."""
+class RegistryUnavailableException(ServiceUnavailableException):
+    """The registry cannot be reached, or cannot answer now."""
+
+    waits_for: ClassVar[str] = "schema_registry"
 
 
-class RegistryDeniedException(ConfigException):
-    """The registry wants other credentials: a fault of the settings, not of a record."""
+class RegistryDeniedException(ServiceDeniedException):
+    """The registry wants other credentials."""
 
 
 @dataclass(frozen=True)

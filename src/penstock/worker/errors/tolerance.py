@@ -21,8 +21,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.api import SourceRecord
-from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
-from penstock.errors import ConnectException, ToleranceExceededException
+from penstock.errors import (
+    ConnectException,
+    ServiceDeniedException,
+    ServiceUnavailableException,
+    ToleranceExceededException,
+)
 from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import waiting_for
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord, exception_of
@@ -119,8 +123,8 @@ def retry_delay_ms(
     return delay
 
 
-#: Whoever tolerates bad records does not want to lose all the good ones while the registry is away.
-_OF_NO_RECORD: Final = (RegistryUnavailableException, RegistryDeniedException)
+#: ``errors.tolerance=all`` does not skip records while a service that a converter asks is unreachable.
+_OF_NO_RECORD: Final = (ServiceUnavailableException, ServiceDeniedException)
 
 
 def verdict(policy: ErrorPolicy, error: RecordError) -> Verdict:
@@ -307,8 +311,9 @@ class ErrorHandler:
             return False
         with self._lock:
             self.counts.total_record_failures += records
-        outage = isinstance(error.exception, RegistryUnavailableException)
-        with waiting_for("schema_registry" if outage else "record_retry", f"{error.stage}: {error.message}"):
+        away = error.exception if isinstance(error.exception, ServiceUnavailableException) else None
+        reason = "record_retry" if away is None else away.waits_for
+        with waiting_for(reason, f"{error.stage}: {error.message}"):
             if self._cancelled.wait(delay / 1000):
                 return False
         with self._lock:

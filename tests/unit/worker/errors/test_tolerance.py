@@ -7,8 +7,13 @@ from collections.abc import Mapping
 import pytest
 from testkit.doubles.sink_doubles import ListReporter, failure
 
-from penstock.converters.registry.client import RegistryDeniedException, RegistryUnavailableException
-from penstock.errors import ConnectException, DataException, ToleranceExceededException
+from penstock.errors import (
+    ConnectException,
+    DataException,
+    ServiceDeniedException,
+    ServiceUnavailableException,
+    ToleranceExceededException,
+)
 from penstock.pipeline.batch.batches import RecordError
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord, LogReporter, exception_of
 from penstock.worker.errors.tolerance import TASK_PUT, ErrorHandler, ErrorPolicy, Verdict, retry_delay_ms, verdict
@@ -74,8 +79,8 @@ def test_the_verdict_depends_on_stage_and_tolerance(
     assert verdict(ErrorPolicy(tolerance_all=tolerance_all), error) is wanted
 
 
-@pytest.mark.parametrize("fault", [RegistryUnavailableException("down"), RegistryDeniedException("401")])
-def test_no_record_is_skipped_for_a_registry_that_does_not_answer(fault: Exception) -> None:
+@pytest.mark.parametrize("fault", [ServiceUnavailableException("down"), ServiceDeniedException("401")])
+def test_no_record_is_skipped_for_a_service_that_does_not_answer(fault: Exception) -> None:
     error = RecordError(0, "VALUE_CONVERTER", "AvroConverter", "E", "m", exception=fault)
     assert verdict(ErrorPolicy(tolerance_all=True), error) is Verdict.EXCEEDED
 

@@ -16,7 +16,7 @@ from testkit.processes.schema_registry import RegistryStandIn
 import penstock
 from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.client import RegistryUnavailableException
-from penstock.errors import DataException
+from penstock.errors import DataException, ServiceUnavailableException
 from penstock.model import State
 from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import Wait, waiting_for
@@ -141,21 +141,26 @@ def test_a_converter_whose_registry_is_slow_or_down_waits_for_it() -> None:
         random=lambda: 0.5,
         cancelled=cancelled,
     )
-    error = RegistryUnavailableException("down")
-    failed = RecordError(0, "VALUE_CONVERTER", "C", error.java_name, str(error), retriable=True, exception=error)
+    failed = {
+        task: RecordError(0, "VALUE_CONVERTER", "C", error.java_name, str(error), retriable=True, exception=error)
+        for task, error in (("y-0", RegistryUnavailableException("down")), ("z-0", ServiceUnavailableException("down")))
+    }
     converter = AvroConverter()
     with RegistryStandIn() as registry:
         registry.delay_s = 30
         converter.configure({"schema.registry.url": registry.url}, False)
         threads = [
             threading.Thread(target=_quietly, args=(converter.to_connect_data, "t", b"\0\0\0\0\1"), name="convert-x-0"),
-            threading.Thread(target=handler.retry, args=({0: failed}, lambda again: {0: failed}), name="convert-y-0"),
+            *(
+                threading.Thread(target=handler.retry, args=({0: error}, lambda again: again), name=f"convert-{task}")
+                for task, error in failed.items()
+            ),
         ]
         for one in threads:
             one.start()
         try:
-            for task in ("x-0", "y-0"):
-                _await_reason(task, "schema_registry")
+            for task, expected in (("x-0", "schema_registry"), ("y-0", "schema_registry"), ("z-0", "service")):
+                _await_reason(task, expected)
         finally:
             cancelled.set()
             registry.close()
