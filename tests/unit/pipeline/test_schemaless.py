@@ -23,7 +23,7 @@ from penstock.pipeline.batch.crossing import crossing_frame, frame_of
 from penstock.pipeline.batch.sink.loose_values import LooseValues
 from penstock.pipeline.columns.layout import VARIANT_ARROW
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.columns.schemaless import MAX_FIELDS, Column, KnownTypes, column_of
+from penstock.pipeline.columns.schemaless import MAX_FIELDS, Column, KnownTypes, column_of, column_of_objects
 
 #: Few names and small numbers meet in one place more often.
 NAMES = st.sampled_from(["a", "b", "c", "", "a.b", "unscaled", "scale", "\x00map", "Ünï"]) | st.text(max_size=3)
@@ -274,3 +274,68 @@ def test_a_part_of_a_frame_is_a_table_that_spark_takes() -> None:
     table: Any = part.dataframe()
     table.validate(full=True)
     assert table.column("value").to_pylist() == rows[4:]
+
+
+SIMPLE: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.string(): st.text(max_size=3),
+    pa.int64(): st.integers(-3, 3) | st.integers(-(10**18) + 1, 10**18 - 1),
+    pa.float64(): st.floats(allow_nan=False, allow_infinity=False),
+    pa.bool_(): st.booleans(),
+}
+KINDS = st.recursive(
+    st.sampled_from(list(SIMPLE)),
+    lambda inner: st.dictionaries(st.sampled_from("abcd"), inner, min_size=1, max_size=3).map(
+        lambda members: pa.struct(list(members.items()))
+    ),
+)
+OBJECT_KINDS = st.dictionaries(st.sampled_from("abcd"), KINDS, min_size=1, max_size=3).map(
+    lambda members: pa.struct(list(members.items()))
+)
+
+
+def values_of_kind(kind: pa.DataType) -> st.SearchStrategy[Any]:
+    if not pa.types.is_struct(kind):
+        return st.none() | SIMPLE[kind]
+    return st.fixed_dictionaries({one.name: values_of_kind(one.type) for one in kind})
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> pa.ChunkedArray:
+    """Objects of the same members, and nulls, not all of them nulls."""
+    kind = draw(OBJECT_KINDS)
+    some = st.lists(st.none() | values_of_kind(kind), max_size=3)
+    chunks = [[draw(values_of_kind(kind))], draw(some), draw(some)]
+    return pa.chunked_array(draw(st.permutations(chunks)), kind)
+
+
+BATCHES = st.lists(
+    alike() | st.lists(st.none() | st.dictionaries(st.sampled_from("abcd"), SCALARS), max_size=3), max_size=4
+)
+
+
+@pytest.mark.slow
+@given(batches=BATCHES)
+@examples(60)
+def test_structs_become_the_columns_that_their_values_would(batches: Sequence[Any]) -> None:
+    known, same = KnownTypes(), KnownTypes()
+    for batch in batches:
+        if not isinstance(batch, pa.ChunkedArray):
+            assert known.column_of("t", batch)[0].array.equals(same.column_of("t", batch)[0].array)
+            continue
+        expected, _ = known.column_of("t", batch.to_pylist())
+        made = same.column_of_objects("t", batch)
+        for mine, other in ((made.array, expected.array), (made.marks, expected.marks)):
+            array = mine if isinstance(mine, pa.Array) else pa.concat_arrays(mine.chunks)
+            assert array.type == other.type
+            assert array.equals(other)
+
+
+@pytest.mark.parametrize("number", [2**53, 2**53 + 1, -(2**53), -(2**53) - 1])
+def test_a_number_that_no_double_holds_stays_whole_in_structs_too(number: int) -> None:
+    before = pa.struct([("n", pa.float64())])
+    objects_of = pa.chunked_array([[{"n": 1}], [{"n": number}]], pa.struct([("n", pa.int64())]))
+    expected, _ = column_of(objects_of.to_pylist(), before)
+    made = column_of_objects(objects_of, before)
+    assert made.array.type == expected.array.type
+    assert made.array.to_pylist() == expected.array.to_pylist()
+    assert made.marks.to_pylist() == expected.marks.to_pylist()

@@ -114,7 +114,7 @@ class NoPlan(SparkJobs):
         raise AssertionError("no plan is needed")
 
 
-def run(spec: PipelineSpec, keys: list[bytes | None], values: list[bytes | None]) -> tuple[SinkBatch, list[pa.Table]]:
+def consumed(keys: list[bytes | None], values: list[bytes | None]) -> pa.Table:
     rows = len(values)
     columns: dict[str, Any] = {
         "topic": ["t"] * rows,
@@ -126,9 +126,13 @@ def run(spec: PipelineSpec, keys: list[bytes | None], values: list[bytes | None]
         "value": values,
         "headers": [None] * rows,
     }
-    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
+    return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
+
+
+def run(spec: PipelineSpec, keys: list[bytes | None], values: list[bytes | None]) -> tuple[SinkBatch, list[pa.Table]]:
     jobs = NoPlan()
-    return build_sink_pipeline(SparkRuntime({}), spec, jobs).run(ConsumedBatch(table)), jobs.passed
+    made = build_sink_pipeline(SparkRuntime({}), spec, jobs).run(ConsumedBatch(consumed(keys, values)))
+    return made, jobs.passed
 
 
 ENVELOPE = b'{"schema":{"type":"struct","optional":false,"fields":[{"field":"n","type":"int32"}]},"payload":{"n":%d}}'
@@ -178,3 +182,36 @@ def test_keys_without_a_schema_are_typed_columns_beside_texts_and_take_no_plan()
     assert frame.table["key"].to_pylist() == [{"id": 1, "at": None}, {"id": 2, "at": None}, None, {"id": 3, "at": None}]
     assert frame.table["value"].to_pylist() == ["{a=1}", None, "[2]", None]
     assert [one.column("key").to_pylist() for one in passed] == [keys], "keys pass a plan all the same"
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [
+        [[b'{"a":1,"b":"x"}'] * 3],
+        [[b'{"a":1,"b":"x"}', None, b'{"a":2,"b":null}'], [b'{"a":3,"b":"y"}'] * 2],
+        [[b'{"a":1.5}', b'{"a":2,"c":[1]}'], [b'{"a":1}', b'{"a":7}'], [b'{"b":"z","a":0.5}'] * 2, [None, None]],
+        [[b'{"a":null,"o":{"x":true}}'] * 2, [b'{"a":"t","o":{"x":null}}'] * 2, [b'{"o":{"y":1},"a":null}'] * 2],
+        [[b'{"a":1}', b'{"a":2}'], [b'{"a":1}', b"text"], [b"{", b'{"a":3}']],
+    ],
+)
+def test_frames_are_the_same_when_alike_objects_become_columns_at_once(
+    batches: list[list[bytes | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.pipeline.plan.map_structs.MIN_ROWS", 2)
+    told: list[list[Any]] = []
+    for at_once in (True, False):
+        json = JsonConverter()
+        json.configure({"schemas.enable": "false"}, False)
+        if not at_once:
+            monkeypatch.setattr(json, "read_objects", lambda column: None)
+        keys = configured(StringConverter(), True)
+        spec = PipelineSpec(keys, json, SimpleHeaderConverter(), value_form=ValueForm.COLUMNS)
+        pipeline = build_sink_pipeline(SparkRuntime({}), spec, NoPlan())
+        told.append([])
+        for values in batches:
+            made = pipeline.run(ConsumedBatch(consumed([None] * len(values), values)))
+            frames = made.frames or ()
+            tables = [(one.table.schema, one.table.to_pylist(), one.value_schema) for one in frames]
+            marks = [beside and beside.to_pylist() for beside in (one._marks_of("value") for one in frames)]
+            told[-1].append((tables, marks, sorted(made.errors)))
+    assert told[0] == told[1]

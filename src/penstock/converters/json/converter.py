@@ -24,6 +24,7 @@ from penstock.converters.json.arrow.bytes import UnreadableBytesError, plain_jso
 from penstock.converters.json.arrow.objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json.arrow.payloads import PlainPayloads
 from penstock.converters.json.arrow.schemaless_columns import read_schemaless_column
+from penstock.converters.json.arrow.structs import Tries
 from penstock.converters.json.arrow.texts import json_texts
 from penstock.converters.json.arrow.writing import json_column
 from penstock.converters.json.depth import TOO_DEEP, is_too_deep, without_deep
@@ -47,6 +48,7 @@ from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null,
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
+from penstock.pipeline.plan import map_structs
 from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, Side, SideName, Sorted, Step, TextsAtOnce
 
 if TYPE_CHECKING:
@@ -125,6 +127,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._content: Schema | None = None
         self._envelopes = Envelopes(1000, defaults=True)
         self._alike = AlikeObjects()
+        self._all_alike = Tries(1)
         self._payloads = PlainPayloads(defaults=True)
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
@@ -218,6 +221,15 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         refused = [*odd_rows(column), *(() if deep is None else deep.tolist())]
         values, odd = read_schemaless_column(shallow, refused)
         return ReadAtOnce(None, values, odd)
+
+    def read_objects(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        """See ``ColumnConverter``. Messages that are written like one of them are cut, without Python's objects."""
+        if self._schemas or not self._all_alike.worth(None):
+            return None
+        found = None if odd_rows(column) else self._alike.read_all(column)
+        if found is None and len(column) >= map_structs.MIN_ROWS:
+            self._all_alike.note(None, 2, 1)
+        return found
 
     def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
         """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""

@@ -283,6 +283,10 @@ class OneSide:
         rows = len(column)
         return ReadAtOnce(None, [None] * rows, range(rows)) if found is None else found
 
+    def all_objects(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        """Returns what messages without a schema are, if they are all objects of the same members."""
+        return self._converter.read_objects(column) if isinstance(self._converter, ColumnConverter) else None
+
     def all_values(
         self, topics: pa.ChunkedArray, column: pa.ChunkedArray
     ) -> tuple[list[object], dict[int, BaseException]]:

@@ -7,7 +7,8 @@ Values of one place that have no type in common (texts and numbers, say, or numb
 are VARIANT, at that place and in that batch. Which fields an object has not is in the marks
 (``penstock.api.frames.schemaless_columns``).
 
-Main functions: ``column_of``, and ``field_columns`` for some fields without marks. Main type: ``KnownTypes`` (what was
+Main functions: ``column_of``, ``column_of_objects`` for values that are structs already, and ``field_columns`` for some
+fields without marks. Main type: ``KnownTypes`` (what was
 found of each topic). Thread: pure functions; one ``KnownTypes`` belongs to a task's pipeline thread.
 """
 
@@ -18,7 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -64,11 +65,11 @@ class Column:
 
     Attributes:
         array: The values.
-        marks: What the column cannot say of them.
+        marks: What the column cannot say of them; in as many chunks.
     """
 
-    array: pa.Array
-    marks: pa.Array
+    array: pa.Array | pa.ChunkedArray
+    marks: pa.Array | pa.ChunkedArray
 
 
 @dataclass
@@ -99,10 +100,25 @@ class KnownTypes:
         """
         before = self._types.pop(of, _NULL)
         made, errors = column_of(values, before)
+        self._keep(of, made, before)
+        return made, errors
+
+    def column_of_objects(self, of: Hashable, objects: pa.ChunkedArray) -> Column:
+        """The same of values that are structs already; see ``column_of_objects``.
+
+        Args:
+            of: As in ``column_of``.
+            objects: The values.
+        """
+        before = self._types.pop(of, _NULL)
+        made = column_of_objects(objects, before)
+        self._keep(of, made, before)
+        return made
+
+    def _keep(self, of: Hashable, made: Column, before: pa.DataType) -> None:
         if len(self._types) >= _MAX_TOPICS:
             self._types.popitem(last=False)
         self._types[of] = _remembered(made.array.type, before)
-        return made, errors
 
 
 def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[Column, dict[int, Exception]]:
@@ -118,6 +134,84 @@ def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[Co
     batch = _Batch()
     made = _column(batch, list(values), None, before, 0)
     return made, batch.errors
+
+
+def column_of_objects(objects: pa.ChunkedArray, before: pa.DataType = _NULL) -> Column:
+    """The column that ``column_of`` makes of the same values as Python's, without these.
+
+    Args:
+        objects: Structs of texts, whole numbers, doubles, booleans and such structs; not all of them null, and what is
+            in one that is not null is null only where it is no struct.
+        before: As in ``column_of``.
+    """
+    chunks = [chunk for chunk in objects.chunks if len(chunk)]
+    gone = [chunk.is_null().to_numpy(zero_copy_only=False) if objects.null_count else None for chunk in chunks]
+    made = _structs(chunks, gone, before, 0)
+    if made is None:
+        return column_of(objects.to_pylist(), before)[0]
+    return Column(pa.chunked_array([one.array for one in made]), pa.chunked_array([one.marks for one in made]))
+
+
+_Gone: TypeAlias = "Sequence[np.ndarray | None]"
+
+
+def _structs(chunks: Sequence[pa.StructArray], gone: _Gone, before: pa.DataType, depth: int) -> list[Column] | None:
+    """What ``_objects`` makes of each chunk; None: only Python's values become such columns.
+
+    Args:
+        chunks: The objects.
+        gone: Which of them are not there; None: all are.
+        before: As in ``_column``.
+        depth: As in ``_column``.
+    """
+    kind = chunks[0].type
+    known = {one.name: one.type for one in before} if is_object(before) else {}
+    everything = [*known, *(name for name in kind.names if name not in known)]
+    if len(everything) > MAX_FIELDS or depth >= MAX_DEPTH:
+        return None
+    members: list[list[Column]] = []
+    for name in everything:
+        found = _members(chunks, kind.get_field_index(name), gone, known.get(name, _NULL), depth + 1)
+        if found is None:
+            return None
+        members.append(found)
+    made: list[Column] = []
+    for index, (chunk, no_object) in enumerate(zip(chunks, gone, strict=True)):
+        columns = [one[index] for one in members]
+        fields = [pa.field(name, one.array.type) for name, one in zip(everything, columns, strict=True)]
+        mask = None if no_object is None else pa.array(no_object)
+        array = pa.StructArray.from_arrays([one.array for one in columns], fields=fields, mask=mask)
+        inside = pa.StructArray.from_arrays([one.marks for one in columns], names=everything)
+        made.append(Column(array, _nested(inside, len(chunk), array.type)))
+    return made
+
+
+def _members(
+    chunks: Sequence[pa.StructArray], index: int, gone: _Gone, before: pa.DataType, depth: int
+) -> list[Column] | None:
+    """What ``_field`` makes of each chunk; a negative index: no object has the field."""
+    if index < 0:
+        return [_column(_Batch(), [_MISSING] * len(chunk), None, before, depth) for chunk in chunks]
+    parts = [pc.struct_field(chunk, [index]) for chunk in chunks]
+    made = _structs(parts, gone, before, depth) if is_object(parts[0].type) else _simple(parts, before)
+    if made is None:
+        return None
+    pairs = zip(made, gone, strict=True)
+    return [one if no_object is None else _with_absent(one, no_object) for one, no_object in pairs]
+
+
+def _simple(parts: Sequence[pa.Array], before: pa.DataType) -> list[Column] | None:
+    """What ``_scalars`` makes of each part, or ``_column`` where all are null."""
+    if all(part.null_count == len(part) for part in parts):
+        return [Column(pa.nulls(len(part), before), pa.nulls(len(part), marks_type(before))) for part in parts]
+    if not pa.types.is_int64(parts[0].type) or not before.equals(_DOUBLE):
+        return [Column(part, pa.nulls(len(part), pa.uint8())) for part in parts]
+    try:
+        doubles = [part.cast(_DOUBLE) for part in parts]
+    except pa.ArrowInvalid:
+        return None
+    marks = [pa.array(part.is_valid().to_numpy(zero_copy_only=False) * np.uint8(WHOLE)) for part in parts]
+    return [Column(array, whole) for array, whole in zip(doubles, marks, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -200,7 +294,9 @@ def _column(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None, bef
         made = _scalars(values, kinds, before, absent=absent)
     if made is None:
         made = _variants(batch, values, owners)
-    return _with_absent(made, values) if absent else made
+    if not absent:
+        return made
+    return _with_absent(made, np.fromiter((one is _MISSING for one in values), np.bool_, len(values)))
 
 
 def _kind_of(kind: type) -> type | None:
@@ -223,8 +319,8 @@ def _without_odd(odd: set[int], values: Sequence[Any], owners: np.ndarray | None
     return found
 
 
-def _with_absent(made: Column, values: Sequence[Any]) -> Column:
-    marks = np.fromiter((ABSENT if one is _MISSING else 0 for one in values), np.uint8, len(values))
+def _with_absent(made: Column, absent: np.ndarray) -> Column:
+    marks = absent * np.uint8(ABSENT)
     own = pa.array(marks)
     kind = made.marks.type
     if not pa.types.is_struct(kind):

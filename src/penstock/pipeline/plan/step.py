@@ -446,6 +446,18 @@ class ColumnConverter(ABC):
         """
         return None
 
+    def read_objects(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        """Reads messages without a schema that are all objects of the same members, null for a null message.
+
+        Args:
+            column: The bytes, as in ``read_at_once``.
+
+        Returns:
+            Structs of texts, whole numbers, doubles, booleans and such structs, which are null in a null message only;
+            None = not all messages are so, or it was not worth a try.
+        """
+        return None
+
     def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
         """Makes Java's texts of what ``to_connect_data`` reads of messages; None = their plan makes them.
 

@@ -123,6 +123,22 @@ class AlikeObjects:
             self._tries.note(None, 2 if nothing else 0, 1)
         return found
 
+    def read_all(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+        """Reads messages as structs, with the members in the order of the messages; None = not all are alike."""
+        few = len(column) < objects.MIN_ROWS
+        wanted = column.is_valid().to_numpy()
+        try:
+            texts = column.cast(pa.string())
+        except pa.ArrowInvalid:
+            return None  # not UTF-8
+        layout = self._layout_of(column, wanted, few=few)
+        made = None if layout is None else layout.texts.read(texts, wanted, _struct_of(layout.kinds))
+        if layout is None or made is None or (made.rows != wanted).any():
+            return None
+        if not few:
+            self._layouts[layout.kinds] = layout
+        return made.structs
+
     def _find(self, column: pa.ChunkedArray, *, few: bool, read: bool) -> Sorted:
         """Kinds of which there are enough messages; all of them, where there are few."""
         try:
@@ -266,6 +282,18 @@ def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
             return None
         both.append((name, kind))
     return tuple(both)
+
+
+def _struct_of(kinds: _Kinds) -> pa.StructType:
+    """The type of such objects, with their members in this order."""
+    members = []
+    for name, kind in kinds:
+        if isinstance(kind, tuple):
+            members.append(pa.field(name, _struct_of(kind)))
+        else:
+            member = _NULLS[1] if kind is None else Member.of(kind)
+            members.append(pa.field(name, arrow_type(member.schema, member.physical)))
+    return pa.struct(members)
 
 
 def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member]:

@@ -202,8 +202,8 @@ class _SideColumns:
             alike.setdefault(part.column.array.type, []).append(part)
         kinds, columns, marks = self.kinds, [*self.columns], [*self.marks]
         for kind, parts in alike.items():
-            found = [(pa.chunked_array([one.column.array]), one.rows) for one in parts]
-            beside = [(pa.chunked_array([one.column.marks]), one.rows) for one in parts]
+            found = [(_chunked(one.column.array), one.rows) for one in parts]
+            beside = [(_chunked(one.column.marks), one.rows) for one in parts]
             there = [positions[column.is_valid().to_numpy()] for column, positions in found]
             if not any(map(len, there)):
                 continue
@@ -212,6 +212,10 @@ class _SideColumns:
             columns.append(_together(found, kind, rows))
             marks.append(_together(beside, beside[0][0].type, rows))
         return _SideColumns(kinds, columns, [*self.schemas, *[None] * (len(columns) - len(self.columns))], marks)
+
+
+def _chunked(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    return column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
 
 
 _Part: TypeAlias = "tuple[Schema | None, pa.DataType, list[tuple[pa.ChunkedArray, np.ndarray]]]"

@@ -11,7 +11,7 @@ Thread: a task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -53,11 +53,13 @@ class LooseValues:
         side: Which.
         rows: Their rows, in parts.
         values: As many values, in parts.
+        objects: What all rows of the batch are, if they are objects of the same members; there are no others then.
     """
 
     side: SideName
     rows: list[np.ndarray] = field(default_factory=list)
     values: list[Sequence[object]] = field(default_factory=list)
+    objects: pa.ChunkedArray | None = None
 
     def add(self, rows: np.ndarray, values: Sequence[object]) -> None:
         """More rows."""
@@ -74,24 +76,41 @@ class LooseValues:
             known: What was found of the topics before; learns.
             on_bad: Told of a row whose value is nothing Connect knows, and why; it is null in the column.
         """
+        if self.objects is not None:
+            return self._typed_objects(self.objects, topics, known)
         if not self.rows:
             return []
         rows = self.rows[0] if len(self.rows) == 1 else np.concatenate(self.rows)
         values = self.values[0] if len(self.values) == 1 else [one for part in self.values for one in part]
-        encoded = topics.combine_chunks().dictionary_encode()
-        # A row that has failed on its way may have no topic. It is in no frame.
-        codes = encoded.indices.fill_null(_NO_TOPIC).to_numpy()[rows]
         parts: list[TypedPart] = []
-        for code in np.unique(codes[codes != _NO_TOPIC]).tolist():
-            mine = np.flatnonzero(codes == code)
+        for topic, mine in _by_topic(topics, rows):
             chosen = values if len(mine) == len(values) else [values[place] for place in mine.tolist()]
-            of = (self.side, encoded.dictionary[code].as_py())
+            of = (self.side, topic)
             for places, column, errors in _columns(chosen, lambda some, of=of: known.column_of(of, some)):  # type: ignore[misc]
                 own = rows[mine] if places is None else rows[mine[places]]
                 for place, error in errors.items():
                     on_bad(int(own[place]), error)
                 parts.append(TypedPart(column, own))
         return parts
+
+    def _typed_objects(self, objects: pa.ChunkedArray, topics: pa.ChunkedArray, known: KnownTypes) -> list[TypedPart]:
+        parts = []
+        for topic, mine in _by_topic(topics, np.arange(len(objects))):
+            chosen = objects if len(mine) == len(objects) else objects.take(pa.array(mine))
+            if chosen.null_count < len(chosen):
+                parts.append(TypedPart(known.column_of_objects((self.side, topic), chosen), mine))
+            else:
+                parts.append(TypedPart(known.column_of((self.side, topic), [None] * len(mine))[0], mine))
+        return parts
+
+
+def _by_topic(topics: pa.ChunkedArray, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """The topics of some rows, each with the places of its rows among these."""
+    encoded = topics.combine_chunks().dictionary_encode()
+    # A row that has failed on its way may have no topic. It is in no frame.
+    codes = encoded.indices.fill_null(_NO_TOPIC).to_numpy()[rows]
+    for code in np.unique(codes[codes != _NO_TOPIC]).tolist():
+        yield encoded.dictionary[code].as_py(), np.flatnonzero(codes == code)
 
 
 def _columns(

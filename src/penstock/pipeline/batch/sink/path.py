@@ -200,11 +200,13 @@ class SinkPipeline:
         read = self._begin_reading(groups, table, messages, failures, submit)
         # While Spark has what is before it; what has failed is noted when that is done.
         topics, everything = table.column("topic"), np.arange(table.num_rows)
-        values = {side: self._alone[side].all_values(topics, table.column(side)) for side in self._loose}
+        objects = {side: self._alone[side].all_objects(table.column(side)) for side in self._loose}
+        left = [side for side in self._loose if objects[side] is None]
+        values = {side: self._alone[side].all_values(topics, table.column(side)) for side in left}
 
         def finish() -> SinkBatch:
             outcomes = read()
-            loose = {side: LooseValues(side) for side in _SIDES if side in self._typed}
+            loose = {side: LooseValues(side, objects=objects.get(side)) for side in _SIDES if side in self._typed}
             for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
                 if side not in values:
                     continue
