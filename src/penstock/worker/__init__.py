@@ -6,8 +6,8 @@ Start from:
 - ``connector``: one connector on its thread. ``task``: the parts that all tasks share. ``source`` and ``sink``: the two
   kinds of tasks, stage by stage.
 - ``errors``: failed records, skipped or not, and their reports.
-- ``factory``: builds tasks out of configurations. ``isolation``: tasks in processes of their own.
-- ``bulk``: bounded work that Spark's executors do. ``backfill``: ranges read again beside a live connector.
+- ``factory``: builds tasks from configurations. ``isolation``: tasks in processes of their own.
+- ``bulk``: bounded work that Spark's executors do. ``backfill``: ranges read again while the connector runs.
 - ``preview``: a chain tried on a few records.
 
 Each of these imports only those further down in this order: ``preview``, ``factory``, ``backfill``, ``isolation`` and

@@ -1,13 +1,13 @@
 """Runs connectors and tasks: one thread for each connector, a slot for each task.
 
-Main types: ``Worker``; ``StatusListener`` (who is told the states), ``TaskRequest`` and ``TaskFactory`` (how tasks are
+Main types: ``Worker``; ``StatusListener`` (receives the states), ``TaskRequest`` and ``TaskFactory`` (how tasks are
 made). ``StartupCounts`` counts the starts of connectors and tasks and how they ended, a ``Startup`` is one.
 
-Thread: every method is called by the herder's thread, which owns the tables here, and returns at once, except
-``resolve``, which may read files and is called from a thread of the caller's choice. Counts: any; what one ``Startup``
-is told comes one at a time.
+Thread: the herder's thread calls every method and owns the tables here. Each method returns at once, except
+``resolve``, which may read files and runs on its caller's thread. Counts: any thread; the calls to one ``Startup`` come
+one at a time.
 Source: org.apache.kafka.connect.runtime.Worker and its WorkerMetricsGroup (there the counters of tasks stay at 0,
-KAFKA-18489).
+    KAFKA-18489).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.waiting import Hints
 
-#: Then ``connector`` or ``task``, and what of its start is counted.
+#: Followed by ``connector`` or ``task``, and the name of the count.
 PREFIX: Final = "kafka_connect_worker_"
 
 
@@ -49,7 +49,7 @@ class Startup:
         attempts: Counts that it began.
         successes: Counts that it was RUNNING.
         failures: Counts that it was FAILED before.
-        resting: It is created PAUSED or STOPPED: its start begins when it is resumed.
+        resting: True if it is created PAUSED or STOPPED: its start is counted when it is resumed.
     """
 
     def __init__(self, attempts: Counter, successes: Counter, failures: Counter, *, resting: bool) -> None:
@@ -92,11 +92,11 @@ class StartupCounts:
         }
 
     def connector(self, *, resting: bool = False) -> Startup:
-        """A start of a connector begins, unless it is created resting."""
+        """Counts the start of a connector; with ``resting``, once it is resumed."""
         return Startup(*self._counters["connector"], resting=resting)
 
     def task(self, *, resting: bool = False) -> Startup:
-        """A start of a task begins, unless it is created resting."""
+        """Counts the start of a task; with ``resting``, once it is resumed."""
         return Startup(*self._counters["task"], resting=resting)
 
 
@@ -172,9 +172,9 @@ class Worker:
     """The connectors and tasks that run in this process.
 
     Args:
-        parts: What it is made of.
-        listener: Who is told their states.
-        requests: Who serves what connectors ask for.
+        parts: Its parts.
+        listener: Receives their states.
+        requests: Serves the requests of connectors.
     """
 
     def __init__(self, parts: WorkerParts, listener: StatusListener, requests: ConnectorRequests) -> None:
@@ -222,7 +222,8 @@ class Worker:
         return self._parts.spark_trouble()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
-        """Shows what a configuration would do to some records. Blocks: any thread but the herder's.
+        """Runs some records through the chain of a configuration and returns the results. Blocks: any thread but the
+        herder's.
 
         Raises:
             ConnectException: a part of the connector cannot be made, or records cannot be read.
@@ -230,7 +231,7 @@ class Worker:
         return self._parts.preview(request)
 
     def plan_backfill(self, asked: BackfillQuestion) -> BackfillPlan:
-        """Says what a backfill would read and write. Blocks: any thread but the herder's.
+        """Plans a backfill: what it reads and writes. Blocks: any thread but the herder's.
 
         Raises:
             ConnectException: It is not possible.
@@ -238,7 +239,7 @@ class Worker:
         return self._parts.plan_backfill(asked)
 
     def start_backfill(self, request: TaskRequest, plan: BackfillPlan) -> BackfillView:
-        """Begins a backfill, with a task of its own.
+        """Starts a backfill in a task of its own.
 
         Raises:
             AlreadyExistsException: The connector has one that is running.
@@ -253,11 +254,11 @@ class Worker:
 
     @property
     def task_stop_timeout_s(self) -> float:
-        """The same for a task."""
+        """The number of seconds that a task may take to end before it is abandoned."""
         return self._parts.task_stop_timeout_s
 
     def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
-        """A configuration that is about to be started, with its placeholders resolved. May read files.
+        """Returns a configuration that is about to start, with its placeholders resolved. May read files.
 
         Raises:
             ConfigException: a provider cannot read what a placeholder names, or has no value for it.
@@ -265,7 +266,7 @@ class Worker:
         return self._parts.transformer.resolve(config).complete()
 
     def resolvable(self, config: Mapping[str, str]) -> TransformedConfig:
-        """The same for one that is only looked at: what has no value is listed, and stays as it is.
+        """Resolves the placeholders of a configuration for display: one without a value is listed, and stays as it is.
 
         Raises:
             ConfigException: a provider cannot read what a placeholder names.
@@ -279,7 +280,7 @@ class Worker:
         Args:
             name: The connector; no instance of it may be running.
             resolved: Its settings, placeholders resolved.
-            target: What to do after ``initialize``.
+            target: The state to reach after ``initialize``.
 
         Returns:
             Done when the target is reached; fails with the cause.
@@ -333,11 +334,11 @@ class Worker:
         return self._runner(name).task_plan(max_tasks)
 
     def fail_connector(self, name: str, error: BaseException) -> None:
-        """Makes the running instance FAILED."""
+        """Fails the running instance."""
         self._runner(name).raise_error(error)
 
     def stop_connector(self, name: str) -> Future[None]:
-        """Asks the instance to end, and its backfill. Done when it has; at once when there is none."""
+        """Asks the instance and its backfill to end. Done when they have ended; at once if there is no instance."""
         self.backfills.end(name)
         runner = self._connectors.get(name)
         if runner is None:
@@ -365,7 +366,7 @@ class Worker:
 
     # ------------------------------------------------------------------ tasks
     def start_task(self, request: TaskRequest, max_tasks: int | None) -> None:
-        """Starts a task. What goes wrong makes it FAILED.
+        """Starts a task. An error makes it FAILED.
 
         Args:
             request: The task; no instance of it may be running.
@@ -401,22 +402,24 @@ class Worker:
         slot.start()
 
     def pause_task(self, task: ConnectorTaskId) -> None:
-        """Asks a task to rest."""
+        """Asks a task to pause."""
         if task in self._tasks:
             self._tasks[task].pause()
 
     def resume_task(self, task: ConnectorTaskId) -> None:
-        """Asks a task to go on."""
+        """Asks a task to continue."""
         if task in self._tasks:
             self._tasks[task].resume()
 
     def fail_tasks(self, error: Exception) -> None:
-        """Ends all tasks as FAILED: something that they need is not there. Any thread."""
+        """Fails all tasks, because a service that they need is unavailable. Thread: any."""
         for slot in list(self._tasks.values()):
             slot.fail(error)
 
     def stop_task(self, task: ConnectorTaskId) -> Future[None]:
-        """Asks a task to end. Done when it has, or was abandoned after its deadline; at once when there is none."""
+        """Asks a task to end. Done when it has ended, or was abandoned after its deadline; at once if there is no such
+        task.
+        """
         slot = self._tasks.get(task)
         if slot is None:
             done: Future[None] = Future()
@@ -425,12 +428,14 @@ class Worker:
         return slot.stop()
 
     def hints(self, task: ConnectorTaskId) -> Hints:
-        """The reasons that a task itself knows for standing still."""
+        """Returns the reasons that a task itself knows for making no progress."""
         slot = self._tasks.get(task)
         return Hints() if slot is None else slot.hints
 
     def roads(self, connector: str) -> list[tuple[Mapping[str, str], float]]:
-        """Counts the records of a connector by the road that they took here: labels and number of each count."""
+        """Counts the records of a connector by the path that they took through the worker: labels and count of each
+        path.
+        """
         read = self._parts.metrics.read()
         return [(tags, n) for name, tags, n in read if name == SPARK_RECORDS_TOTAL and tags["connector"] == connector]
 

@@ -1,6 +1,6 @@
 """The contexts that connectors get from the worker.
 
-Main types: ``RunnerSourceContext``, ``RunnerSinkContext``, and ``ConnectorRequests`` (what the herder offers for them).
+Main types: ``RunnerSourceContext``, ``RunnerSinkContext``, and ``ConnectorRequests`` (their requests to the herder).
 Any thread may use a context; each is closed once, by its ``ConnectorRunner``.
 """
 
@@ -73,8 +73,8 @@ class RunnerSinkContext(SinkConnectorContext):
     Args:
         connector: Its name.
         requests: The herder.
-        raise_error: What makes the connector FAILED.
-        metrics: Of this instance; closed with the context.
+        raise_error: Makes the connector FAILED.
+        metrics: The metrics of this instance; closed with the context.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class RunnerSinkContext(SinkConnectorContext):
         return self._calls.plugin_metrics()
 
     def close(self) -> None:
-        """Makes every later call fail; the connector's own metrics go."""
+        """Makes every later call fail and removes the connector's own metrics."""
         self._calls.close()
 
 
@@ -143,7 +143,9 @@ class RunnerSourceContext(SourceConnectorContext):
         return self._offsets
 
     def close(self) -> None:
-        """Makes every later call fail, also those of the offset reader; the connector's own metrics go."""
+        """Makes every later call fail, including calls of the offset reader, and removes the connector's own
+        metrics.
+        """
         self._calls.close()
         self._offsets.close()
 

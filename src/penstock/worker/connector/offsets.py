@@ -1,8 +1,8 @@
 """Reads and changes the committed offsets of connectors: a source's in the store, a sink's in its consumer group.
 
-Main types: ``ConnectorOffsets`` (what the herder needs), ``WorkerOffsets``, ``GroupAdmin`` (what it needs of Kafka).
-Every method may block on a broker or a disk, so the herder calls them on threads of their own; one change for a
-connector at a time. Invariant 7.
+Main types: ``ConnectorOffsets`` (the operations that the herder needs), ``WorkerOffsets``, ``GroupAdmin`` (the
+operations that it needs of Kafka). Every method may block on a broker or a disk, so the herder calls them on separate
+threads; changes for one connector run one at a time. Invariant 7.
 
 Source: org.apache.kafka.connect.runtime.Worker.connectorOffsets, alterConnectorOffsets, resetConnectorOffsets.
 """
@@ -26,11 +26,11 @@ from penstock.errors import (
 from penstock.stores.offsets import OffsetWriter, connector_offsets, key_bytes, value_bytes
 
 if TYPE_CHECKING:
-    # It brings the Kafka client, and the command imports this module before the REST server listens.
+    # This module brings in the Kafka client; the command imports it before the REST server listens.
     from penstock.kafka.consumer.subscription import Subscription
     from penstock.worker.source.offset_stores import SourceOffsets
 
-#: How long the steps of a change in a transaction may take, each.
+#: The time limit of each step of a change in a transaction.
 _TRANSACTION_S: Final = 30.0
 
 SourcePartition = Mapping[str, object] | None
@@ -50,7 +50,7 @@ class GroupAdmin(Protocol):
         """Forget the offsets of these partitions."""
 
     def require_idle(self, group: str) -> None:
-        """Raise what `group_busy` knows where the group has members."""
+        """Raise the error that `group_busy` recognizes if the group has members."""
 
     def delete_group(self, group: str) -> None:
         """Delete a group with all its offsets."""
@@ -59,7 +59,7 @@ class GroupAdmin(Protocol):
         """True if a change failed because the group still has members."""
 
     def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
-        """All partitions of those of the topics that exist; of all topics when None."""
+        """The partitions of the named topics that exist; of all topics if None."""
 
     def topic_exists(self, topic: str) -> bool:
         """True if the topic exists; raises an error if that cannot be determined."""
@@ -84,16 +84,16 @@ class OffsetProducer(Protocol):
         """Take the transactional id."""
 
     def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Send records as they are, in a transaction."""
+        """Send encoded records in a transaction."""
 
     def commit(self, timeout_s: float) -> None:
-        """Wait until everything is stored, then make it count."""
+        """Wait until all records are stored, then commit."""
 
     def abort_transaction(self, timeout_s: float) -> None:
-        """Give up the transaction; tells whether another producer has the transactional id."""
+        """Abort the transaction; reports whether another producer has the transactional id."""
 
     def close(self, timeout_s: float) -> bool:
-        """Give up what is under way, release the client."""
+        """Abandon the requests in flight and release the client."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Group:
 
     Attributes:
         id: Its name.
-        settings: What an admin client for it is made with.
+        settings: The settings of an admin client for it.
         name: The connector, for messages.
     """
 
@@ -116,8 +116,8 @@ class SinkPlan:
     """The result of a change of a sink's offsets.
 
     Attributes:
-        before: The committed offsets of the partitions it is about.
-        after: The same afterwards; None: none.
+        before: The committed offsets of the changed partitions.
+        after: Their offsets after the change; None: removed.
         beginnings: The first offset that each partition still has.
         ends: The offset after the last record of each partition.
     """
@@ -132,7 +132,7 @@ class ConnectorOffsets(Protocol):
     """The operations that the herder needs to serve requests about offsets. May block; any thread."""
 
     def within(self, timeout_s: float) -> ConnectorOffsets:
-        """The same, but no question to Kafka takes longer than this."""
+        """Returns the same operations with a time limit for each request to Kafka."""
 
     def read_source(
         self, connector: str, config: Mapping[str, str]
@@ -146,13 +146,13 @@ class ConnectorOffsets(Protocol):
         offsets: Sequence[tuple[SourcePartition, SourceOffset]],
         transactional_id: str | None = None,
     ) -> None:
-        """Writes offsets, None removes one; when it returns every reader sees them.
+        """Writes offsets; None removes one. After the return every reader sees them.
 
         Args:
             connector: The connector's name.
             config: Its settings, placeholders resolved.
             offsets: What to write.
-            transactional_id: Where tasks write in transactions, that of this one, which nobody else may use.
+            transactional_id: The id for this write, if tasks write in transactions; no other producer may use it.
         """
 
     def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
@@ -172,24 +172,24 @@ class ConnectorOffsets(Protocol):
     def at_timestamp(
         self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """The offsets from which on records are not older than this."""
+        """The first offset of each partition whose record is not older than the timestamp."""
 
     def plan_sink(
         self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> SinkPlan:
-        """Computes what such a change would do, without changing anything."""
+        """Computes the result of a change without making it."""
 
     def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
-        """Returns the reasons why topics that a sink is to read cannot be read."""
+        """Returns the reasons why topics that a sink reads cannot be read."""
 
 
 class WorkerOffsets:
     """The offsets of a worker's connectors.
 
     Args:
-        sources: Where source offsets are.
+        sources: The stores of source offsets.
         group_of: The consumer group of a sink connector, by its name and resolved configuration.
-        new_admin: Makes a client whose calls take so many seconds at most (None: its own limit); closed here after
+        new_admin: Makes a client with a time limit for each call, in seconds (None: its own limit); closed here after
             each use.
         new_producer: Makes a producer with the clients' settings of a connector and a transactional id; closed here.
         timeout_s: The limit of clients of groups.
@@ -249,7 +249,7 @@ class WorkerOffsets:
         try:
             producer.init_transactions(_TRANSACTION_S)
             with self._sources.opened_for_change(connector, config) as store:
-                # Known spellings of keys are found only where everything was read.
+                # The store knows the spellings of keys only after it has read everything.
                 store.get(entries)
                 producer.send_offsets_entries(store.topic, store.records(entries))
                 self._commit(producer)
@@ -272,7 +272,7 @@ class WorkerOffsets:
         try:
             producer.commit(_TRANSACTION_S)
         except TransactionAbortableException:
-            # A partition that knows of a later epoch does not tell whose it is: the coordinator does.
+            # A partition that knows of a later epoch does not name its producer: the coordinator does.
             producer.abort_transaction(_TRANSACTION_S)
             raise
 
@@ -292,7 +292,8 @@ class WorkerOffsets:
     ) -> None:
         """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "alter"):
-            # The broker itself lets offsets go whose topic no member reads, or which are not there.
+            # The broker removes offsets of topics that no member reads, and ignores removals of offsets that do not
+            # exist.
             admin.require_idle(group.id)
             admin.delete_group_offsets(group.id, [at for at, offset in offsets.items() if offset is None])
             admin.alter_group_offsets(group.id, {at: offset for at, offset in offsets.items() if offset is not None})

@@ -65,8 +65,8 @@ class ConnectorSpec:
         name: The connector.
         config: Its settings, placeholders resolved.
         make: Makes the instance; called on the connector's thread.
-        make_context: Makes the context, given what ``raise_error`` is to call.
-        target: What to do after ``initialize``.
+        make_context: Makes the context, given the function that ``raise_error`` calls.
+        target: The state to reach after ``initialize``.
     """
 
     name: str
@@ -81,11 +81,11 @@ class PreemptedException(ConnectException):
 
 
 class ConnectorRunner:
-    """The life of one connector instance, from ``initialize`` to the closing of its context.
+    """The lifecycle of one connector instance, from ``initialize`` to the closing of its context.
 
     Args:
-        spec: What to run.
-        on_state: Told every state (never blocks; any thread), until ``cancel``.
+        spec: The instance to run.
+        on_state: Called with every state until ``cancel``; must not block; any thread.
     """
 
     def __init__(self, spec: ConnectorSpec, on_state: Callable[[State, str | None], None]) -> None:
@@ -185,7 +185,7 @@ class ConnectorRunner:
         return self.ended
 
     def cancel(self) -> None:
-        """Abandons an instance that missed its deadline: its thread goes on, its reports are ignored."""
+        """Abandons an instance that missed its deadline: its thread keeps running, and its reports are ignored."""
         with self._changed:
             self._closing = True
             if not self._cancelled and not self.ended.done():
@@ -258,7 +258,7 @@ class ConnectorRunner:
             _succeed(future, TaskPlan(task_class, configs))
 
     def _perform(self, effects: list[ConnectorEffect]) -> None:
-        """Makes the calls that a transition asked for, and those that follow from their outcome."""
+        """Makes the calls that a transition requires, and the calls that follow from their outcome."""
         for effect in effects:
             if isinstance(effect, CallStart):
                 self._perform(self._call(self._start_instance, StartDone()))
@@ -289,7 +289,9 @@ class ConnectorRunner:
 
     # ------------------------------------------------------------------ any thread
     def _feed(self, event: ConnectorEvent) -> list[ConnectorEffect]:
-        """Takes the event; publishes status and answers who asked; returns the effects, for the connector's thread."""
+        """Applies the event, publishes the status, answers the requests; returns the effects, for the connector's
+        thread.
+        """
         answers: list[Callable[[], None]] = []
         with self._changed:
             self._life, effects = step(self._life, event)

@@ -1,8 +1,9 @@
-"""Commits a sink task's offsets: when, which of those that its ``pre_commit`` returns, and which answers count.
+"""Commits a sink task's offsets: decides when to commit, which offsets of ``pre_commit`` to accept, and which answers
+count.
 
-Main types: ``CommitProgress`` (due, in progress, sequence numbers, late answers) and ``accept_offsets`` (what of
-``pre_commit``'s answer may be committed), both pure: no thread, clock or I/O. ``SinkCommitter`` asks the task, then the
-group coordinator.
+Main types: ``CommitProgress`` (due, in progress, sequence numbers, late answers) and ``accept_offsets`` (the offsets of
+``pre_commit``'s answer that may be committed), both pure: no thread, clock or I/O. ``SinkCommitter`` asks the task,
+then the group coordinator.
 
 Owning thread: the task's thread.
 
@@ -31,10 +32,10 @@ class AcceptedOffsets:
     """The offsets to commit, and those to report to the author of the task.
 
     Attributes:
-        to_commit: Offsets of all partitions asked for: the task's where it gave a valid one, else the last committed.
-        changed: Whether that differs from what is committed already.
+        to_commit: One offset for each requested partition: the task's if it is valid, else the last committed one.
+        changed: True if they differ from the committed offsets.
         warnings: One text for each entry that was ignored because it is wrong.
-        notes: One text for each entry that was ignored because it was not asked for.
+        notes: One text for each entry that was ignored because its partition was not requested.
     """
 
     to_commit: dict[TopicPartition, OffsetAndMetadata]
@@ -46,7 +47,7 @@ class AcceptedOffsets:
 def accept_offsets(
     returned: Offsets, *, asked: Offsets, committed: Offsets, assigned: Collection[TopicPartition]
 ) -> AcceptedOffsets:
-    """Check what ``pre_commit`` returned. Invariant 2.
+    """Check the answer of ``pre_commit``. Invariant 2.
 
     Args:
         returned: The task's answer.
@@ -118,7 +119,7 @@ class CommitProgress:
         self._next_s = now_s + self._interval_s
 
     def wait_s(self, now_s: float) -> float:
-        """Time until the next thing happens by itself: a commit is due, or the running one times out."""
+        """Seconds until a commit is due, or the commit in progress times out."""
         until = self._started_s + self._timeout_s if self.committing else self._next_s
         return max(0.0, until - now_s)
 
@@ -157,13 +158,12 @@ class SinkCommitter:
     """Commits for one task.
 
     Args:
-        spec: The task; asked with ``pre_commit``, told with ``close``. Reports and the last commit are waited for as
-            long as it says.
-        context: Says ``is_closing``.
-        partitions: How far delivery got.
+        spec: The task, for ``pre_commit`` and ``close``, and the time limits for reports and the last commit.
+        context: Holds ``is_closing``.
+        partitions: The delivered offsets.
         stages: The way to the consumer.
         progress: Numbers the commits.
-        reporters: Their reports are waited for before offsets pass the reported records.
+        reporters: Offsets pass a reported record only after its reports are stored.
         probe: Called at ``sink.closing``, between the task's ``close`` and the last commit; for kill tests.
     """
 
@@ -237,7 +237,7 @@ class SinkCommitter:
         """The partitions go away: ask the task for the last time, close them, commit and wait for the answer.
 
         Raises:
-            Exception: What ``close`` raised.
+            Exception: The error that ``close`` raised.
         """
         asked = self._partitions.current(partitions)
         if not asked:
@@ -299,7 +299,8 @@ class SinkCommitter:
             logger.warning("%s: %s", self._name, warning)
         for note in accepted.notes:
             logger.debug("%s: %s", self._name, note)
-        # Invariant 2: without an offset in the group, records that come while nobody reads would be passed over.
+        # Invariant 2: without an offset in the group, records that arrive while the task does not read would be
+        # skipped.
         return accepted.to_commit if accepted.changed or self._partitions.unstored(asked) else None
 
     def _commit_and_wait(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:

@@ -1,6 +1,6 @@
 """The context of a sink task, and its requests, which are kept until the loop takes them.
 
-Main type: ``WorkerSinkTaskContext``. The loop takes what was asked with the ``take_*`` methods.
+Main type: ``WorkerSinkTaskContext``. The loop takes the task's requests with the ``take_*`` methods.
 
 Owning thread: the task's, except where ``penstock.api.SinkTaskContext`` says otherwise.
 
@@ -41,19 +41,19 @@ class WorkerSinkTaskContext(SinkTaskContext):
     """The context of one task instance.
 
     Args:
-        task: Says whose context this is in errors.
+        task: The task, for error messages.
         read_config: Reads the task's configuration again.
         assignment: The partitions owned now.
-        reporter: Where bad records go; None when error reporting is not configured.
-        errant: Where bad rows of frames go, also when error reporting is not configured; None: nowhere.
-        lost_session: True if an error came of a Spark session that was lost.
-        wake: Makes the loop look at a request that came from another thread.
-        metrics: Of this instance; None: nobody sees what it adds.
-        progress: Told how far the task is.
+        reporter: Receives bad records; None when error reporting is not configured.
+        errant: Receives bad rows of frames, also when error reporting is not configured; None: they are not reported.
+        lost_session: True if the loss of a Spark session caused an error.
+        wake: Wakes the loop for a request from another thread.
+        metrics: The metrics of this instance; None: they are not shown.
+        progress: Receives the task's progress.
         spark: Gives the Spark session; None: there is none.
 
     Attributes:
-        calls: What the task wants to have called by the clock.
+        calls: The timed calls that the task has scheduled.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._paused &= assigned
 
     def forget_rewinds(self, partitions: frozenset[TopicPartition]) -> None:
-        """These partitions go away: what was asked for them does not count any more."""
+        """Drops the requests for partitions that leave the task."""
         for partition in partitions:
             self._rewinds.pop(partition, None)
 
@@ -225,7 +225,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._commit_requested = False
 
     def set_closing(self, closing: bool) -> None:
-        """Sets what ``is_closing`` answers (KIP-275)."""
+        """Sets the answer of ``is_closing`` (KIP-275)."""
         self._closing = closing
 
     def close(self) -> None:

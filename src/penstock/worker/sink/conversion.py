@@ -27,7 +27,7 @@ class BatchConverter(Protocol):
         """Convert one batch; failed records are in its errors."""
 
     def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
-        """Begin a batch, of which a job is left to `submit`; what is returned ends it."""
+        """Begin a batch and hand its job to `submit`; the returned function ends it."""
 
 
 class MessageConverter:
@@ -35,7 +35,7 @@ class MessageConverter:
 
     Args:
         pipeline: Converters and transforms.
-        errors: Knows how long to retry.
+        errors: Has the retry limits.
     """
 
     def __init__(self, pipeline: BatchConverter, errors: ErrorHandler) -> None:
@@ -43,7 +43,7 @@ class MessageConverter:
         self._errors = errors
 
     def begin(self, fetched: FetchedBatch, submit: Submit) -> Callable[[], ConvertedBatch]:
-        """Begin one batch; Spark can be at work on it while the one before is still under way."""
+        """Begin one batch; Spark can work on it while the previous batch is in progress."""
         if fetched.unreadable is not None:
             converted = ConvertedBatch(fetched, SinkBatch([None], None, {0: _unread(fetched.unreadable)}, 0))
             return lambda: converted
@@ -51,7 +51,7 @@ class MessageConverter:
         return lambda: self._retried(fetched, finish())
 
     def _retried(self, fetched: FetchedBatch, batch: SinkBatch) -> ConvertedBatch:
-        """The batch, once no record of it is to be tried again."""
+        """The batch, after all retries of its records."""
         if not any(error.retriable for error in batch.errors.values()):
             return ConvertedBatch(fetched, batch)
         latest = [batch]

@@ -1,4 +1,4 @@
-"""From a converted batch to what is put: which rows still count, what is delivered, and how far that gets.
+"""Turns converted batches into deliveries: the rows that still count, and the offsets that they reach.
 
 Main types: ``Deliveries`` makes deliveries of converted batches; ``Delivery`` is one batch in the course of being put.
 Functions ``rows_of``, ``prefix_ends`` and
@@ -34,10 +34,10 @@ class Delivery:
 
     Attributes:
         table: The consumed rows it came from.
-        records: For record tasks: what to put, without dropped and failed ones, and for each its row in ``table``.
-        frames: For frame tasks: what is still to be put, in order.
-        ends: The offset behind the last consumed row of each partition, whether that row is delivered or not.
-        fatal: What the task fails with once this is delivered: the record behind it cannot be got over.
+        records: For record tasks: the records to put, without dropped and failed ones, each with its row in ``table``.
+        frames: For frame tasks: the frames still to be put, in order.
+        ends: The offset after the last consumed row of each partition, whether that row is delivered or not.
+        fatal: The error that fails the task after this delivery; the next record caused it.
     """
 
     table: pa.Table
@@ -68,14 +68,14 @@ class Delivery:
 
 
 class Deliveries:
-    """Makes deliveries of the batches that come converted out of the stages.
+    """Makes deliveries of converted batches.
 
     Args:
-        name: Says whose task this is in errors.
-        partitions: Which rows still count.
-        stages: Where batches come from.
-        errors: Deals with failed records.
-        record_topic: Told once of each topic that records were read from.
+        name: The task, for error messages.
+        partitions: Decides which rows still count.
+        stages: The source of batches.
+        errors: Handles failed records.
+        record_topic: Called once for each topic that the task reads records from.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Deliveries:
         fatal = self._errors.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
         whole = table
         if fatal is not None:
-            # Invariant 2: what is put, and committed, ends in front of the record that ends the task.
+            # Invariant 2: the delivered and committed rows end before the record that fails the task.
             table = whole.slice(0, fatal.seq)
             ends = prefix_ends(whole, fatal.seq)
             records = None if records is None else records[: fatal.seq]
@@ -182,7 +182,7 @@ def rows_of(table: pa.Table, partitions: Collection[TopicPartition]) -> pa.Array
 
 
 def prefix_ends(table: pa.Table, rows: int) -> dict[TopicPartition, int]:
-    """The offset behind the last of the first rows, for each partition."""
+    """The offset after the last of the first ``rows`` rows, for each partition."""
     return ends_of(table.slice(0, rows)) if rows else {}
 
 

@@ -1,4 +1,4 @@
-"""Records, and rows of frames, that a sink task reports by itself: the errant record reporter of KIP-610.
+"""Reports records, and rows of frames, for a sink task: the errant record reporter of KIP-610.
 
 Main types: ``ErrantRecords`` (the reporter) and ``DeliveredMessages`` (finds the original bytes of a delivered record).
 Where these are not at hand, ``RecordEncoder`` converts the record again; ``message_as_text`` does without converters.
@@ -50,12 +50,12 @@ _Convert = Callable[[Schema | None, object], bytes | None]
 class RecordEncoder:
     """Converts records to messages, one at a time.
 
-    A key, value or header that its converter does not take becomes text, where Java fails: the dead letter is written
-    all the same. The log says so, once a minute for each kind of failure.
+    A key, value or header that its converter refuses becomes text, where Java fails: the dead letter record is written
+    in any case. The log reports this once a minute for each kind of failure.
 
     Args:
-        key, value, header: Configured converters for this alone: those of the pipeline are in use by another thread.
-        task: Whose records these are, for the log.
+        key, value, header: Configured converters for this encoder only: another thread uses those of the pipeline.
+        task: The task, for the log.
     """
 
     def __init__(self, key: Converter, value: Converter, header: HeaderConverter, *, task: str) -> None:
@@ -145,19 +145,19 @@ _Coordinates = tuple[str, int | None, int]
 class DeliveredMessages:
     """The messages that records were made of: a task may report a record some time after ``put``.
 
-    A record keeps the messages of its batch alive, as Java's keeps its own: a task that buffers has the originals of
-    all it holds. So that a few records that are never let go cannot hold everything, the bound is:
+    A record keeps the messages of its batch alive, as Java's keeps its own: a task that buffers records keeps their
+    original messages. Two limits bound the memory:
 
     - the newest batches are kept in any case, up to ``recent_bytes``, and the last one whatever its size;
-    - older ones as long as the task holds a record of theirs, or a copy made by ``new_record``, or a frame or a part
+    - older batches while the task holds one of their records, or a copy made by ``new_record``, or a frame or a part
       of one, and their offsets are not all committed; of these up to ``held_bytes``, the newest first.
 
     A task in a process of its own holds copies, for which only the first is kept.
 
     Args:
         committed: The committed offsets of the partitions that are assigned.
-        recent_bytes: How much is kept of what was delivered last.
-        held_bytes: How much is kept beside that of what the task holds.
+        recent_bytes: Bytes to keep of the latest deliveries.
+        held_bytes: Bytes to keep, in addition, of older batches that the task holds.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class DeliveredMessages:
         """A batch is about to be delivered for the first time; it may be tried again.
 
         Returns:
-            What its frames keep, so that their messages are kept.
+            A handle for its frames: the messages are kept while the handle is referenced.
         """
         if not delivery.table.num_rows:
             return None
@@ -209,7 +209,7 @@ class DeliveredMessages:
         return None
 
     def _release(self) -> None:
-        """Drops batches that are committed, and those beyond what may be kept."""
+        """Drops committed batches, and batches beyond the limits."""
         committed = self._committed() if self._held else {}
         kept: list[weakref.ref[_DeliveredBatch]] = []
         left = self._held_bytes
@@ -237,7 +237,7 @@ class _DeliveredBatch:
         self.nbytes: int = table.nbytes
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        # A record that is pickled leaves its message behind.
+        # A pickled record loses its message.
         return type(None), ()
 
     def find(self, wanted: _Coordinates) -> ConsumedMessage | None:
@@ -265,7 +265,7 @@ def reported_records(frame: SinkFrame, rows: Rows) -> list[SinkRecord]:
     """The records of some rows, one for each message.
 
     Raises:
-        IndexError: There is no such row.
+        IndexError: The frame has no such row.
     """
     found: dict[_Coordinates, SinkRecord] = {}
     for record in records_of_rows(frame, row_numbers(rows, frame.num_rows)):
@@ -284,8 +284,8 @@ class ErrantRecords(ErrantRecordReporter):
 
     Args:
         errors: The task's error handler.
-        messages: Where original bytes are found.
-        encode: Makes a message of a record whose original is gone, or which the task made itself; any thread.
+        messages: Finds the original bytes.
+        encode: Encodes a record whose original is gone, or which the task made itself; any thread.
     """
 
     def __init__(
@@ -298,7 +298,7 @@ class ErrantRecords(ErrantRecordReporter):
 
     @property
     def has_reporters(self) -> bool:
-        """True if anybody is told of what is reported."""
+        """True if at least one reporter receives the reports."""
         return self._errors.has_reporters
 
     def remember(self, delivery: Delivery) -> object:
@@ -331,7 +331,7 @@ class ErrantRecords(ErrantRecordReporter):
         """Fails the task if it reported a record although no error is tolerated, and went on.
 
         Raises:
-            ToleranceExceededException: What ``report`` raised.
+            ToleranceExceededException: The error that ``report`` raised.
         """
         if self._exceeded is not None:
             raise self._exceeded

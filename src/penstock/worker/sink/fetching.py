@@ -1,11 +1,11 @@
-"""The two threads beside a sink task's own: one fetches (and owns the consumer), one converts (and owns the pipeline).
+"""Two more threads of a sink task: one fetches (and owns the consumer), one converts (and owns the pipeline).
 
 Main types: ``SinkFetcher`` and ``SinkConverter``.
 
-The consumer is touched by the fetch thread only. Rebalance callbacks run there too, inside a fetch: they hand over to
+Only the fetch thread uses the consumer. Rebalance callbacks run there too, inside a fetch: they hand over to
 the task's thread and wait for its answer, serving its consumer calls (a commit, a seek) meanwhile. So user code runs on
-the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``close`` as with a Java worker. When the
-task's thread has not come round for a while, nothing is fetched: a task stuck in ``put`` loses its partitions after
+the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``close`` as with a Java worker. Fetching
+stops while the task's thread does not come round: a task stuck in ``put`` loses its partitions after
 ``max.poll.interval.ms``, which lets another task take over.
 
 Owning thread: both objects belong to the sink task runner, which starts and joins them.
@@ -43,11 +43,11 @@ from penstock.worker.task.overlap import Lookahead
 
 logger = logging.getLogger(__name__)
 
-#: How long one wait for messages takes; consumer calls of the task wait that long at most.
+#: The longest wait for messages, and so the longest delay of a consumer call of the task.
 _SLICE_S = 0.1
-#: How long the end of a task waits for its consumer to leave the group, which a rebalance may hold up for minutes.
+#: The time that the end of a task waits for its consumer to leave the group; a rebalance may delay that for minutes.
 _LEAVE_S = 1.0
-#: How often the ends of partitions are looked up, for the lag that metrics show.
+#: The interval between two lookups of the ends of partitions, for the lag metrics.
 _ENDS_S = 1.0
 
 
@@ -55,13 +55,13 @@ class SinkFetcher:
     """Fetches while there is room, and calls the consumer for the task.
 
     Args:
-        consumer: Owned by the fetch thread from ``start`` on, which also closes it.
-        subscription: What to read.
-        stages: Where messages, events and calls go through.
-        name: Of the thread.
+        consumer: Owned, and closed, by the fetch thread after ``start``.
+        subscription: The topics to read.
+        stages: Carries messages, events and calls.
+        name: The name of the thread.
         task_seen: When the task's thread last came round (monotonic seconds).
-        holder: Keeps the partitions of this task apart from those of others.
-        max_silence_s: How long it may stay away before fetching rests.
+        holder: Keeps the partitions of this task separate from other tasks' partitions.
+        max_silence_s: Seconds without a round of the task's thread after which fetching stops.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SinkFetcher:
         self._task_seen = task_seen
         self._max_silence_s = max_silence_s
         self._everything_paused = False
-        #: Whether the group has given partitions, perhaps none, to this member; read from any thread.
+        #: True after the group has assigned partitions, perhaps none, to this member; read from any thread.
         self.joined = False
         self._record_bytes = 1024.0
         self._name = name
@@ -101,10 +101,10 @@ class SinkFetcher:
         self._consumer.interrupt()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until nothing is fetched any more; whether that came.
+        """Wait until fetching has ended; True if it has.
 
-        What is left of the thread then is to leave the group, which is waited for a moment only. A thread that was
-        never started only closes the consumer.
+        The thread may then still leave the group; this call waits for that for a moment only. If the thread was never
+        started, it only closes the consumer.
         """
         if self._thread is None:
             self._consumer.close()
@@ -118,7 +118,9 @@ class SinkFetcher:
     def set_paused(
         self, pause: Iterable[TopicPartition], resume: Iterable[TopicPartition], *, everything: bool
     ) -> None:
-        """Change what delivers; with ``everything`` paused, fetching goes on without room, to stay in the group."""
+        """Change the paused partitions; with ``everything``, fetching continues without room for records, to stay in
+        the group.
+        """
         stop, go = frozenset(pause), frozenset(resume)
 
         def change(consumer: SinkConsumer) -> None:
@@ -137,7 +139,7 @@ class SinkFetcher:
                 self._fetch_once()
         except BaseException as failure:
             self._stages.post(StageFailed(as_exception(failure)))
-            # The task may still want to commit what it has delivered.
+            # The task may still commit delivered records.
             while not self._stages.closed:
                 self._serve_calls()
                 self._stages.wait_in_fetch(_SLICE_S, until=Request())
@@ -219,9 +221,9 @@ class SinkConverter:
 
     Args:
         pipeline: Owned by the conversion thread.
-        stages: Where batches come from and go to.
-        errors: Knows how long to retry.
-        load: Of all tasks.
+        stages: Source and destination of batches.
+        errors: Has the retry limits.
+        load: The load of all tasks.
         task: For the names of threads.
     """
 
@@ -240,7 +242,7 @@ class SinkConverter:
         self._thread = start_within(f"convert-{self._task}", self._run)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; whether it came."""
+        """Wait for the end of the thread; True if it has ended."""
         return self._thread is None or self._thread.join(timeout_s)
 
     # -- What ``Lookahead`` takes from -------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ class SinkConverter:
         try:
             while (converted := lookahead.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
-                    # Invariant 2: retrying was cut short, so whether those records fail is not known.
+                    # Invariant 2: the retries were cut short, so the outcome of these records is unknown.
                     return
                 if not self._stages.offer_converted(converted):
                     return

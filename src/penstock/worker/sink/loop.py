@@ -1,12 +1,11 @@
 """The loop of a sink task: events, commits, rewinds, ``put``, round after round.
 
-Main type: ``SinkLoop``. Batches become deliveries in ``deliveries``, ``put`` is called in ``put``, and what is
-not fetched for now is known to ``SinkPauses``.
+Main type: ``SinkLoop``. Batches become deliveries in ``deliveries``, ``put`` makes the calls of ``put``, and
+``SinkPauses`` pauses partitions.
 
 Owning thread: the task's thread, for everything; all user code is called from here. Batches and events come through
-``SinkStages``. What makes overlapping safe: batches carry the epoch they were fetched in, and only rows of partitions
-that are owned since are put (``SinkPartitions``); offsets move when a whole batch was put, so nothing in flight is
-committed.
+``SinkStages``. The overlap is safe: each batch carries the epoch of its fetch, only rows of partitions owned since then
+are put (``SinkPartitions``), and offsets move after a whole batch was put, so a commit never covers a batch in flight.
 
 Source: ``WorkerSinkTask`` (``iteration``, ``HandleRebalance``).
 """
@@ -29,7 +28,8 @@ from penstock.worker.task.retries import asks_again
 
 logger = logging.getLogger(__name__)
 
-#: A task whose partitions another task has claimed opens them again this often; a task that was replaced ends sooner.
+#: The number of times in a row that a task opens its partitions again after another task claimed one; a replaced task
+#: ends sooner.
 MAX_CLAIMS: Final = 10
 _FIRST_CLAIM_S: Final = 0.25
 _MOST_CLAIM_S: Final = 10.0
@@ -39,9 +39,9 @@ class SinkLoop:
     """Rounds of one task.
 
     Args:
-        parts: What it works with.
-        cancelled: Whether the task was abandoned.
-        record_topic: Told once of each topic that records were read from.
+        parts: The parts of the loop.
+        cancelled: True if the task was abandoned.
+        record_topic: Called once for each topic that the task reads records from.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class SinkLoop:
         self._pauses = SinkPauses(parts)
         self._deliveries = Deliveries(parts.name, parts.partitions, parts.stages, parts.services.errors, record_topic)
         self._put = SinkPut(parts, self._pauses)
-        # When the task wants to be called at the latest, with or without records.
+        # The latest time of the next ``put``, with or without records.
         self._put_by: float | None = None
-        # Whether the last round has called a function by the clock.
+        # True if the last round has made a timed call.
         self._called = False
-        # Partitions whose `open` asked to be called again, and when it is.
+        # Partitions whose `open` asked to be called again, and the time of that call.
         self._unopened: tuple[TopicPartition, ...] = ()
         self._open_at = 0.0
-        # How often in a row the partitions were opened again, since another task had claimed one.
+        # The number of times in a row that the partitions were opened again because another task had claimed one.
         self._claims = 0
 
     # -- Rounds ------------------------------------------------------------------------------------------------------
@@ -76,10 +76,10 @@ class SinkLoop:
         """One round: at most one batch is put.
 
         Args:
-            rest: Whether the connector is to be paused.
+            rest: True if the connector is paused.
 
         Raises:
-            Exception: What the task fails with.
+            Exception: The error that fails the task.
         """
         self._handle_events()
         self._follow_target(rest)
@@ -99,7 +99,8 @@ class SinkLoop:
 
     def _call_task(self, now: float) -> None:
         """Makes the call that is due: a function by the clock, or ``put`` with a batch or without records."""
-        # By turns: what is called may rewind, which counts before the next put; what takes long is due again at once.
+        # Timed calls alternate with puts: a timed call may rewind, which takes effect before the next put, and a slow
+        # one is due again at once.
         self._called = not self._called and self._put.call_by_clock(now)
         if self._called or self._put.waits_for_call(now):
             return
@@ -152,7 +153,9 @@ class SinkLoop:
             logger.warning("%s: offset commit %d had no answer in time", self._parts.name, progress.sequence)
 
     def _rewind(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Go on from other offsets: what was fetched, converted or is in hand of these partitions is dropped."""
+        """Continues at other offsets: records of these partitions that were fetched, converted or are in hand are
+        dropped.
+        """
         assigned = self._partitions.assigned
         for partition in positions.keys() - assigned:
             logger.warning("%s: ignoring a rewind of %s: not assigned to this task", self._parts.name, partition)
@@ -219,7 +222,9 @@ class SinkLoop:
             self._stages.answer(event, placement)
 
     def _open(self) -> None:
-        """Open what has to be; it stays so where the task asks for that, and nothing is fetched meanwhile."""
+        """Open the new partitions. If ``open`` asks to be called again, they stay unopened and fetching stops until it
+        succeeds.
+        """
         logger.info("%s: opening %s", self._parts.name, ", ".join(map(str, self._unopened)))
         try:
             self._task.open(list(self._unopened))
@@ -245,7 +250,7 @@ class SinkLoop:
             self._rewind(self._context.take_rewinds())
 
     def _claim_again(self, lost: OwnershipLostException) -> None:
-        """Closes and opens all partitions after another task has claimed one: the newer of two tasks goes on.
+        """Closes and opens all partitions after another task has claimed one: the newer of two tasks keeps them.
 
         A task that was frozen, and wakes, may claim the partitions of its successor before it hears that it was
         replaced. It is stopped soon; until then each of the two takes over from the other, and writes nothing twice.
@@ -303,7 +308,7 @@ class SinkLoop:
     def close_partitions(self, partitions: Sequence[TopicPartition] | None = None) -> None:
         """Commit and close partitions that go away; None: all of them, at the end of the task."""
         asked = self._partitions.assigned if partitions is None else partitions
-        # What was never opened has nothing to be committed or closed.
+        # Partitions that were never opened have no offsets to commit and are not closed.
         wanted = [partition for partition in asked if partition not in self._unopened]
         if self._cancelled():
             logger.info("%s: no last offset commit: the task was cancelled", self._parts.name)

@@ -1,4 +1,4 @@
-"""The state of a sink task's partitions: how far they were delivered and committed, and which fetches still count.
+"""The state of a sink task's partitions: their delivered and committed offsets, and the fetches that still count.
 
 Main types: ``SinkPartitions``, pure state: no thread, clock or I/O. ``PartitionHolders`` (one for all tasks of a
 worker) and ``Holder`` (one task of a group): the next task opens a partition only after the one before has closed it.
@@ -8,11 +8,11 @@ to another offset. Each fetch carries an epoch, a number that grows with every a
 only records fetched in or after the epoch of its own last assignment or seek. A partition that is not assigned
 accepts none.
 
-The group's coordinator waits for a member that gives partitions back, until it joins again. But librdkafka joins again
-by itself when it notices new partitions or topics, even while its owner is still closing what it has to give back. The
-coordinator then takes the closing for done, and assigns the partitions to another member. Where that one is a task of
-this worker, it waits here. Nobody waits for a task that has not polled for ``max.poll.interval.ms``: it has left the
-group, and may never return.
+A member that gives partitions back keeps the group's coordinator waiting until it joins again. But librdkafka joins
+again by itself when it notices new partitions or topics, even while its owner is still closing the revoked partitions.
+The coordinator then regards them as closed, and assigns them to another member. If that member is a task of this
+worker, it waits here for the close. It does not wait for a task that has not polled for ``max.poll.interval.ms``: that
+task has left the group, and may never return.
 
 Owning thread: the task's thread, except where a method says otherwise. ``Holder``: any; one lock guards everything.
 
@@ -65,9 +65,9 @@ class SinkPartitions:
         """Take partitions on, each at the offset its next record will have.
 
         Args:
-            starts: These offsets. They count as committed.
-            epoch: Records fetched before it do not count.
-            unstored: Partitions whose offset the group does not have yet, although it has to be committed.
+            starts: The first offset of each; it counts as committed.
+            epoch: Records of earlier epochs do not count.
+            unstored: Partitions whose offset is still to be committed, because the group does not have it.
         """
         begun = {
             partition: _Position(
@@ -83,7 +83,7 @@ class SinkPartitions:
         self._positions = {partition: at for partition, at in self._positions.items() if partition not in gone}
 
     def rewind(self, partition: TopicPartition, offset: int, epoch: int) -> None:
-        """Go on from another offset; records fetched before ``epoch`` do not count any more."""
+        """Continues at another offset; records of earlier epochs do not count."""
         known = self._positions.get(partition)
         self.assign({partition: offset}, epoch, unstored=() if known is None or known.stored else [partition])
 
@@ -92,12 +92,12 @@ class SinkPartitions:
         self._positions[partition].accepts_from = epoch
 
     def next_to_deliver(self, partition: TopicPartition) -> int:
-        """The offset behind the last record that was delivered or is being delivered."""
+        """The offset after the last record that was delivered or is being delivered."""
         position = self._positions[partition]
         return position.current.offset if position.delivering is None else position.delivering
 
     def behind(self, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Returns how many offsets delivery is behind the ends of partitions, for assigned ones. Thread: any."""
+        """Returns the lag of delivery after the ends of assigned partitions, in offsets. Thread: any."""
         return {
             partition: max(0, ends[partition] - position.current.offset)
             for partition, position in self._positions.items()
@@ -105,7 +105,7 @@ class SinkPartitions:
         }
 
     def stale(self, partitions: Iterable[TopicPartition], epoch: int) -> set[TopicPartition]:
-        """Those of the partitions whose records, fetched in ``epoch``, must not be delivered. Invariant 2."""
+        """Returns the partitions whose records, fetched in ``epoch``, must not be delivered. Invariant 2."""
         return {
             partition
             for partition in partitions
@@ -113,13 +113,13 @@ class SinkPartitions:
         }
 
     def begin_delivery(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Note what a batch will have covered: the offset behind each partition's last record, dropped or not."""
+        """Note the end of a batch: the offset after each partition's last record, dropped or not."""
         for partition, end in ends.items():
             if (position := self._positions.get(partition)) is not None:
                 position.delivering = end
 
     def end_delivery(self) -> None:
-        """The batch was delivered: what it covered may be committed. Invariant 2."""
+        """The batch was delivered: its offsets may be committed. Invariant 2."""
         for position in self._positions.values():
             if position.delivering is not None:
                 position.current = OffsetAndMetadata(position.delivering)
@@ -132,16 +132,16 @@ class SinkPartitions:
                 position.current = OffsetAndMetadata(end)
 
     def drop_delivery(self) -> None:
-        """The batch was given up; it will be fetched again."""
+        """The batch was abandoned; it will be fetched again."""
         for position in self._positions.values():
             position.delivering = None
 
     def current(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns the delivered offsets, for those of the partitions that are assigned."""
+        """Returns the delivered offsets of the assigned partitions among these."""
         return {tp: self._positions[tp].current for tp in partitions if tp in self._positions}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The last committed offsets, for those of the partitions that are assigned."""
+        """The last committed offsets of the assigned partitions among these."""
         return {tp: self._positions[tp].committed for tp in partitions if tp in self._positions}
 
     def unstored(self, partitions: Iterable[TopicPartition]) -> bool:
@@ -149,7 +149,7 @@ class SinkPartitions:
         return any((position := self._positions.get(tp)) is not None and not position.stored for tp in partitions)
 
     def note_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """A commit was acknowledged; partitions that have gone meanwhile are left out."""
+        """A commit was acknowledged; partitions that the task has lost since are left out."""
         for partition, offset in offsets.items():
             if (position := self._positions.get(partition)) is not None:
                 position.committed = offset
@@ -172,8 +172,8 @@ class PartitionHolders:
         """A new member of a group, which holds nothing.
 
         Args:
-            group: Tells groups apart, of all clusters.
-            max_poll_interval_s: How long the member may stay away before the group goes on without it.
+            group: Identifies the group among the groups of all clusters.
+            max_poll_interval_s: Seconds without a poll after which the group removes the member.
         """
         return Holder(group, max_poll_interval_s, self._held, self._changed, self._clock)
 
@@ -209,12 +209,12 @@ class Holder:
         """Hold these partitions, all or none, once no other task does.
 
         Args:
-            partitions: Which.
-            timeout_s: How long to wait for it.
-            anyway: Do not wait; who holds them now does not any more.
+            partitions: The partitions to take.
+            timeout_s: The longest wait for their present holder.
+            anyway: Take them from their present holder without waiting.
 
         Returns:
-            Whether they are held.
+            True if this task holds them now.
         """
         keys = [(self._group, partition) for partition in partitions]
         with self._changed:
@@ -224,7 +224,7 @@ class Holder:
             return True
 
     def give_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """The task has closed these partitions, and committed what it had to."""
+        """The task has closed these partitions and made its last commit for them."""
         with self._changed:
             for partition in partitions:
                 self._drop((self._group, partition))

@@ -1,11 +1,11 @@
 """Calls ``put``: with one batch after the other, again with the one in hand, and regularly without records.
 
-Between two calls of it come those of functions that the task has asked for by the clock (``timed_calls``).
+Timed calls (``timed_calls``) come between two calls of ``put``.
 
-Main types: ``SinkPut``; ``SinkParts``, what the loop of a sink task works with; ``SinkPauses``, which partitions the
-consumer does not fetch for now. A batch stays in hand while the task asks for it again, or until there is a Spark
-session again; meanwhile nothing is fetched. Nor is anything while the connector is paused; else the partitions that the
-task itself has paused are left out.
+Main types: ``SinkPut``; ``SinkParts``, what the loop of a sink task works with; ``SinkPauses``, which pauses partitions
+of the consumer. A batch stays in hand while the task asks to retry it, or until a lost Spark session is back; fetching
+stops until then. It also stops while the connector is paused; otherwise only the partitions that the task itself has
+paused are left out.
 
 Owning thread: the task's thread, but for the stages and for reading the counters.
 
@@ -65,15 +65,15 @@ class SinkParts:
 
 
 class SinkPauses:
-    """Makes the consumer pause what should be paused.
+    """Pauses and resumes partitions of the consumer.
 
     Args:
-        parts: What the loop works with.
+        parts: The parts of the loop.
 
     Attributes:
-        resting: Whether the connector is paused.
-        holds_back: Whether a batch waits for its next try.
-        unopened: Whether partitions wait to be opened. Of a change the consumer hears with the next ``apply``.
+        resting: True if the connector is paused.
+        holds_back: True if a batch waits for its retry.
+        unopened: True if partitions wait to be opened. The next ``apply`` passes a change to the consumer.
     """
 
     def __init__(self, parts: SinkParts) -> None:
@@ -91,7 +91,7 @@ class SinkPauses:
         self._held: frozenset[TopicPartition] = frozenset()
 
     def rest(self, resting: bool) -> None:
-        """The connector is paused, or goes on."""
+        """Pauses or resumes for the connector."""
         self.resting = resting
         self.apply()
 
@@ -101,7 +101,7 @@ class SinkPauses:
         self.apply()
 
     def apply(self) -> None:
-        """Make the consumer pause what should be paused now."""
+        """Applies the pauses to the consumer."""
         held = self._context.paused & self._partitions.assigned
         if new := held - self._held:
             self._hold(new)
@@ -150,9 +150,9 @@ logger = logging.getLogger(__name__)
 
 #: ``put`` is called with an empty list at least this often.
 IDLE_ROUND_S = 1.0
-#: So many Spark sessions may be lost under ``put`` of one batch.
+#: The number of Spark sessions that may be lost during ``put`` of one batch.
 MAX_LOSSES = 3
-#: How often a task whose batch waits for a Spark session looks whether one is there.
+#: The interval at which a task whose batch waits for a Spark session checks for one.
 SESSION_ROUND_S = 0.2
 _NO_ROWS = pa.table({})
 #: A commit that is due and cannot be made now does not keep the thread busy.
@@ -160,7 +160,7 @@ _LEAST_S = 0.001
 
 
 def _keeps(failure: Exception) -> bool:
-    """True if what the task was given is kept for another call; where the task is to end, that is not made any more."""
+    """True if the batch is kept for a retry; a task that is to end makes no retry."""
     return asks_again(failure) or isinstance(failure, SparkStoppedException)
 
 
@@ -168,8 +168,8 @@ class SinkPut:
     """One batch at a time, on its way into the task.
 
     Args:
-        parts: What the loop works with.
-        pauses: Told while a batch waits for its next try.
+        parts: The parts of the loop.
+        pauses: Pauses fetching while a batch waits for its retry.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class SinkPut:
         # Kept by its frames, so that their messages are.
         self._messages: object = None
         self._retry_at: float | None = None
-        # Spark sessions that were lost under ``put`` of the batch in hand, and whether it waits for the next one.
+        # The number of Spark sessions lost during ``put`` of the batch in hand; True if it waits for the next session.
         self._losses = 0
         self._awaits_session = False
         self._last_put = time.monotonic()
@@ -207,7 +207,7 @@ class SinkPut:
 
         Raises:
             OwnershipLostException: Another task has claimed a partition; the batch is kept.
-            Exception: What the task fails with.
+            Exception: The error that fails the task.
         """
         self._delivery = delivery
         self._messages = self._parts.errant.remember(delivery)
@@ -232,7 +232,7 @@ class SinkPut:
             self._stages.wait_in_task(wait, for_batches=False)
 
     def put_nothing(self, *, forced: bool) -> None:
-        """The regular call without records, for work that depends on time. Frame tasks are called if forced alone."""
+        """The regular call without records, for time-driven work. Frame tasks get it only if forced."""
         now = time.monotonic()
         if self.idle_s(now) > 0 and not forced:
             return
@@ -247,10 +247,10 @@ class SinkPut:
         self._deliver(delivery)
 
     def call_by_clock(self, now: float) -> bool:
-        """Call a function that the task has asked for, if one is due; True if one was.
+        """Call a timed function of the task if one is due; True if one was.
 
         Raises:
-            Exception: What the task fails with.
+            Exception: The error that fails the task.
         """
         call = self._calls.next_due(now)
         if call is None:
@@ -292,7 +292,7 @@ class SinkPut:
         self._raise_if_exceeded()
 
     def drop(self, gone: frozenset[TopicPartition]) -> None:
-        """Take records of these partitions out of the batch that waits for its next try, if one does."""
+        """Remove the records of these partitions from the batch that waits for its retry, if any."""
         delivery = self._delivery
         if delivery is None or not gone & delivery.ends.keys():
             return
@@ -398,7 +398,7 @@ class SinkPut:
         self._last_put = time.monotonic()
 
     def _let_go(self) -> None:
-        """Nothing is in hand any more; partitions that waited for it deliver again."""
+        """The batch is no longer in hand; partitions that waited for it deliver again."""
         self._delivery = self._messages = None
         self._partitions.drop_delivery()
         self._retry_at, self._losses, self._awaits_session = None, 0, False

@@ -1,8 +1,8 @@
 """The shared state of the three threads of a sink task: fetched and converted batches, events, calls for the consumer.
 
-Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatch`` and ``ConvertedBatch`` (what moves),
-``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (what the task's thread is told),
-``SinkCounts`` (plain counters, which metrics read).
+Main types: ``SinkStages`` (the only object that all three threads share), ``FetchedBatch`` and ``ConvertedBatch`` (the
+items of the queues), ``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (the events for the
+task's thread), ``SinkCounts`` (plain counters, which metrics read).
 
 ::
 
@@ -10,9 +10,9 @@ Main types: ``SinkStages`` (the only object that all three touch), ``FetchedBatc
          \\______________________________ events ___________________________/
           <____________________________ consumer calls ____________________/
 
-Both queues are bounded, by records and bytes before the conversion and by batches and bytes behind it; before the
-conversion also for all tasks together. One lock guards everything; there are a few operations a batch, so it is not
-contended.
+Both queues are bounded, by records and bytes before the conversion, and by batches and bytes after it. All tasks
+together also share a limit before the conversion. One lock guards everything; a batch takes a few operations, so there
+is no contention.
 
 Owning thread: any, see the methods.
 """
@@ -45,12 +45,12 @@ T = TypeVar("T")
 
 #: Less than so much of a largest batch is not worth fetching; a task may fetch it while others take all the room.
 _LEAST_SHARE: Final = 16
-#: While the topic has more, a batch is gathered up to this part of what it may have, for so long: a job by itself takes
-#: some ten milliseconds of processor time, as much as a thousand messages of 1 KB.
+#: While the topic has more, a batch is gathered up to this part of its limit, for at most this time: a job costs some
+#: ten milliseconds of processor time, the same as a thousand messages of 1 KB.
 GATHER_SHARE: Final = 2
 GATHER_S: Final = 0.25
-#: How many converted batches wait for the task; more than one only if they are together no larger than ``max_bytes`` as
-#: they were fetched.
+#: The most converted batches that wait for the task; more than one only if they are together at most ``max_bytes``, as
+#: fetched.
 CONVERTED_BATCHES = 2
 #: The stages of a sink task, as ``BusyTimes`` names them.
 STAGES: Final = ("fetch", "spark", "put")
@@ -64,13 +64,13 @@ class SinkConsumer(Protocol):
     """The part of ``penstock.kafka.consumer.consumer.RecordConsumer`` that a sink task needs; see there."""
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
-        """Joins the group; rebalances are told to ``listener``, inside of ``fetch``."""
+        """Joins the group; ``fetch`` reports rebalances to ``listener``."""
 
     def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
         """Returns the messages that have arrived, as columns, or None if there were none in that time."""
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Fetches from these offsets on; gives the epoch from which on what is fetched counts."""
+        """Sets the next offsets to fetch; returns the epoch of the fetches that follow."""
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetches nothing of these partitions until ``resume``."""
@@ -111,9 +111,9 @@ class ConvertedBatch:
     """Converted records on their way to the task.
 
     Attributes:
-        fetched: What they were converted from; row i belongs to record i.
+        fetched: The source messages; row i belongs to record i.
         batch: Records or frames, and errors.
-        attempts: How often failed rows were tried, where it was more than once.
+        attempts: The number of attempts of failed rows, if more than one.
     """
 
     fetched: FetchedBatch
@@ -122,7 +122,7 @@ class ConvertedBatch:
 
 
 class Request:
-    """Something the fetch thread needs answered before it goes on."""
+    """A request of the fetch thread, which waits for the answer."""
 
     def __init__(self) -> None:
         self.answered = False
@@ -168,7 +168,7 @@ class CommitAnswered:
 
 @dataclass(frozen=True)
 class StageFailed:
-    """Fetching or converting cannot go on."""
+    """Fetching or converting has failed for good."""
 
     error: BaseException
 
@@ -189,10 +189,10 @@ class SinkCounts:
 
 
 def parts_of(chunk: FetchedChunk, max_bytes: int) -> list[FetchedChunk]:
-    """A chunk in parts of at most so many bytes, unless a message is larger.
+    """Splits a chunk into parts of at most ``max_bytes``, unless a single message is larger.
 
-    A fetch of some kilobytes may bring any number of bytes: the client unpacks all of it before anybody sees how large
-    the messages are.
+    A fetch of some kilobytes may bring any number of bytes: the client decompresses all of it before the size of the
+    messages is known.
     """
     starts = cut_at(chunk.table, max_bytes)
     if len(starts) == 1:
@@ -201,7 +201,7 @@ def parts_of(chunk: FetchedChunk, max_bytes: int) -> list[FetchedChunk]:
 
 
 def ends_of(table: pa.Table) -> dict[TopicPartition, int]:
-    """The offset behind the last of some messages, for each partition; their offsets ascend."""
+    """The offset after the last message of each partition; the offsets ascend."""
     last = table.group_by(["topic", "partition"]).aggregate([("offset", "max")])
     found = last.to_pydict()
     return {
@@ -211,7 +211,7 @@ def ends_of(table: pa.Table) -> dict[TopicPartition, int]:
 
 
 def _joins(first: FetchedChunk, _: FetchedChunk, chunk: FetchedChunk) -> bool:
-    """True if a chunk goes into the batch of the first: what cannot be read is a batch by itself."""
+    """True if a chunk can join the batch of the first chunk: an unreadable chunk is a batch by itself."""
     return chunk.epoch == first.epoch and chunk.unreadable is None and first.unreadable is None
 
 
@@ -219,8 +219,8 @@ class SinkStages:
     """Queues between the threads of one sink task; order is kept. Invariant 3.
 
     Args:
-        limits: How much may wait.
-        load: Of all tasks; None = there are no others.
+        limits: The limits of both queues.
+        load: The load of all tasks; None: this is the only task.
     """
 
     def __init__(self, limits: BatchLimits, load: SharedLoad | None = None) -> None:
@@ -238,16 +238,16 @@ class SinkStages:
         self._woken = False
         self._quiet = False
         self._closed = False
-        # Whether there was no room for messages when the latest batch was taken.
+        # True if the queue had no room for messages when the latest batch was taken.
         self._was_full = False
-        # Whether the topic has more behind what was fetched last, and until when that is waited for.
+        # True if the topic has more messages after the last fetch; the time until which the queue waits for them.
         self._more = False
         self._gather_until = 0.0
 
     # -- Fetch thread ------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """Returns how many records may be fetched now. Thread: fetch."""
+        """Returns the number of records that may be fetched now. Thread: fetch."""
         with self._changed:
             return self._room()
 
@@ -257,14 +257,14 @@ class SinkStages:
         return max(0, self.limits.max_records - self._chunks.records)
 
     def room_bytes(self) -> int:
-        """Returns how many bytes the next fetch may bring, if there is room at all. Thread: fetch."""
+        """Returns the number of bytes that the next fetch may bring, if there is room. Thread: fetch."""
         with self._changed:
             return self._bytes_left()
 
     def _bytes_left(self) -> int:
         left = min(self.limits.max_bytes - self._chunks.nbytes, self._load.bytes_left)
         least = self.limits.max_bytes // _LEAST_SHARE
-        # A task of which nothing waits may fetch something, whatever others have waiting.
+        # A task with an empty queue may always fetch, whatever the other tasks have queued.
         return left if left > least else 0 if self._chunks else least
 
     def add_fetched(self, chunk: FetchedChunk) -> None:
@@ -280,13 +280,13 @@ class SinkStages:
                 self._chunks.add(part, part.table.num_rows, part.table.nbytes)
 
     def post(self, event: Event) -> None:
-        """Tell the task's thread something. Thread: fetch, conversion."""
+        """Queue an event for the task's thread. Thread: fetch, conversion."""
         with self._changed:
             self._events.append(event)
             self._changed.notify_all()
 
     def take_calls(self) -> list[tuple[Callable[[SinkConsumer], object], Future[Any]]]:
-        """Takes the calls that the task wants the consumer to make. Thread: fetch."""
+        """Takes the task's calls for the consumer. Thread: fetch."""
         with self._changed:
             calls = list(self._calls)
             self._calls.clear()
@@ -316,7 +316,7 @@ class SinkStages:
         return self._take(self._has_gathered, gathers=True)
 
     def _has_gathered(self) -> bool:
-        """True if what waits is a batch, as far as one can be had."""
+        """True if the queued messages make a batch: enough of them, or no more can be had for now."""
         waiting = self._chunks
         return bool(waiting) and (
             not self._more
@@ -398,7 +398,7 @@ class SinkStages:
             )
 
     def answer(self, request: Request, placement: Placement | None = None) -> None:
-        """Let the fetch thread go on. Thread: task."""
+        """Answer the fetch thread's request. Thread: task."""
         with self._changed:
             request.placement = placement
             request.answered = True
@@ -417,11 +417,11 @@ class SinkStages:
         return future
 
     def answer_of(self, future: Future[T], owner: str) -> T:
-        """Waits for what another thread of this task answers. Thread: task.
+        """Waits for the answer of another thread of this task. Thread: task.
 
         Args:
-            future: Of ``submit``.
-            owner: Says whose task this is in the error.
+            future: The result of ``submit``.
+            owner: The task, for the error message.
 
         Raises:
             StagesClosed: The task was ended before the answer came.

@@ -1,6 +1,6 @@
 """A sink task with its threads: fetching, conversion and ``put`` overlap.
 
-Main types: ``SinkTaskRunner``, and ``SinkServices``: what it uses beside what every task is given.
+Main types: ``SinkTaskRunner``, and ``SinkServices``: the services that only sinks use.
 
 Threads, all started and joined from here:
 
@@ -42,7 +42,7 @@ from penstock.worker.task.waiting import Hints
 
 logger = logging.getLogger(__name__)
 
-#: How long the threads beside the task's own may take to end: a Spark job in progress is not interrupted.
+#: The time that the two other threads of the task may take to end: a Spark job in progress is not interrupted.
 _JOIN_S = 10.0
 
 
@@ -56,12 +56,12 @@ class SinkServices:
         subscription: ``topics`` or ``topics.regex``.
         make_reporters: Makes log reporter and dead letter queue, on the task's thread; creates the queue's topic. The
             counters are the task's; the queue counts into them.
-        record_topic: Told once of each topic that records were read from (any instance of the task; KIP-558).
-        encode: Makes a message of a record that the task reports and whose original is not at hand; any thread
+        record_topic: Called once for each topic that the task reads records from (any instance of the task; KIP-558).
+        encode: Encodes a reported record whose original message is gone; any thread
             (``RecordEncoder``).
-        holder: The task among others of this worker that are in its group.
+        holder: Separates the partitions of the worker's tasks that share a group.
         shares_id: See ``state_after``.
-        bulk: The task itself, where executors do its work; None for all others.
+        bulk: The task itself, if executors do its work; else None.
     """
 
     pipeline: BatchConverter
@@ -80,10 +80,10 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     Args:
         spec: The task and its settings.
-        services: What its worker gives it. Its probe is called at ``sink.started``, ``sink.after_put`` (before the
+        services: The worker's services. Their probe is called at ``sink.started``, ``sink.after_put`` (before the
             offsets of the batch count as delivered), ``sink.closing`` and ``sink.closed`` (before and after the last
             commit of partitions that go away).
-        sink: What it works with.
+        sink: The services of sinks.
 
     Example::
 
@@ -123,7 +123,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._parts: SinkParts | None = None
         self._loop_of: SinkLoop | None = None
 
-    # ---------------------------------------------------------------- what the worker asks
+    # ---------------------------------------------------------------- the worker's questions
     @property
     def has_delivered(self) -> bool:
         """See ``TaskRunner``."""
@@ -136,7 +136,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def lag(self) -> dict[TopicPartition, int]:
-        """For each assigned partition how many offsets ``put`` is behind its end, as far as the end is known."""
+        """The lag of ``put`` in each assigned partition whose end is known, in offsets."""
         return self._partitions.behind(self._fetcher.ends if self.bulk is None else self.bulk.ends)
 
     @property
@@ -240,7 +240,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         if self._life.failure is None:
             self._loop_of.close_partitions()
         else:
-            # What failed matters more than what goes wrong while closing after it.
+            # The first error matters more than errors of the closing after it.
             self._quietly("closing its partitions", self._loop_of.close_partitions)
 
     def _release(self) -> None:
@@ -258,7 +258,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     # ---------------------------------------------------------------- any thread
     def pause(self) -> None:
-        """See ``TaskRunner``. It stays in its group, and ``put([])`` goes on."""
+        """See ``TaskRunner``. The task stays in its group, and the calls of ``put([])`` continue."""
         super().pause()
         self._stages.wake_task()
 
@@ -268,7 +268,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._stages.wake_task()
 
     def _interrupt(self) -> None:
-        # Invariant 2: what is being tried again is not delivered.
+        # Invariant 2: records that are being retried are not delivered.
         self._services.errors.give_up()
         self._stages.wake_task()
 

@@ -1,4 +1,4 @@
-"""Calls that a sink task has asked for by the clock: ``context.every``.
+"""Timed calls of a sink task: ``context.every``.
 
 Main types: ``ClockCalls``, and ``ClockCall``, one of them. When a call is due is decided here; ``put`` makes it.
 
@@ -29,11 +29,11 @@ class ClockCall:
     asks_again: bool = False
 
     def began(self, now: float) -> None:
-        """It is called: calls that were missed meanwhile are not made up for."""
+        """The call begins: calls that were missed are not made up for."""
         self.due = now + self.seconds
 
     def ask_again(self, at: float) -> None:
-        """It is to be called at that time, before anything else is delivered."""
+        """Schedules the call for that time, before the next delivery."""
         self.asks_again, self.due = True, at
 
 
@@ -61,7 +61,7 @@ class ClockCalls:
             now: Monotonic seconds.
 
         Returns:
-            What ends the calls; again: without effect.
+            A function that ends the calls; calling it again has no effect.
 
         Raises:
             ValueError: It is no function, or the time is none.

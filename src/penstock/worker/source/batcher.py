@@ -1,9 +1,10 @@
 """The queues of a source task between its polls and Spark.
 
 Main types: `Batcher` (task thread -> conversion thread: joins polls while Spark is busy, never waits for more when it
-is free) and `Taken` (what it gives). `empty_poll_delay_s` paces a ``poll`` that returns nothing without waiting.
-`join_frames` makes one frame of several: a columnar task that follows a file returns one for each few lines that are
-appended. One Spark job for each could not keep up with a writer that appends often; joined, they cost as much as one.
+is free) and `Taken` (the batch that it returns). `empty_poll_delay_s` paces a ``poll`` that returns nothing without
+waiting. `join_frames` makes one frame of several: a columnar task that follows a file returns one frame for every few
+appended lines. With a Spark job for each frame the task could not keep up with a writer that appends often; joined
+frames cost one job.
 
 Thread: one thread puts, one takes; see `Stage`.
 """
@@ -35,7 +36,7 @@ from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad, Stage
 def can_join_frames(first: SourceFrame, second: SourceFrame) -> bool:
     """True if the rows of both fit in one frame: Arrow tables that differ in nothing but their rows and timestamps.
 
-    A position inside of the joined frame has to be known, so frames without ``offset_after`` stay alone.
+    A position inside of the joined frame has to be known, so frames without ``offset_after`` are not joined.
     """
     return (
         isinstance(first.data, pa.Table)
@@ -99,25 +100,25 @@ def _with_timestamp(frame: SourceFrame) -> pa.Table:
 
 Batch = SourceRecords | SourceFrame
 
-#: How many records of a poll are looked at to guess the size of all.
+#: The number of records of a poll that are measured to estimate the size of all.
 _SAMPLE: Final = 8
-#: A poll without records that took this long has waited by itself.
+#: A poll without records that took at least this long has waited by itself.
 _WAITED_S: Final = 0.001
 _FREE_POLLS: Final = 2
-#: What may wait for Spark behind the first poll: memory that a stalled broker costs.
+#: Bytes that may wait for Spark after the first poll: the memory that a stalled broker costs.
 _WAITING_BYTES: Final = 8 * 1024 * 1024
 _MAX_DELAY_S: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A batch as it is taken from those that wait.
+    """A batch taken from the queue.
 
     Attributes:
         batch: The records, or the frame.
-        end: What is behind the batch.
-        polls: Behind how many of its records a poll ends, ascending.
-        moves: Positions that have moved behind all of it.
+        end: The boundary after the batch.
+        polls: The numbers of records after which a poll ends, ascending.
+        moves: Positions that moved after all of its records.
     """
 
     batch: Batch
@@ -141,9 +142,9 @@ class _Entry(NamedTuple):
 
 
 def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
-    """Returns how long to wait before the next poll, after so many without records in a row.
+    """Returns the seconds to wait before the next poll, after this many polls in a row without records.
 
-    A ``poll`` that waits by itself is not delayed; one that returns at once is, a little more each time.
+    A ``poll`` that waits by itself is not delayed; one that returns at once is delayed, a little more each time.
 
     >>> [round(empty_poll_delay_s(n, 0.0), 3) for n in (1, 2, 3, 4, 5, 100)]
     [0.0, 0.0, 0.001, 0.002, 0.004, 0.05]
@@ -156,7 +157,7 @@ def empty_poll_delay_s(empty_polls: int, took_s: float) -> float:
 
 
 def estimated_bytes(records: Sequence[SourceRecord]) -> int:
-    """About how much memory the keys, values and headers of these records take, by a sample of them."""
+    """Estimates the memory of the keys, values and headers of these records from a sample."""
     if not records:
         return 0
     sample = records[:: max(1, len(records) // _SAMPLE)]
@@ -177,7 +178,7 @@ def frame_bytes(frame: SourceFrame) -> int:
 def parts_of_frame(frame: SourceFrame, limits: BatchLimits) -> list[SourceFrame]:
     """A frame in parts that fit a batch, slices of its table; one that fits, and a Spark DataFrame, is itself.
 
-    Raises nothing of the task's: where ``offset_after`` tells no position, only the end of the frame is one.
+    Never raises an error of the task: if ``offset_after`` returns no position, the frame is split only at its end.
     """
     if not isinstance(frame.data, pa.Table):
         return [frame]
@@ -216,7 +217,7 @@ def _position_in(frame: SourceFrame, start: int, row: int) -> Mapping[str, objec
 
 
 def parts_of_records(records: Sequence[SourceRecord], limits: BatchLimits) -> list[Sequence[SourceRecord]]:
-    """The records of a poll in parts that fit a batch; a record that is larger is a part by itself."""
+    """The records of a poll in parts that each fit a batch; a larger record is a part by itself."""
     step = limits.max_records
     parts: list[Sequence[SourceRecord]] = []
     for at in range(0, len(records), step):
@@ -243,10 +244,10 @@ class Batcher(Stage[_Entry]):
     transaction, and no records are across one where a position has moved without a record.
 
     Args:
-        limits: how large a batch may grow, and how much may wait here.
+        limits: the size of a batch and of the queue.
         clock: monotonic seconds.
-        join_frames: False when the task is to be told of the frames that it returned, each by itself.
-        load: of all tasks; None = there are no others.
+        join_frames: False if the task's hooks get each frame that it returned.
+        load: the load of all tasks; None: this is the only task.
     """
 
     def __init__(
@@ -264,12 +265,12 @@ class Batcher(Stage[_Entry]):
         self._join_frames = join_frames
 
     def put(self, polled: Polled, end: End = End.POLL, moves: Sequence[Move] = ()) -> bool:
-        """Add what a poll returned; waits while the queue is full.
+        """Add the result of a poll; waits while the queue is full.
 
         Args:
-            polled: Records or a frame; nothing, where only the end matters.
-            end: What is behind it.
-            moves: Positions that have moved behind all of it.
+            polled: Records or a frame; empty if only the end matters.
+            end: The boundary after it.
+            moves: Positions that moved after all of it.
 
         Returns:
             False when it was not taken, or not all of it; see `offer`.
@@ -284,7 +285,7 @@ class Batcher(Stage[_Entry]):
         return all(
             self.offer(
                 _Entry(part, rows, end if index == last else End.INSIDE, moves if index == last else ()),
-                # So that there is an end to how many can wait.
+                # Moves count as rows, so that the queue stays bounded.
                 rows + (len(moves) if index == last else 0),
                 nbytes,
             )
@@ -298,7 +299,7 @@ class Batcher(Stage[_Entry]):
                 self.changed.wait_for(lambda: not self._waiting or self._closed or self._end is not None)
 
     def take(self) -> Taken | None:
-        """The next batch, as large as what has arrived and the limits allow; waits for one.
+        """Waits for the next batch: all that has arrived, within the limits.
 
         Returns:
             None when the queue is closed and empty.
@@ -310,7 +311,7 @@ class Batcher(Stage[_Entry]):
         """A batch that is taken although Spark is busy, because polling has to wait for room.
 
         Args:
-            job: What Spark is busy with.
+            job: Spark's present job.
 
         Returns:
             None when the job was done first.

@@ -1,7 +1,7 @@
-"""The middle stage of a source task: polled batches become bytes, failed records are dealt with.
+"""The middle stage of a source task: converts polled batches to bytes and handles failed records.
 
 Main types: `SourceConverter` and its result `Outgoing`: the converted batch, which rows of it are sent, which are
-settled without being sent, and why the task ends behind them, if it does.
+settled without being sent, and the error that ends the task after them, if any.
 
 Thread: the task's pipeline thread.
 
@@ -51,7 +51,7 @@ class BatchPipeline(Protocol):
         """Transform and convert a batch; blocks until Spark is there and has done it."""
 
     def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
-        """Begin a batch, of which one job is left to `submit`; what is returned ends it."""
+        """Begin a batch and hand its job to `submit`; the returned function ends it."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ class Outgoing:
     """A converted batch on its way to the producer.
 
     Attributes:
-        source: What was polled.
-        batch: What it became.
+        source: The polled batch.
+        batch: The converted batch.
         rows: Positions of the rows to send; None for all.
-        settled: Records that have nothing to send and count as acknowledged: dropped by a transform, or failed and
+        settled: Records without rows to send, which count as acknowledged: dropped by a transform, or failed and
             skipped.
-        failure: What the task fails with once the rows are sent; rows behind the failed one are neither sent nor
+        failure: The error that fails the task after the rows are sent; rows after the failed one are neither sent nor
             settled.
-        end: What is behind the rows that are sent.
-        moves: Positions that have moved without a record, behind all of the batch; see `moved`.
+        end: The boundary after the sent rows.
+        moves: Positions that moved without a record, after all of the batch; see `moved`.
     """
 
     source: Batch
@@ -80,7 +80,7 @@ class Outgoing:
 
     @property
     def moved(self) -> Sequence[Move]:
-        """The positions that have moved; none behind a record that ends the task."""
+        """The positions that moved; none if a record ends the task before them."""
         return self.moves if self.failure is None else ()
 
     @property
@@ -115,9 +115,9 @@ class SourceConverter:
     Args:
         owner: the task, for messages.
         pipeline: transforms and converters.
-        errors: what happens to failed records.
-        whole_polls: whether of a batch with a record that ends the task only the polls before that record are sent, and
-            not a part of one.
+        errors: handles failed records.
+        whole_polls: True if a batch with a record that ends the task is cut before the poll of that record, not within
+            it.
     """
 
     def __init__(self, owner: str, pipeline: BatchPipeline, errors: ErrorHandler, *, whole_polls: bool = False) -> None:
@@ -127,17 +127,17 @@ class SourceConverter:
         self._whole_polls = whole_polls
 
     def begin(self, taken: Taken, submit: Submit) -> Callable[[], Outgoing]:
-        """Begin one batch; Spark can be at work on it while the one before is still under way.
+        """Begin one batch; Spark can work on it while the previous batch is in progress.
 
         Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
 
         Args:
-            taken: What was polled.
+            taken: The polled batch.
             submit: See ``SourcePipeline.begin``.
 
         Returns:
-            What ends it, to be called in the order of the batches; raises ConnectException when the batch cannot be
-            run at all.
+            A function that ends the batch, to be called in the order of the batches; it raises ConnectException if the
+                batch cannot run at all.
         """
         source = taken.batch
         if isinstance(source, SourceRecords) and not source.records:
@@ -167,7 +167,7 @@ class SourceConverter:
         return self._checked(taken, outgoing)
 
     def _cut(self, taken: Taken, record: int) -> tuple[int, End]:
-        """Returns how many records of a batch come before the one that ends the task, and how that piece ends."""
+        """Returns the number of records before the one that ends the task, and the boundary after that piece."""
         if not self._whole_polls:
             return record, End.INSIDE
         limit = whole_polls(taken.polls, record)
@@ -223,7 +223,7 @@ def count_records(source: Batch, batch: ProduceBatch) -> int:
         return rows
     found = source.num_rows if isinstance(source, SourceFrame) else len(source.records)
     if found is None:
-        # Only Spark knows how many rows the frame had; the last one that left something is the last that counts.
+        # Only Spark knows the number of rows of the frame; the last row with an output is the last that counts.
         return int(batch.origins[-1]) + 1 if len(batch.origins) else 0
     return found
 
@@ -233,13 +233,13 @@ def rows_to_send(
 ) -> tuple[pa.Array | None, list[int]]:
     """Returns which rows before record `limit` are sent (None: all), and which records are settled unsent.
 
-    Invariant 1: what is behind the limit is neither.
+    Invariant 1: rows after the limit are neither sent nor settled.
 
     Args:
-        batch: What was made.
+        batch: The converted batch.
         errors: The records that failed.
         limit: The first record that does not count.
-        records: How many records there are; None: as many as rows.
+        records: The number of records; None: one for each row.
     """
     settled = {record for record in errors if record < limit}
     dropped: list[int] = []
@@ -343,7 +343,7 @@ def _describer(source: Batch) -> Callable[[int], object]:
 
 
 def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
-    """Raises the error of a record whose parts have wrong types, if one made the batch fail.
+    """Raises the error of the record with parts of wrong types that made the batch fail, if there is one.
 
     Asked afterwards only: looking at every record of every batch would cost more than it tells.
 

@@ -1,6 +1,6 @@
 """The last stage of a source task: converted batches go to the producer, acknowledgements come back.
 
-Main types: `SourceDelivery` (one for each task), `BatchProducer` (what it needs of a producer).
+Main types: `SourceDelivery` (one for each task), `BatchProducer` (the methods that it needs of a producer).
 
 Thread: `deliver` belongs to the task's delivery thread; acknowledgements arrive on the producer's own thread.
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 #: Name of the point between handing records over and their acknowledgement, for `probe`.
 AFTER_SEND_BEFORE_ACK = "after-send-before-ack"
 _PRODUCER_CLASS = "org.apache.kafka.clients.producer.KafkaProducer"
-#: What a broker says to a record that came when its transaction was over.
+#: The errors of a broker for a record that arrives after the end of its transaction.
 _OF_TRANSACTIONS = frozenset(
     f"org.apache.kafka.common.errors.{name}" for name in ("InvalidTxnStateException", "TransactionAbortableException")
 )
@@ -50,16 +50,16 @@ class BatchProducer(Protocol):
         """The reason why records cannot be sent, as far as it is known."""
 
     def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
-        """Hand rows over, in order; waits while too much is under way; raises when it was aborted."""
+        """Hand rows over, in order; waits while too many bytes are in flight; raises after an abort."""
 
     def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; False when the time is over."""
+        """Wait until nothing is in flight; False after the timeout."""
 
     def abort(self) -> None:
-        """Give up what is under way; does not block."""
+        """Abandon the rows in flight; does not block."""
 
     def close(self, timeout_s: float) -> bool:
-        """Wait for what is under way, give up the rest, release the client."""
+        """Wait for the rows in flight, abandon the rest, release the client."""
 
 
 @dataclass
@@ -70,16 +70,16 @@ class DeliveryCounts:
 
 
 class SourceDelivery:
-    """Sends the batches of one task and keeps account of what has arrived.
+    """Sends the batches of one task and records which of their rows Kafka has acknowledged.
 
     Args:
         owner: the task, for messages.
         producer: the task's producer.
         topics: makes sure that topics exist.
-        errors: what happens to records that Kafka refuses.
-        committer: makes count what is delivered; it has the task's hooks.
-        fail: makes the task fail; the first failure counts. Called on the producer's thread.
-        probe: told the named points a kill test stops at.
+        errors: handles records that Kafka refuses.
+        committer: commits delivered records; it has the task's hooks.
+        fail: fails the task; the first failure counts. Called on the producer's thread.
+        probe: called at the named points where a kill test stops.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class SourceDelivery:
 
         Raises:
             ConnectException: a topic cannot be made, or must not be written to.
-            KafkaException: the producer cannot go on.
+            KafkaException: the producer has failed.
             ProducerClosedException: the producer was aborted.
         """
         source = outgoing.source
@@ -135,7 +135,7 @@ class SourceDelivery:
             self._producer.send(outgoing.batch, _BatchReceipts(self, outgoing, submission), rows=outgoing.rows)
             self._probe(AFTER_SEND_BEFORE_ACK)
         if outgoing.moved:
-            # Invariant 1: behind the batch, so behind all records of these source partitions.
+            # Invariant 1: after the batch, and so after all records of these source partitions.
             self._submitted.add(Submission.of_moves(outgoing.moved, partition_identity))
             self._committer.settled()
 
@@ -178,10 +178,11 @@ class SourceDelivery:
         failures: Sequence[FailedDelivery],
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
-        """The same where a record has become several rows: it is settled, and the task told, with the last of them.
+        """The same if a record became several rows: the last of them settles the record, and then the task's hook is
+        called.
 
         Args:
-            left: How many rows of each record are under way.
+            left: The number of rows of each record in flight.
         """
         lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
         done: list[int] = []
@@ -200,7 +201,7 @@ class SourceDelivery:
         self._committer.settled()
 
     def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
-        """Report a record that Kafka refused; whether the task goes on without it."""
+        """Report a record that Kafka refused; True if the task continues without it."""
         if failed.java_name in _OF_TRANSACTIONS:
             # Nothing is wrong with the record, and its transaction cannot be committed.
             return False
@@ -249,7 +250,7 @@ class _BatchReceipts:
         self._delivery = delivery
         self._outgoing = outgoing
         self._submission = submission
-        #: Where records have become several rows: how many rows of each are under way.
+        #: The number of rows in flight of each record, if records became several rows.
         self._left: Counter[int] | None = None
         if outgoing.batch.origins is not None:
             self._left = Counter(map(outgoing.record_of, _rows_sent(outgoing)))

@@ -1,13 +1,13 @@
-"""Chooses how a source task delivers, at least once or exactly once, and makes what that needs.
+"""Chooses how a source task delivers, at least once or exactly once, and builds the parts for it.
 
 Main type: ``SourceCommits``. With exactly-once a task has a producer with transactions, a ``TransactionCommitter`` and
 an offset store of its own; else a producer without, an ``OffsetCommitter`` and usually the worker's store.
 
-`TransactionBeginning`, a `TransactionStart`, takes a transactional id without taking it from its rightful owner;
-`Ownership` is what the herder says of it. Before a task is started the herder has ended the producers of former tasks.
-Here, in this order: an instance that takes the place of one that ended by itself waits until the worker has heard that
-the task is still its own; nothing is taken where the task is to stop; the id is taken, which ends older instances of
-the same task; the herder is asked whether all is as it was. Invariant 7.
+`TransactionBeginning`, a `TransactionStart`, takes a transactional id, but never from its rightful owner; `Ownership`
+reports the owner that the herder knows. Before a task starts the herder has ended the producers of former tasks. Then
+`TransactionBeginning` proceeds in this order: an instance that replaces one that ended by itself waits until the worker
+has heard that it still owns the task; a task that is to stop takes nothing; the id is taken, which fences older
+instances of the same task; the herder confirms that nothing has changed. Invariant 7.
 
 Thread: the one that builds the task; of a `TransactionBeginning` the task's.
 Source: Worker (SourceTaskBuilder, ExactlyOnceSourceTaskBuilder) and ExactlyOnceWorkerSourceTask (initializeAndStart,
@@ -54,7 +54,7 @@ from penstock.worker.task.request import TaskRequest
 
 logger = logging.getLogger(__name__)
 
-#: How often a wait looks whether the task is to stop.
+#: The interval at which a wait checks for a stop of the task.
 _SLICE_S: Final = 0.5
 
 
@@ -63,9 +63,9 @@ class Ownership:
     """The herder's knowledge of a task's owner. Both calls may block for some seconds.
 
     Attributes:
-        confirm: Raises ConnectException where the task is made of something else by now, or is not this worker's.
-        confirm_owner: Whether the group has said since a moment (monotonic seconds) that it is this worker's.
-        again: Whether the task has ended by itself before, so that it may be another worker's by now.
+        confirm: Raises ConnectException if the task has a newer configuration, or belongs to another worker.
+        confirm_owner: True if the group has confirmed after a time (monotonic seconds) that this worker owns the task.
+        again: True if the task has ended by itself before, so that another worker may own it by now.
     """
 
     confirm: Callable[[], None] = lambda: None
@@ -79,7 +79,7 @@ class TransactionBeginning:
     Args:
         owner: The task, for messages.
         producer: Its producer, which has no id yet.
-        ownership: Who it belongs to.
+        ownership: The owner of the task, as the herder knows it.
     """
 
     def __init__(self, owner: str, producer: TransactionProducer, ownership: Ownership) -> None:
@@ -91,8 +91,8 @@ class TransactionBeginning:
         """See `TransactionStart`.
 
         Raises:
-            ConnectException: The task is not to run here any more.
-            KafkaException: It may not use its id, or Kafka must not be used at all.
+            ConnectException: The task does not belong to this worker any more.
+            KafkaException: Kafka denies the use of the id, or all access.
         """
         if self._ownership.again:
             self._await_owner(stopping)
@@ -123,10 +123,10 @@ class SourceCommits:
 
     Args:
         worker: The worker's settings.
-        offsets: Where source offsets are, and whether tasks write them in transactions.
+        offsets: The stores of source offsets, and whether tasks write them in transactions.
         settings: The connector's.
-        window: Over what time the sizes of transactions are looked at.
-        probe: Told the named points of the data path, for kill tests.
+        window: The time window of the metrics of transaction sizes.
+        probe: Called at the named points of the data path, for kill tests.
     """
 
     def __init__(

@@ -1,12 +1,12 @@
 """The commit of a source task that delivers exactly once: records and source offsets in one transaction.
 
 Main type: `TransactionCommitter`, a `Committer`, made of `TransactionParts`; `TransactionProducer` and
-`TransactionStart` are what is needed of Kafka, `TransactionSizes` is for metrics. Invariant 7.
+`TransactionStart` are the operations that it needs of Kafka, `TransactionSizes` is for metrics. Invariant 7.
 
-A transaction begins with the first batch behind the last commit. Its records are handed to the producer as they come.
-Where it ends, the offsets of all of it follow, and the commit is asked for once Kafka has stored everything. Only then
-the task's hooks are called. What can never be committed is aborted, and the task is made anew where its committed
-offsets end: its records cannot be asked for again.
+A transaction begins with the first batch after the last commit. Its records go to the producer as they come. At its end
+the offsets of all of them follow, and the commit is requested once Kafka has stored everything. Only then are the
+task's hooks called. A transaction that can never be committed is aborted, and the task is created again at its
+committed offsets, because the records themselves cannot be polled again from the running task.
 
 Thread: as for `Committer`; hooks are called on the delivery thread, and on the task's at its end.
 
@@ -66,13 +66,13 @@ class TransactionProducer(Protocol):
         """Send records as they are in the open transaction."""
 
     def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; False when the time is over, or nothing more will be stored."""
+        """Wait until nothing is in flight; False after the timeout, or if Kafka will store nothing more."""
 
     def commit(self, timeout_s: float) -> None:
         """Make the transaction count. May be called again when its outcome is not known."""
 
     def abort_transaction(self, timeout_s: float) -> None:
-        """Give up the open transaction."""
+        """Abort the open transaction."""
 
 
 class TransactionStart(Protocol):
@@ -109,11 +109,11 @@ class TransactionParts:
 
     Attributes:
         task: The task; its connector is the namespace of the offsets.
-        producer: The task's own; the one that its records go to.
-        offsets: Where its source offsets are.
+        producer: The task's own producer, which sends its records.
+        offsets: The store of its source offsets.
         start: Takes the producer's id.
-        boundaries: Where transactions end.
-        sizes: Told of each committed transaction.
+        boundaries: Decides where transactions end.
+        sizes: Records the size of each committed transaction.
     """
 
     task: ConnectorTaskId
@@ -126,25 +126,25 @@ class TransactionParts:
 
 logger = logging.getLogger(__name__)
 
-#: Names of the points of a transaction, for `probe`: its first batch was handed over; all of its records were; its
-#: offsets were; the commit was asked for; it was answered.
+#: Names of the points of a transaction, for `probe`: the first batch was handed over; all records were; the offsets
+#: were; the commit was requested; it was answered.
 TRANSACTION_BEGUN: Final = "transaction-begun"
 RECORDS_SENT: Final = "transaction-records-sent"
 OFFSETS_SENT: Final = "transaction-offsets-sent"
 COMMIT_SENT: Final = "transaction-commit-sent"
 COMMIT_ANSWERED: Final = "transaction-commit-answered"
 
-#: How often a wait looks whether it is in vain.
+#: The interval at which a wait checks whether it is in vain.
 _SLICE_S: Final = 0.5
-#: How long an abort is waited for: the next transaction of the same id aborts what is left, too.
+#: The time limit of an abort: the next transaction of the same id also aborts the records that are left.
 _ABORT_S: Final = 10.0
-#: A producer notices by itself when its transaction is over; until a little later that is waited for.
+#: The extra time for the producer to notice by itself that its transaction is over.
 _OVER_S: Final = 0.05
-#: How long the end of the offsets topic is waited for, before it is looked whether the task is to stop.
+#: The time of one read of the offsets topic, between two checks for a stop of the task.
 _READ_S: Final = 5.0
-#: How long Kafka may say nothing of what is under way, before that is to blame for a transaction that took too long.
+#: The silence of Kafka about records in flight after which Kafka is blamed for a transaction that took too long.
 _PATIENCE_S: Final = 5.0
-#: Every transaction is open for a while; before that nobody is told.
+#: Every transaction is open for a while; a shorter one is not reported.
 _WORTH_A_WORD_S: Final = 2.0
 #: The same as for an abort, when a task ends.
 _LAST_ABORT_S: Final = 1.0
@@ -154,10 +154,10 @@ class TransactionCommitter:
     """Commits records and source offsets of one task together. See the module. Invariant 7.
 
     Args:
-        parts: What it works with.
-        hooks: The task's.
+        parts: Its parts.
+        hooks: The task's hooks.
         clock: Monotonic seconds.
-        probe: Told the named points a kill test stops at.
+        probe: Called at the named points where a kill test stops.
     """
 
     def __init__(
@@ -182,15 +182,15 @@ class TransactionCommitter:
         self._probe = probe
         self._patience_s = min(_PATIENCE_S, parts.boundaries.timeout_s / 2)
         self._has_committed = False
-        #: Whether only a part of the last batch was sent: the offsets behind it wait for what Kafka says.
+        #: True if only a part of the last batch was sent: the offsets after it wait for Kafka's answer.
         self._cut = False
-        #: Since when Kafka has said nothing though something is under way.
+        #: The time since which Kafka has been silent while records are in flight.
         self._silent_since: float | None = None
         self._asked_at: float | None = None
         self._held_up = OffsetsHeldUp(parts.task, clock)
         self._refused = threading.Event()
         self._cancelled = threading.Event()
-        #: Held while a commit is asked for, and while nobody may do that any more.
+        #: Held while a commit is requested, and after commits are forbidden.
         self._turn = threading.Lock()
 
     @property
@@ -217,7 +217,9 @@ class TransactionCommitter:
         )
 
     def begin(self, stopping: threading.Event) -> bool:
-        """See `Committer`: takes the transactional id, then reads the offsets, which nobody else writes any more."""
+        """See `Committer`: takes the transactional id, then reads the offsets, which no other producer can write any
+        more.
+        """
         if not self._parts.start(stopping):
             return False
         self._parts.offsets.start()
@@ -227,7 +229,7 @@ class TransactionCommitter:
                     with waiting_for("broker"):
                         self._parts.offsets.get((), _READ_S)
                 except OffsetStoreException as error:
-                    # What another task has left open hides what is behind it until that is ended.
+                    # An open transaction of another task hides the records after it until it ends.
                     if not isinstance(error.__cause__, KafkaRetriableException):
                         raise
                     self._held_up.waits(error)
@@ -238,9 +240,9 @@ class TransactionCommitter:
         finally:
             self._held_up.goes_on()
 
-    # ---------------------------------------------------------------- what is delivered
+    # ---------------------------------------------------------------- delivered records
     def settled(self) -> None:
-        """See `Committer`: the task is told once the transaction is committed."""
+        """See `Committer`: the task's hooks are called after the commit of the transaction."""
         self._silent_since = self._clock() if self.submitted.rows_left else None
 
     def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
@@ -305,16 +307,16 @@ class TransactionCommitter:
             self._abort_quietly(_LAST_ABORT_S)
 
     def cancel(self) -> None:
-        """See `Committer`. A commit that was asked for already still ends. Invariant 4."""
+        """See `Committer`. A commit that was requested before still ends. Invariant 4."""
         with self._turn:
             self._cancelled.set()
 
     def named(self, error: BaseException) -> BaseException:
-        """See `Committer`: what becomes of a transaction is no failure of the task, which is made anew."""
+        """See `Committer`: a lost transaction does not fail the task, which is created again."""
         silent = self._silent_since
         outside = silent is not None and self._clock() - silent >= self._patience_s
         if isinstance(error, TransactionAbortableException | KafkaRetriableException):
-            # Behind this the producer's thread has told everything: whether a record has failed the task.
+            # After this call the producer's thread has reported everything, including a record that failed the task.
             self._abort_quietly(_ABORT_S)
         match error:
             case TransactionAbortableException() | ProducerFencedException():
@@ -337,7 +339,7 @@ class TransactionCommitter:
 
     # ---------------------------------------------------------------- one transaction
     def _commit(self, deadline: Deadline | None = None) -> None:
-        """Commits the open transaction, if any, and tells the task.
+        """Commits the open transaction, if any, and calls the task's hooks.
 
         Args:
             deadline: None: until Kafka has ended the transaction.
@@ -408,7 +410,7 @@ class TransactionCommitter:
     def _ask(self, deadline: Deadline | None) -> None:
         """Ask for the commit, again and again until it is answered, or the coordinator has ended the transaction."""
         with self._turn:
-            # Under the lock: whoever cancels the task knows that nothing is asked for afterwards.
+            # Under the lock: after a cancel returns, no commit is requested.
             self._check_wanted()
             try:
                 self._producer.commit(0.0)

@@ -1,7 +1,7 @@
 """Positions of a source task that have moved without a record: from the task's call to the end of its poll.
 
-Main type: `Moves`. They count behind the records of the poll in which they were told, since only the task knows whether
-it told them before or behind those; from there on they are part of the batch (``batcher``).
+Main type: `Moves`. Moves count after the records of the poll in which the task reported them, since only the task knows
+their order within the poll. Then they are part of the batch (``batcher``).
 
 Thread: any adds, the task's takes.
 """
@@ -18,7 +18,9 @@ Move = tuple[Mapping[str, object], Mapping[str, object] | None]
 
 
 class Moves:
-    """The positions that a task has told and that are not in a batch yet; the last one of a source partition counts."""
+    """The positions that a task has reported and that are not in a batch yet; the last one of a source partition
+    counts.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

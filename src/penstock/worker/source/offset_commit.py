@@ -1,19 +1,19 @@
-"""The commit of what a source task has delivered: the task is told, and its source offsets are committed.
+"""Commits the delivered records of a source task: calls the task's hooks and commits its source offsets.
 
-Main types: `Committer`. All else of a source task is the same whether it delivers at least once or exactly once: polls,
-conversion, delivery, hooks, tolerance. `OffsetCommitter` writes offsets behind records that Kafka has acknowledged, one
-for each task, on its own schedule, so that a slow store or a slow ``commit`` hook delays no other task;
+Main types: `Committer`. Only the committer differs between at-least-once and exactly-once; polls, conversion, delivery,
+hooks and tolerance are the same. `OffsetCommitter` writes offsets after Kafka has acknowledged their records, one for
+each task, on its own schedule, so that a slow store or a slow ``commit`` hook delays no other task;
 `TransactionCommitter` (``exactly_once``) writes both in one transaction.
 
-`CommitHooks` tells a task which of its records are done, and when something was committed: ``commit_record``,
-``record_acknowledged``, ``commit_batch`` and ``commit``. Only hooks that the task overrides are called, found out once.
-Records are told in the order in which they were polled: a record that is done early waits for those before it, so a
-task can trust what it is told last.
+`CommitHooks` calls the task's hooks for records that are done, and after commits: ``commit_record``,
+``record_acknowledged``, ``commit_batch`` and ``commit``. Only hooks that the task overrides are called.
+The calls come in the order of the polled records: a record that is done early waits for the records before it, so
+everything up to the last call's record is done.
 
-Thread: `begin` and `finish` belong to the task's thread, `settled` to the one that settles rows, `cancel` and the
+Thread: `begin` and `finish` belong to the task's thread, `settled` to the thread that settles rows, `cancel` and the
 properties to any, the rest to the delivery thread. One commit at a time: the other thread waits. Hooks are called on
-the producer's thread, or on the task's delivery thread for batches of which nothing is sent, and with exactly-once
-always on that one; never two at a time for one task, beside ``poll``.
+the producer's thread, or on the task's delivery thread for batches that send nothing, and with exactly-once always on
+the delivery thread; never two at a time for one task, but at the same time as ``poll``.
 
 Source: WorkerSourceTask (commitOffsets), SourceTaskOffsetCommitter, AbstractWorkerSourceTask (recordSent,
 recordDropped) and ExactlyOnceWorkerSourceTask of Kafka Connect; KIP-416.
@@ -42,12 +42,12 @@ logger = logging.getLogger(__name__)
 
 
 def wants_metadata(task: SourceTask) -> bool:
-    """True if a task wants the topic, partition and offset of each of its records."""
+    """True if a task uses the topic, partition and offset of each of its records."""
     return type(task).record_acknowledged is not SourceTask.record_acknowledged or _commits_with_metadata(task)
 
 
 def wants_batch_ends(task: SourceTask) -> bool:
-    """True if a task wants the places of the first and last row of each record batch of its frames."""
+    """True if a task uses the places of the first and last row of each record batch of its frames."""
     return type(task).frame_acknowledged is not SourceTask.frame_acknowledged
 
 
@@ -68,7 +68,7 @@ def _commits_with_metadata(task: SourceTask) -> bool:
 
 @dataclass
 class _Told:
-    """A batch and how far the task was told about it."""
+    """A batch, and the number of its rows that the hooks were called for."""
 
     source: Batch
     submission: Submission
@@ -95,7 +95,7 @@ class CommitHooks:
         self._wants_metadata = kind.record_acknowledged is not SourceTask.record_acknowledged
         self._queue: deque[_Told] = deque()
         self._by_submission: dict[int, _Told] = {}
-        # Rows that Kafka has stored of the frame whose parts are being told.
+        # Rows of the current frame, whose parts are being reported, that Kafka has stored.
         self._stored_of_frame = 0
         self._places_of_frame: dict[int, RecordMetadata] = {}
         self._calling = threading.Lock()
@@ -109,7 +109,7 @@ class CommitHooks:
             self._queue.append(told)
 
     def acknowledged(self, submission: Submission, count: int, metadata: Mapping[int, RecordMetadata] | None) -> None:
-        """Kafka has stored so many rows of a batch; where, if that was asked for."""
+        """Kafka has stored ``count`` rows of a batch; ``metadata`` has their places if the task uses them."""
         told = self._by_submission.get(id(submission))
         if told is not None:
             told.acknowledged += count
@@ -117,7 +117,7 @@ class CommitHooks:
                 told.metadata.update(metadata)
 
     def advance(self) -> None:
-        """Tell the task everything that is settled up to the first row that is not."""
+        """Call the hooks for everything that is settled up to the first row that is not."""
         if not self._queue:
             return
         with self._calling:
@@ -129,7 +129,7 @@ class CommitHooks:
                 del self._by_submission[id(told.submission)]
 
     def give_up(self) -> None:
-        """Notes that what the task was not told yet was aborted: Kafka has stored none of it."""
+        """Marks the records without a call of the hooks as aborted: Kafka has stored none of them."""
         for told in self._queue:
             told.metadata.clear()
             told.acknowledged = 0
@@ -144,7 +144,7 @@ class CommitHooks:
             logger.exception("The task's commit() raised; the offsets are committed all the same")
 
     def _tell(self, told: _Told) -> bool:
-        """Tell the task what is settled of one batch; True if all of it is."""
+        """Call the hooks for the settled rows of one batch; True if all of its rows are settled."""
         gap = told.submission.done.find(0, told.next_row)
         end = told.submission.size if gap < 0 else gap
         if isinstance(told.source, SourceFrame):
@@ -155,7 +155,7 @@ class CommitHooks:
             first = frame.first if isinstance(frame, FramePart) else 0
             self._places_of_frame |= {first + row: place for row, place in told.metadata.items()}
             if not isinstance(frame, FramePart) or frame.is_last:
-                # The task knows the frame that it returned. All its parts are settled, as they are told in order.
+                # The task knows the frame that it returned. All its parts are settled, because the calls come in order.
                 whole = frame.whole if isinstance(frame, FramePart) else None
                 self._call_frame(whole or frame, self._stored_of_frame)
                 self._stored_of_frame, self._places_of_frame = 0, {}
@@ -200,15 +200,15 @@ class CommitCounts:
 
 
 class Committer(Protocol):
-    """Commits what a source task has delivered.
+    """Commits the delivered records of a source task.
 
     Attributes:
-        submitted: What is on its way to Kafka; rows are settled there.
-        hooks: Tell the task about its records.
+        submitted: The rows in flight to Kafka; rows are settled there.
+        hooks: The hooks of the task.
         counts: Commits.
-        own_topic: The offsets topic that no record of the task may be for; None where that does no harm.
-        whole_polls: Whether only whole polls ever count.
-        commits_at_rest: Whether a pause of the task is to be seen here, behind what was polled.
+        own_topic: The offsets topic, which the task must not write records to; None if it may.
+        whole_polls: True if only whole polls are committed.
+        commits_at_rest: True if the committer must see a pause of the task, after the polled records.
     """
 
     submitted: SubmittedOffsets
@@ -234,7 +234,7 @@ class Committer(Protocol):
         """Gets ready, before the task is initialized; may block until `stopping` is set.
 
         Returns:
-            False when the task is to stop first.
+            False if the task is to stop first.
 
         Raises:
             ConnectException, KafkaException: The task cannot run.
@@ -248,10 +248,10 @@ class Committer(Protocol):
 
         Args:
             outgoing: The batch.
-            waiting: Whether the next one is there already.
+            waiting: True if the next batch is there already.
 
         Raises:
-            ConnectException, KafkaException: The task cannot go on.
+            ConnectException, KafkaException: The task fails.
         """
 
     def due_in_s(self) -> float | None:
@@ -261,20 +261,20 @@ class Committer(Protocol):
         """Commits when it is time; raises as `delivered`."""
 
     def refuse(self) -> None:
-        """A row that is under way has failed the task: an open transaction must not be committed. Thread: any."""
+        """A row in flight has failed the task: an open transaction must not be committed. Thread: any."""
 
     def named(self, error: BaseException) -> BaseException:
         """The error that the task fails with after sending or committing has raised; ends an open transaction."""
 
     def run_early(self, timeout_s: float) -> None:
-        """Commits what needs no further waiting, while the end of the task takes long. Thread: task."""
+        """Commits the records that are already acknowledged, while the end of the task takes long. Thread: task."""
 
     def finish(self, timeout_s: float, *, failed: bool) -> None:
-        """Makes the last commit: everything was delivered by now, or given up.
+        """Makes the last commit: everything was delivered or abandoned.
 
         Args:
-            timeout_s: How long it may take.
-            failed: Whether the task ends by an error.
+            timeout_s: Its time limit.
+            failed: True if an error ends the task.
         """
 
     def cancel(self) -> None:
@@ -283,7 +283,7 @@ class Committer(Protocol):
 
 #: Name of the point between the acknowledgement of records and the write of their offsets, for `probe`.
 AFTER_ACK_BEFORE_OFFSETS = "after-ack-before-offsets"
-#: How long a position that moved without a record waits for its commit, at most, once Kafka has the records before it.
+#: The longest time that a position moved without a record waits for its commit, once Kafka has the records before it.
 _SOON_S: Final = 1.0
 
 
@@ -291,12 +291,12 @@ class OffsetCommitter:
     """Moves acknowledged offsets into the store, again and again.
 
     Args:
-        hooks: the task's; its ``commit`` is called after each successful commit, also one with nothing new.
-        writer: where offsets go; it keeps what could not be written.
+        hooks: the task's hooks; ``commit`` is called after each successful commit, also one with nothing new.
+        writer: writes offsets; it keeps the offsets of a failed write.
         interval_s: time from the end of a commit to the next one.
         timeout_s: the longest wait for one write.
         clock: monotonic seconds.
-        probe: told the named points a kill test stops at.
+        probe: called at the named points where a kill test stops.
         open_store: called before the task is initialized.
     """
 
@@ -329,7 +329,7 @@ class OffsetCommitter:
 
     @property
     def has_committed(self) -> bool:
-        """See `Committer`: what is delivered counts."""
+        """See `Committer`: delivered records count."""
         return self._batches > 0
 
     @property
@@ -348,7 +348,7 @@ class OffsetCommitter:
         return True
 
     def settled(self) -> None:
-        """See `Committer`: the task is told at once."""
+        """See `Committer`: the task's hooks are called at once."""
         self.hooks.advance()
 
     def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
@@ -360,7 +360,9 @@ class OffsetCommitter:
             self.run_if_due()
 
     def _soon(self) -> None:
-        """A position that moved without a record often tells others something: it is not left for a whole interval."""
+        """Commits soon: readers outside often watch a position that moved without a record, so it does not wait an
+        interval.
+        """
         self._next = min(self._next, self._clock() + _SOON_S)
 
     def due_in_s(self) -> float:
@@ -373,7 +375,7 @@ class OffsetCommitter:
             self.run()
 
     def refuse(self) -> None:
-        """See `Committer`: what has failed is never settled."""
+        """See `Committer`: failed rows are never settled."""
 
     def named(self, error: BaseException) -> BaseException:
         """See `Committer`."""
@@ -384,7 +386,7 @@ class OffsetCommitter:
         self.run(timeout_s)
 
     def finish(self, timeout_s: float, *, failed: bool) -> None:
-        """See `Committer`: what is acknowledged is committed also where the task has failed."""
+        """See `Committer`: acknowledged offsets are committed even if the task has failed."""
         self.run(timeout_s)
 
     def cancel(self) -> None:
@@ -392,13 +394,13 @@ class OffsetCommitter:
         self._writer.fence(0)
 
     def run(self, timeout_s: float | None = None) -> bool:
-        """Commit what is acknowledged now, and nothing else. Invariant 1.
+        """Commit only the offsets that are acknowledged now. Invariant 1.
 
         Args:
             timeout_s: the longest wait; None for ``offset.flush.timeout.ms``.
 
         Returns:
-            Whether everything acknowledged is in the store. A failure is logged; the offsets are written next time.
+            True if all acknowledged offsets are in the store. A failure is logged; the offsets are written next time.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         if self._writer.fenced or not self._one_at_a_time.acquire(timeout=limit):

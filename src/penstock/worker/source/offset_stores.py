@@ -1,11 +1,11 @@
 """The choice of the stores for the offsets of source connectors, which is made only here.
 
 Main types: ``SourceOffsets``, which has a store for each connector and task; ``OffsetsPlace`` with ``place_of``, the
-decision; ``ConnectorOffsetReader``, what a connector reads with. A worker has one store that all connectors share. In a
-cluster a connector may have a topic of its own instead (``offsets.storage.topic``), and with exactly-once each task
-reads the topic that it writes by itself, with its connector's clients: the shared one too.
+decision; ``ConnectorOffsetReader``, the reader for connectors. A worker has one store that all connectors share. In a
+cluster a connector may have a topic of its own instead (``offsets.storage.topic``). With exactly-once each task reads
+the topic that it writes, also the shared one, with its connector's clients.
 
-Threads: any; a store belongs to whoever has opened it.
+Threads: any; the caller that opens a store owns it.
 Source: org.apache.kafka.connect.runtime.Worker (offsetStoreForRegularSourceTask,
 offsetStoreForExactlyOnceSourceTask, offsetStoreForRegularSourceConnector); KIP-618.
 """
@@ -31,18 +31,18 @@ from penstock.threads import NoThreadException, in_thread
 
 log = logging.getLogger(__name__)
 
-#: A transaction that nobody ends any more is ended by Kafka a little more than a minute later, with the default of
-#: ``transaction.timeout.ms``. What it has written to the offsets topic hides what is behind it until then.
+#: With the default of ``transaction.timeout.ms``, Kafka ends an abandoned transaction a little more than a minute
+#: later. Until then its records in the offsets topic hide the records after them.
 _READ_S: Final = 180.0
 
 
 @dataclass(frozen=True)
 class OffsetsPlace:
-    """The offsets topic of a connector whose offsets are not simply in the worker's store.
+    """The offsets topic of a connector whose offsets are not only in the worker's store.
 
     Attributes:
         topic: The topic.
-        is_shared: Whether it is the worker's own, in the worker's own cluster.
+        is_shared: True if it is the worker's own topic, in the worker's own cluster.
     """
 
     topic: str
@@ -50,12 +50,12 @@ class OffsetsPlace:
 
 
 def place_of(worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool) -> OffsetsPlace | None:
-    """Decides where a connector's offsets are; None for the worker's store alone.
+    """Chooses the offsets topic of a connector; None for the worker's store only.
 
     Args:
         worker: The worker's settings.
         config: The connector's, placeholders resolved.
-        exactly_once: Whether its tasks write them in transactions.
+        exactly_once: True if its tasks write offsets in transactions.
 
     >>> worker = {"bootstrap.servers": "a:9092", "offset.storage.topic": "offsets"}
     >>> place_of(worker, {}, exactly_once=False) is None
@@ -82,9 +82,9 @@ class SourceOffsets:
     """The stores of a worker's connectors.
 
     Args:
-        shared: The one that all share, which runs.
+        shared: The store that all connectors share; it is running.
         worker: The settings of a worker of a cluster; None for a standalone one, whose connectors have no other.
-        exactly_once: Whether tasks write their offsets in transactions.
+        exactly_once: True if tasks write their offsets in transactions.
     """
 
     def __init__(

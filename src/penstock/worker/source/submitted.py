@@ -1,18 +1,18 @@
-"""The source offsets that are safe to commit: those that Kafka has acknowledged without a gap, per source partition.
+"""The source offsets that are safe to commit: acknowledged by Kafka without a gap, per source partition.
 
 Main types: `Submission` (one batch on its way to Kafka and which of its rows are settled), `SubmittedOffsets` (all
 batches of one task, in the order they were polled) and `FramePart` (a batch that is not the whole frame).
 
 A row is settled when Kafka acknowledged it, a transform dropped it, or it failed and was skipped: all three advance the
 offset. A row that failed with ``errors.tolerance=none`` is never settled, so neither its offset nor a later one of its
-source partition is ever committed; other source partitions go on. With exactly-once the offsets of all rows go into the
-transaction of these rows (`SubmittedOffsets.take_all`).
+source partition is ever committed; other source partitions continue. With exactly-once the offsets of all rows go into
+the transaction of these rows (`SubmittedOffsets.take_all`).
 
 Pure: no I/O, no clock. Settling a chunk of rows is one slice assignment, and finding the first gap is one search in a
-byte array, whatever the number of rows.
+    byte array.
 
-Thread: the task's delivery thread adds batches, the producer's thread settles rows, the task thread may take what is
-committable; one lock guards everything.
+Thread: the task's delivery thread adds batches, the producer's thread settles rows, the task thread may take the
+committable offsets; one lock guards everything.
 
 Source: org.apache.kafka.connect.runtime.SubmittedRecords; KIP-416 and KIP-910 for dropped records.
 """
@@ -47,7 +47,7 @@ class FramePart(SourceFrame):
     Attributes:
         whole: The frame.
         first: Its row that is the first one here.
-        is_last: True if nothing of it comes behind.
+        is_last: True if this is the last part of the frame.
     """
 
     whole: SourceFrame | None = None
@@ -72,15 +72,15 @@ def _known(offset: Offset | _Unknown) -> TypeGuard[Offset]:
 
 
 def position_after(frame: SourceFrame, row: int) -> Mapping[str, object] | None:
-    """The source offset after a row inside of a frame, as its task tells it; None where it does not.
+    """The source offset after a row inside of a frame, as its task reports it; None if it does not.
 
-    What the task raises, or tells that is no offset, costs only that: less is committed, and it is read again.
+    An error of the task, or a value that is no offset, only means that less is committed, and more is read again.
     """
     if frame.offset_after is None:
         return None
     try:
         position = frame.offset_after(row)
-        # What cannot be written would keep the offsets of other source partitions from being written too.
+        # An offset that cannot be written would also block the offsets of other source partitions.
         value_bytes(position)
     except Exception as error:
         logger.warning("offset_after(%d) of a frame tells no position (%s: %s)", row, type(error).__name__, error)
@@ -93,7 +93,7 @@ class _Part:
     """The rows of one source partition within one batch.
 
     Attributes:
-        identity: What makes the source partition the same one in other batches.
+        identity: The key by which batches recognize the source partition.
         partition: The source partition.
         rows: Its rows in ascending order; None for all rows of the batch.
         offset_at: The source offset after a row of the batch.
@@ -125,12 +125,12 @@ class _Part:
 
 
 class Submission:
-    """One batch: for each row, whether it is settled.
+    """One batch, with a flag for each row that is settled.
 
     Attributes:
         size: Number of rows.
-        done: One byte a row, 1 when it is settled. Only `SubmittedOffsets` changes it.
-        left: How many rows are not settled.
+        done: One byte a row, 1 if it is settled. Only `SubmittedOffsets` changes it.
+        left: The number of rows that are not settled.
         parts: The batch's source partitions.
 
     Thread: see the module; made by `of_records` or `of_frame`.
@@ -150,7 +150,7 @@ class Submission:
 
         Args:
             records: as polled, in order.
-            identify: what makes two source partitions the same one.
+            identify: the key of a source partition.
         """
         submission = cls(len(records))
 
@@ -216,7 +216,7 @@ class SubmittedOffsets:
         return self._moves_left
 
     def add(self, submission: Submission, settled: Iterable[int] = ()) -> None:
-        """Queue a batch behind the earlier ones of its source partitions.
+        """Queue a batch after the earlier ones of its source partitions.
 
         Args:
             submission: the batch.
@@ -233,14 +233,14 @@ class SubmittedOffsets:
                 self._advance(submission)
 
     def settle_range(self, submission: Submission, first: int, end: int) -> bool:
-        """Settle rows `first` to `end - 1`; whether the whole batch is settled now."""
+        """Settle rows `first` to `end - 1`; True if the whole batch is settled now."""
         with self._lock:
             new = (end - first) - submission.done.count(_SETTLED, first, end)
             submission.done[first:end] = b"\x01" * (end - first)
             return self._count(submission, new)
 
     def settle_rows(self, submission: Submission, rows: Iterable[int]) -> bool:
-        """Settle single rows; whether the whole batch is settled now."""
+        """Settle single rows; True if the whole batch is settled now."""
         with self._lock:
             return self._mark(submission, rows)
 
@@ -266,7 +266,7 @@ class SubmittedOffsets:
             return list(taken.values())
 
     def settle_all(self) -> None:
-        """Settle all that was added: its records were given up on purpose, and are not to be read again."""
+        """Settle all queued batches: their records were abandoned on purpose, and must not be read again."""
         with self._lock:
             open_ones = {id(part.submission): part.submission for queue in self._queues.values() for part in queue}
             for submission in open_ones.values():
@@ -302,7 +302,7 @@ class SubmittedOffsets:
         submission.parts = []
 
     def _scan(self, identity: Hashable) -> None:
-        """Take what is settled of the batches that lead a queue, whole or in part."""
+        """Take the settled rows of the batches at the head of a queue, whole or in part."""
         queue = self._queues[identity]
         while queue:
             part = queue[0]
@@ -335,8 +335,8 @@ def _rows_by_partition(
     partitions = list(map(_partition_of, records))
     if partitions and partitions.count(partitions[0]) == len(partitions) and _one_kind(partitions):
         return {identify(partitions[0]): (partitions[0], [])}
-    # What a partition identifies is worked out once for each object or, where a task makes a new map for each record,
-    # for each text: telling 1 from True as the identity does, but made in C.
+    # The key of a partition is computed once for each object or, if a task makes a new map for each record, for each
+    # text, which distinguishes 1 from True as the key does, but is computed in C.
     keys: list[Hashable] = list(map(id, partitions))
     if len(set(keys)) > len(keys) // 4:
         keys = list(map(repr, partitions))

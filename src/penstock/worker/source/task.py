@@ -15,13 +15,13 @@ task has a `RunnerSourceTaskContext`. Building one starts nothing:
         ),
     )
 
-What is delivered counts when the `Committer` says so: at-least-once and exactly-once differ in nothing else.
+The `Committer` decides when delivered records count: at-least-once and exactly-once differ only there.
 
 Threads, owned by the runner and named ``task-<id>``, ``convert-<id>``, ``delivery-<id>`` (the producer has one more):
 - task: the user's ``initialize``, ``start``, ``poll`` and ``stop``; at the end it waits for the other two.
-- convert: takes what was polled, runs it through Spark, deals with failed records.
+- convert: takes polled batches, runs them through Spark, handles failed records.
 - delivery: creates topics, sends, and commits offsets on the task's own schedule, with the user's ``commit``.
-``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` where ``poll`` does not return.
+``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` if ``poll`` does not return.
 
 Source: AbstractWorkerSourceTask, WorkerSourceTask and WorkerSourceTaskContext of Kafka Connect.
 """
@@ -76,16 +76,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceServices:
-    """The objects that one source task works with. The runner ends what can be ended, also if the task never starts.
+    """The objects that one source task works with. The runner closes them, even if the task never starts.
 
     Attributes:
         pipeline: transforms and converters.
         producer: the task's own.
         topics: makes sure that topics exist.
-        committer: makes count what is delivered; ended when the task is cancelled.
+        committer: commits delivered records; ended when the task is cancelled.
         offset_reader: for the task's context; closed when the task is cancelled.
-        requests: what the task says of its transactions; None where it has no say.
-        bulk: does what executors write themselves; None where there are none.
+        requests: the task's requests for its transactions; None if it does not define their boundaries.
+        bulk: runs the writes of executors; None if there are none.
     """
 
     pipeline: BatchPipeline
@@ -162,8 +162,8 @@ class Poller:
 
     Args:
         spec: The task.
-        session: Spark's, as the task uses it.
-        requests: What the task says of its transactions; None where it has no say.
+        session: The Spark session, as the task uses it.
+        requests: The task's requests for its transactions; None if it does not define their boundaries.
     """
 
     def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
@@ -182,13 +182,13 @@ class Poller:
         return self.bulk is not None
 
     def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, End]], list[Move]]:
-        """Polls once and returns the records, cut where the task wants a transaction to end, and their positions.
+        """Polls once and returns the records, cut at the requested ends of transactions, and the moved positions.
 
         Args:
-            ended_by_stop: Whether the task's ``stop`` was called, beside this ``poll``.
+            ended_by_stop: True if the task's ``stop`` was called during this ``poll``.
 
         Raises:
-            Exception: What ends the task, or asks for the same call again (``asks_again``).
+            Exception: The error that ends the task, or asks for a retry (``asks_again``).
         """
         try:
             polled: object = self._task.poll()
@@ -196,7 +196,7 @@ class Poller:
             return [], []
         except Exception as error:
             if ended_by_stop():
-                # What it waited on was closed under it: that is how such a task ends.
+                # ``stop`` closed the object that ``poll`` waited on: that is how such a task ends.
                 logger.info(
                     "The poll() of task %s ended by its stop(): %s: %s", self._owner, type(error).__name__, error
                 )
@@ -213,7 +213,7 @@ class Poller:
         return (pieces or [((), End.POLL)] if moves else pieces), moves
 
     def _checked(self, polled: object) -> Polled | None:
-        """Checks the types of what was polled; None if there is nothing."""
+        """Checks the types of the polled records; None if there are none."""
         if polled is None:
             return None
         if isinstance(polled, BulkFrame) and isinstance(self._task, FrameSourceTask):
@@ -245,19 +245,20 @@ class Poller:
         return polled or None
 
 
-#: Converted batches that may wait for the producer: enough to keep it busy, whether they are small or large. More would
-#: only be memory, in addition to the producer's own buffer, when the broker stalls.
+#: The converted batches that may wait for the producer: enough to keep it busy with small and large batches. More would
+#: only cost memory, in addition to the producer's own buffer, when the broker stalls.
 _WAITING_BATCHES = 8
 _WAITING = BatchLimits(sys.maxsize, 4 * 1024 * 1024)
 #: The stages, as ``BusyTimes`` names them. Sending includes the wait for room in the Kafka client.
 STAGES: Final = ("poll", "spark", "send")
-#: After what time of waiting for the last records a stopping task commits what it can already.
+#: The time that a stopping task waits for its last records before it commits the acknowledged ones.
 _COMMIT_FIRST_S = 0.5
-#: How long ``poll`` may go on after ``wakeup``, before ``stop`` is called beside it: twice what it should ever wait.
+#: The time that ``poll`` may continue after ``wakeup`` before ``stop`` is called during it: twice the longest wait that
+#: it should make.
 POLL_GRACE_S = 2.0
 #: Fed at each poll.
 _POLL_RETURNED: Final = PollReturned()
-#: How long a stage that was told to give up may take to notice.
+#: The time that a stage may take to notice an abort.
 _GIVE_UP_S = 1.0
 
 
@@ -266,8 +267,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     Args:
         spec: The task and its settings.
-        services: What its worker gives it.
-        source: What it works with.
+        services: The worker's services.
+        source: The services of sources.
     """
 
     _retry_reason = "source_retry"
@@ -301,7 +302,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self._convert_thread = OwnedThread(f"convert-{spec.id}", self._convert)
         self._delivery_thread = OwnedThread(f"delivery-{spec.id}", self._deliver)
 
-    # ---------------------------------------------------------------- what the worker asks
+    # ---------------------------------------------------------------- the worker's questions
     @property
     def has_delivered(self) -> bool:
         """See ``TaskRunner``."""
@@ -374,7 +375,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             # The next round does it: the task may be paused, or to end, by then.
             return
         took_s = time.monotonic() - started
-        # A place where a transaction is to end, or a position that has moved, may be all that came.
+        # A poll may have returned only an end of a transaction, or a position that moved.
         is_empty = all(polled == () for polled, _ in pieces)
         if not is_empty:
             self.busy.add("poll", took_s)
@@ -392,7 +393,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._batcher.wait_to_poll()
 
     def _do_bulk(self, frame: BulkFrame) -> None:
-        """Has executors write a run; its offset goes the way of any other, behind all that was polled before.
+        """Lets executors write a run; its offset is committed like any other, after all records polled before.
 
         A run that was cancelled stays, and is gone on with when the task is resumed.
         """
@@ -438,11 +439,12 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
                 self._quietly("forgetting bulk runs", lambda: bulk.forget_ended(self._source.offset_reader))
 
     def _finish_stages(self, drain: Deadline) -> None:
-        """Wait for both stages and for Kafka; give up what is not delivered in time."""
+        """Wait for both stages and for Kafka; abandon the records that are not delivered in time."""
         self._batcher.close()
         if self._drained(Deadline(min(_COMMIT_FIRST_S, drain.remaining()))):
             return
-        # It takes longer, perhaps longer than the task is given: what is acknowledged is not to be sent again for that.
+        # The wait may outlast the task's deadline: the acknowledged offsets are committed now, so that those records
+        # are not sent again.
         if not self._life.is_cancelled:
             self._quietly("a commit", lambda: self.committer.run_early(drain.remaining()))
         if self._drained(drain):
@@ -460,12 +462,12 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             logger.warning("A Spark job of task %s is still running; its result is thrown away", self.id)
 
     def _drained(self, deadline: Deadline) -> bool:
-        """Wait until both stages have ended and Kafka has everything; whether that came in time."""
+        """Wait until both stages have ended and Kafka has stored everything; True if that happened in time."""
         ended = self._convert_thread.join(deadline.remaining()) and self._delivery_thread.join(deadline.remaining())
         return ended and not self._life.is_cancelled and self._source.producer.wait_delivered(deadline.remaining())
 
     def _release(self) -> None:
-        # Of a task whose start failed, a stage may run already.
+        # A stage may run already if the start of the task failed.
         self._batcher.close()
         self._quietly("closing the producer", lambda: self._source.producer.close(0))
         self._quietly("closing the offset reader", self._source.offset_reader.close)
@@ -481,7 +483,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
                     if not self._handover.offer(outgoing, outgoing.size, outgoing.nbytes):
                         return
                     if outgoing.failure is not None:
-                        # Polling ends now; what is before the failed record still goes its way.
+                        # Polling ends now; the records before the failed one are still delivered.
                         self._batcher.discard()
                         self.fail(outgoing.failure)
                     # A batch is not to be kept in memory while waiting for the next.
@@ -520,7 +522,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             raise outgoing.failure
 
     def _delivery_failed(self, error: BaseException) -> None:
-        """Nothing behind the failed record is sent. Thread: delivery or the producer's."""
+        """Stops sending after the failed record. Thread: delivery or the producer's."""
         self.committer.refuse()
         self.fail(error)
         self._batcher.discard()
@@ -528,7 +530,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     # ---------------------------------------------------------------- from any thread
     def _interrupt(self) -> None:
-        """Limits the wait for room for what was polled."""
+        """Limits the wait for room for polled records."""
         self._batcher.end_at(time.monotonic() + self._spec.offset_flush_timeout_s)
 
     def _abandon(self) -> None:
@@ -548,7 +550,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self._wakeup_thread.start()
 
     def _end_poll(self) -> None:
-        """Ends the poll that is under way. Thread: wakeup."""
+        """Ends the poll in progress. Thread: wakeup."""
         with log_context(self.id.connector, self.id.task):
             if type(self._spec.task).wakeup is not SourceTask.wakeup:
                 self._quietly("the task's wakeup()", self._spec.task.wakeup)

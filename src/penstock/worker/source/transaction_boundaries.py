@@ -1,9 +1,9 @@
 """The ends of a source task's transactions, and the requests of the task itself for them.
 
-Main types: ``End`` (how a piece of polled records ends), ``Boundaries`` (decides what to do there, as
-``transaction.boundary`` says), ``Then`` (the answers). Main function: ``whole_polls``. Pure: no I/O, the clock is an
+Main types: ``End`` (how a piece of polled records ends), ``Boundaries`` (decides the action there by
+``transaction.boundary``), ``Then`` (the actions). Main function: ``whole_polls``. Pure: no I/O, the clock is an
 argument. ``TransactionRequests`` is the `TransactionContext` of a task with ``transaction.boundary=connector``: it cuts
-what was polled where the task asked for it.
+polled records where the task asked for it.
 
 Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; `pieces` is called on the task's thread.
 Source: KIP-618; ExactlyOnceWorkerSourceTask.TransactionBoundaryManager and WorkerTransactionContext of Kafka Connect.
@@ -21,9 +21,9 @@ from typing import Final
 from penstock.api import SourceFrame, SourceRecord, TransactionBoundary, TransactionContext
 from penstock.errors import ConnectException, IllegalWorkerStateException
 
-#: With the boundary ``poll``: polls that come within so many seconds of each other share transactions.
+#: With the boundary ``poll``: polls within this many seconds of each other share transactions.
 NEAR_S: Final = 0.1
-#: How far apart their commits are. A commit costs each partition a marker and the brokers some milliseconds. A reader
+#: The seconds between their commits. A commit costs each partition a marker and the brokers some milliseconds. A reader
 #: that waits for the end of a partition finds it only in a pause of ``fetch.max.wait.ms``, which is 500 by default.
 APART_S: Final = 0.75
 
@@ -62,8 +62,8 @@ class Boundaries:
     Args:
         boundary: ``transaction.boundary``.
         interval_s: ``transaction.boundary.interval.ms``, or the worker's ``offset.flush.interval.ms``.
-        timeout_s: ``transaction.timeout.ms`` of the producer: what is open for longer is ended by Kafka.
-        most_records: Polls share a transaction up to so many records.
+        timeout_s: ``transaction.timeout.ms`` of the producer: Kafka aborts a transaction that is open for longer.
+        most_records: The most records of polls that share a transaction.
         now: Monotonic seconds.
     """
 
@@ -99,21 +99,21 @@ class Boundaries:
     def after(
         self, end: End, records: int, now: float, *, moves: bool = True, waiting: bool = False, last: bool = False
     ) -> Then:
-        """Decides what to do after a piece.
+        """Decides the action after a piece.
 
         Args:
-            end: What is behind it.
-            records: How many records of it were sent.
+            end: The boundary after it.
+            records: The number of its records that were sent.
             now: Monotonic seconds.
-            moves: Whether it has anything, records or a source offset alone.
-            waiting: Whether the next piece is there already.
-            last: Whether no other piece follows: a record behind it has failed the task.
+            moves: True if it has records, or at least a source offset.
+            waiting: True if the next piece is there already.
+            last: True if no other piece follows, because the record after it has failed the task.
         """
         if moves and self._began is None:
             self._began = now
         self._records += records
         if last and end is End.INSIDE and not records and self._end is End.POLL:
-            # Nothing of the poll that has failed counts; what was polled before it does.
+            # The failed poll does not count; the polls before it do.
             end = End.POLL
         self._end = end
         if end is End.INSIDE:
@@ -160,7 +160,7 @@ def whole_polls(polls: Sequence[int], record: int) -> int:
     """Counts the records of a batch that belong to polls that end before a record.
 
     Args:
-        polls: Behind how many records of the batch a poll ends, ascending.
+        polls: The numbers of records of the batch after which a poll ends, ascending.
         record: The position of the record.
 
     >>> whole_polls([3, 5], 4), whole_polls([3, 5], 5), whole_polls([3, 5], 2)
@@ -175,7 +175,7 @@ class TransactionRequests(TransactionContext):
 
     Args:
         owner: The task, for messages.
-        frames: Whether it returns frames, whose rows are no records that it could name.
+        frames: True if it returns frames, whose rows it cannot name as records.
     """
 
     def __init__(self, owner: str, *, frames: bool = False) -> None:
@@ -198,7 +198,7 @@ class TransactionRequests(TransactionContext):
         """Cuts the polled records where the task has requested the end of its transaction.
 
         Args:
-            polled: What ``poll`` has returned; None and empty for nothing.
+            polled: The result of ``poll``; None or empty for nothing.
 
         Raises:
             ConnectException: The task asks for a commit and for an abort at the same place.

@@ -1,8 +1,8 @@
 """The bounded queue between two threads of a task, source or sink: its back-pressure.
 
 Main types: `Stage`, within `BatchLimits`. A full one makes the thread before it wait, up to the one that polls or
-fetches, and says so (``back_pressure``). `SharedLoad`, one for all tasks of a worker, limits what they have under way
-together: work ahead helps one task, and only takes memory for many.
+fetches, and says so (``back_pressure``). `SharedLoad`, one for all tasks of a worker, limits their work in progress
+together: work ahead helps a single task, but only costs memory for many.
 
 Thread: one thread puts, one takes; `close`, `discard` and `end_at` come from any thread. `SharedLoad`: any.
 """
@@ -19,7 +19,7 @@ from typing import Final, Generic, TypeVar
 
 from penstock.telemetry import waiting_for
 
-#: Polled or fetched records that wait for Spark, of all tasks, beside one poll or fetch of each.
+#: Bytes of polled or fetched records of all tasks that wait for Spark, in addition to one poll or fetch of each task.
 WAITING_BYTES: Final = 32 * 1024 * 1024
 
 
@@ -37,11 +37,11 @@ class BatchLimits:
 
 
 class SharedLoad:
-    """Counts what is under way.
+    """Counts the work in progress of all tasks.
 
     Args:
-        jobs: how many keep Spark's cores busy.
-        waiting_bytes: how much may wait for Spark.
+        jobs: the number of jobs that keep Spark's cores busy.
+        waiting_bytes: the most bytes that may wait for Spark.
 
     >>> load = SharedLoad(jobs=2, waiting_bytes=10)
     >>> load.begin()
@@ -90,8 +90,8 @@ class SharedLoad:
         """True if this many bytes may wait; after True, `release` must be called.
 
         Args:
-            nbytes: what a task has polled or fetched.
-            anyway: it waits in any case; each task has one poll that waits, or it would never go on.
+            nbytes: the size of a task's poll or fetch.
+            anyway: admits it above the limit; each task may always have one waiting poll, or it would never progress.
         """
         with self._lock:
             if not anyway and self._waiting + nbytes > self._waiting_bytes:
@@ -119,16 +119,16 @@ class Stage(Generic[T]):
     """A queue. Invariant 3.
 
     Args:
-        items: How many may wait.
-        limits: How many records, and how large they may be, together; a single larger item still goes.
-        load: Of all tasks, in which its bytes count; None: they do not.
-        changed: Notified at each change; given where threads wait for several things at once.
+        items: The most waiting items.
+        limits: The most records and bytes of all waiting items; a single larger item is still admitted.
+        load: The load of all tasks, which counts its bytes; None: not counted.
+        changed: Notified at each change; given if threads wait for several conditions at once.
         clock: Monotonic seconds.
 
     Attributes:
-        changed: Held by whoever calls a method of which that is said.
-        records: What waits.
-        nbytes: Its size.
+        changed: The caller holds it for the methods that say so.
+        records: The number of waiting records.
+        nbytes: Their size.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Stage(Generic[T]):
         self._clock = clock
         self._waiting: deque[tuple[T, int, int]] = deque()
         self._closed = False
-        # Whether the thread that puts waits for room, and until when; whether the one that takes waits for an item.
+        # True if the offering thread waits for room, and its deadline; True if the taking thread waits for an item.
         self._full = False
         self._end: float | None = None
         self._is_asked = False
@@ -159,7 +159,7 @@ class Stage(Generic[T]):
 
     # ---------------------------------------------------------------- the lock is held
     def fits(self, records: int, nbytes: int) -> bool:
-        """True if there is room in addition to what waits."""
+        """True if the item fits in addition to the waiting ones."""
         limits = self._limits
         return not self._waiting or (
             len(self._waiting) < self._items
@@ -168,7 +168,7 @@ class Stage(Generic[T]):
         )
 
     def add(self, item: T, records: int, nbytes: int) -> None:
-        """Add an item, whether there is room or not."""
+        """Add an item above the limits, too."""
         if self._load is not None:
             self._load.let_wait(nbytes, anyway=True)
         self._append(item, records, nbytes)
@@ -185,11 +185,11 @@ class Stage(Generic[T]):
         return taken
 
     def pop_joined(self, limits: BatchLimits, joins: Callable[[T, T, T], bool]) -> list[T]:
-        """The first item, and those behind it that make one batch with it.
+        """The first item, and the items after it that make one batch with it.
 
         Args:
-            limits: Of the batch.
-            joins: Whether an item goes into it: told the first, the last before it, and the item.
+            limits: The limits of the batch.
+            joins: True if an item joins the batch; called with the first item, the one before it, and the item.
         """
         item, records, nbytes = self.pop()
         taken = [item]
@@ -203,7 +203,7 @@ class Stage(Generic[T]):
         return taken
 
     def clear(self) -> None:
-        """Forget what is here."""
+        """Drop all items."""
         self._waiting.clear()
         if self._load is not None:
             self._load.release(self.nbytes)
@@ -215,7 +215,7 @@ class Stage(Generic[T]):
         """Add an item; waits while there is no room.
 
         Returns:
-            False when it was not taken: it was closed meanwhile, or the time set by `end_at` is over.
+            False if the item was not added: the queue was closed, or the time set by `end_at` is over.
         """
         with self.changed:
             while not self._closed:
@@ -267,13 +267,13 @@ class Stage(Generic[T]):
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Nothing more comes; what is here can still be taken."""
+        """Refuses further items; the waiting items can still be taken."""
         with self.changed:
             self._closed = True
             self.changed.notify_all()
 
     def discard(self) -> None:
-        """Close, and forget what is here."""
+        """Close, and drop all items."""
         with self.changed:
             self._closed = True
             self.clear()

@@ -46,12 +46,12 @@ def complete(
     raw: Mapping[str, str],
     resolved: Mapping[str, str],
 ) -> list[dict[str, str]]:
-    """Adds what the worker adds, and puts placeholders back so that secrets are not stored.
+    """Adds the worker's settings to task configurations, and restores placeholders so that secrets are not stored.
 
     Args:
-        generated: What the connector gave.
+        generated: The connector's task configurations.
         task_class: Class of its tasks.
-        sink: Whether it is a sink, whose tasks get its topics.
+        sink: True for a sink, whose tasks get its topics.
         raw: The connector's settings with placeholders.
         resolved: The same with the placeholders resolved.
     """
@@ -115,7 +115,7 @@ def class_name(cls: type) -> str:
 
 
 def load_class(name: str) -> type:
-    """The class of such a name, Java's included.
+    """The class with this name; Java's names are known, too.
 
     Raises:
         ConnectException: it cannot be imported.

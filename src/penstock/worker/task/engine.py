@@ -1,11 +1,11 @@
-"""The life of one task, the same for sources and sinks: its thread, its lock, what it reports and how it ends.
+"""The lifecycle of one task, the same for sources and sinks: its thread, lock, reports and end.
 
-Main type: ``TaskEngine``, which ``SourceTaskRunner`` and ``SinkTaskRunner`` fill in. What may happen when is decided by
-the pure machine of ``penstock.model.runner_life``; the engine feeds it and performs its effects. ``state_after`` says
-what follows when a task has ended by an error: it is FAILED, or made anew at its committed offsets, as after a
+Main type: ``TaskEngine``, which ``SourceTaskRunner`` and ``SinkTaskRunner`` fill in. The pure state machine of
+``penstock.model.runner_life`` decides the transitions; the engine feeds it and performs its effects. ``state_after``
+decides the state after an error: the task is FAILED, or created again at its committed offsets, as after a
 ``TransactionLostException``.
 
-Threads: ``task-<id>``, owned here, makes every call of the user's task, but for ``wakeup`` and the ``stop`` of a task
+Threads: ``task-<id>``, owned here, makes every call of the user's task, except ``wakeup`` and the ``stop`` of a task
 whose ``poll`` does not return. The public methods come from any thread and return at once, except ``join``.
 
 Source: WorkerTask of Kafka Connect.
@@ -71,9 +71,9 @@ class TransactionLostException(ConnectException):
     """The open transaction of a source task can never be committed; its records have to be read again.
 
     Args:
-        message: What has happened, and what to do if it happens again and again.
-        outside: Whether what lies outside of the task is the cause: brokers that do not answer. Then the task is made
-            anew as often as it takes.
+        message: The event, and the remedy if it happens repeatedly.
+        outside: True if the cause lies outside of the task, such as brokers that do not answer. Then the task is
+            created again without a limit.
     """
 
     def __init__(self, message: str, *, outside: bool = False) -> None:
@@ -82,7 +82,7 @@ class TransactionLostException(ConnectException):
 
 
 class StartPutOffException(ConnectException):
-    """The task was paused while its ``start`` waited to be called again: it is made anew, and rests."""
+    """The task was paused while its ``start`` waited for a retry: it is created again, paused."""
 
 
 def state_after(error: BaseException, *, shares_id: bool = False) -> State:
@@ -90,8 +90,8 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
 
     Args:
         error: The error.
-        shares_id: Whether the workers of a group have one static member id for the task. A worker that was frozen may
-            join with it when it wakes, and fence the task where it runs by now; its group tells it a moment later.
+        shares_id: True if the workers of a group use one static member id for the task. A frozen worker that wakes may
+            join with it and fence the task on its new worker, until its group corrects it a moment later.
     """
     again = isinstance(error, SparkSessionLostException | TransactionLostException | StartPutOffException)
     fenced = shares_id and isinstance(error, FencedInstanceIdException)
@@ -113,7 +113,7 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     Args:
         spec: The task and its settings.
-        services: What its worker gives it. A cancelled task reports nothing more.
+        services: The worker's services. A cancelled task makes no more reports.
     """
 
     def __init__(self, spec: TaskSpec[TaskT], services: TaskServices) -> None:
@@ -129,7 +129,7 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._round_began = time.monotonic()
         #: Calls of the task that asked to be made again.
         self.retries = Retries(spec.id, self._retry_reason, spec.backoff)
-        #: How far the task says that it is.
+        #: The progress that the task last reported.
         self._progress: Progress | None = None
         self._thread = OwnedThread(f"task-{spec.id}", self._run)
 
@@ -140,7 +140,7 @@ class TaskEngine(ABC, Generic[TaskT]):
         return self._services.errors.counts
 
     def _set_progress(self, progress: Progress | None) -> None:
-        """The task says how far it is. Thread: any."""
+        """Stores the progress that the task reports. Thread: any."""
         self._progress = progress
 
     def start(self) -> None:
@@ -148,11 +148,11 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._thread.start()
 
     def pause(self) -> None:
-        """Rest after the call that is under way; what was polled is still delivered, a sink stays in its group."""
+        """Pause after the call in progress; polled records are still delivered, a sink stays in its group."""
         self._feed(PauseAsked())
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after a pause."""
         self._feed(ResumeAsked())
 
     def stop(self) -> None:
@@ -173,13 +173,13 @@ class TaskEngine(ABC, Generic[TaskT]):
         """Wait for the end of the task; False when it has not ended in time."""
         return self._thread.join(timeout_s)
 
-    # ---------------------------------------------------------------- what a source or a sink does
-    #: What ``explain`` calls a task that asked for a call again.
+    # ---------------------------------------------------------------- overridden by sources and sinks
+    # The reason in ``explain`` for a task that asked for a retry.
     _retry_reason: ClassVar[str]
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make ready what `initialize` needs; may block until the task is to end."""
+        """Prepare the services for `initialize`; may block until the task is to end."""
 
     @abstractmethod
     def _start(self) -> None:
@@ -191,11 +191,11 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     @abstractmethod
     def _drain(self) -> None:
-        """Finish what is under way, or give it up, and make the last commit."""
+        """Finish or abandon the work in flight, and make the last commit."""
 
     @abstractmethod
     def _release(self) -> None:
-        """Let go what the task used, ``services.close`` included."""
+        """Release the task's resources, including ``services.close``."""
 
     @abstractmethod
     def _interrupt(self) -> None:
@@ -265,13 +265,13 @@ class TaskEngine(ABC, Generic[TaskT]):
                 return
 
     def _await_retry(self, call: str, error: Exception) -> None:
-        """Wait until a call is to be made again; less long where the task is paused or to end."""
+        """Wait until the time of a retry; shorter if the task is paused or ends."""
         delay_s = self.retries.failed(call, error)
         with waiting_for(self._retry_reason), self._changed:
             self._changed.wait_for(lambda: self._life.paused or self._life.is_ending, delay_s)
 
     def _rest(self) -> None:
-        """Wait until the task is not paused any more, or is to end."""
+        """Wait while the task is paused and is not to end."""
         with self._changed:
             self._changed.wait_for(lambda: not self._life.paused or self._life.is_ending)
 
@@ -283,7 +283,7 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._feed(Raised(self._services.session.named(error)))
 
     def _quietly(self, what: str, call: Callable[[], object]) -> None:
-        """Makes a call whose exception, ``sys.exit`` included, is logged, and does not prevent what follows."""
+        """Makes a call whose exception, ``sys.exit`` included, is logged, and does not stop the caller."""
         try:
             call()
         except BaseException:
@@ -291,11 +291,11 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     # ---------------------------------------------------------------- events and effects, on any thread
     def _feed(self, event: RunnerEvent) -> RunnerLife:
-        """Take an event and do what follows from it; the life behind it."""
+        """Apply an event and perform its effects; returns the new state."""
         with self._lock:
             life, effects = step(self._life, event)
             self._life = life
-            # Who waits is woken by what was asked and at the end, not at each turn of the loop.
+            # The waiting threads are woken by requests and at the end, not at each turn of the loop.
             if life.ending is not _GOES_ON or type(event) not in _TURNS:
                 self._changed.notify_all()
         for effect in effects:

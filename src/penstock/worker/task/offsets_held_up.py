@@ -1,7 +1,8 @@
-"""A task that has not started because its offsets topic cannot be read to its end: what is said of that, and when.
+"""Reports a task that cannot start because its offsets topic cannot be read to its end.
 
-Main type: ``OffsetsHeldUp``, of one task. At first it is a line at INFO, since what a killed task has left open is
-ended soon; what lasts is a WARNING, once a minute, and is shown by ``explain``, the status of the task and ``/health``.
+Main type: ``OffsetsHeldUp``, of one task. The first report is a line at INFO, since the open transaction of a killed
+task usually ends soon. If it lasts, a WARNING follows once a minute, and ``explain``, the status of the task and
+``/health`` show it.
 
 Owning thread: the task's; ``text`` may be asked from any.
 """
@@ -20,7 +21,7 @@ from penstock.worker.task.waiting import because
 logger = logging.getLogger(__name__)
 
 REASON: Final = "open_transaction"
-#: From when on it is a WARNING.
+#: The wait after which the report is a WARNING.
 _LONG_S: Final = 15.0
 
 
@@ -32,7 +33,7 @@ class OffsetsHeldUp:
         clock: Monotonic seconds.
 
     Attributes:
-        text: What holds it up; None where nothing does, or that is not known.
+        text: The cause of the wait; None if there is none, or it is unknown.
     """
 
     def __init__(self, task: ConnectorTaskId, clock: Callable[[], float]) -> None:
@@ -47,7 +48,7 @@ class OffsetsHeldUp:
         """The topic was not read to its end in time.
 
         Args:
-            error: Why; its cause may say what is open there (``HeldUpException``).
+            error: The cause; its own cause may name the open transaction (``HeldUpException``).
         """
         now = self._clock()
         self._since = now if self._since is None else self._since

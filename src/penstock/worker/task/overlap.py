@@ -1,10 +1,10 @@
 """Lets Spark work on two batches of a task at once, when they come faster than it converts them.
 
-A batch does not keep both cores busy from its beginning to its end: it is planned, sent to the JVM and received by one
-thread each. So while a batch is under way the next one is begun, as soon as what brings batches (``poll``, or the
-fetching of messages) has to wait because of it. As long as it does not, a batch is done before the next is taken: small
-ones would only become more, and slower. Nor does it where other tasks keep the cores busy. Batches that only wait until
-they have passed in a job that they share are begun beside each other, up to eight: the more there are, the fewer jobs.
+A batch does not keep both cores busy from its beginning to its end: one thread plans it, sends it to the JVM and
+receives it. So the next batch begins while one is in progress, as soon as the supplier of batches (``poll``, or the
+fetching of messages) has to wait for it. While the supplier does not wait, a batch ends before the next is taken:
+overlapping would only make small batches more and slower. Other tasks that keep the cores busy also prevent it. Batches
+that only wait for a shared job are begun side by side, up to eight: the more of them there are, the fewer jobs run.
 
 Main types: `Lookahead`, and `Inflow`, where batches wait for it; ``begun`` is for those that begin batches. Thread:
 `next` and `close` belong to the task's pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own,
@@ -34,7 +34,7 @@ Made = TypeVar("Made")
 
 #: Batches that Spark has at once. More would only be memory: two keep its cores busy.
 AT_ONCE: Final = 2
-#: Batches that wait for a job that they share, and how many bytes they hold together.
+#: The most batches that wait for a shared job, and the bytes that they hold together.
 SHARING: Final = 8
 SHARING_BYTES: Final = 8 * 1024 * 1024
 
@@ -59,7 +59,7 @@ class Inflow(Protocol[Waiting_co]):
 
 @dataclass(frozen=True)
 class _Begun(Generic[Made]):
-    """A batch under way: its job, if that runs on another thread, and what ends it.
+    """A batch in progress: its job, if that runs on another thread, and the function that ends it.
 
     Attributes:
         shares: The bytes that it holds while it waits for a job that it shares; None: it has its own.
@@ -75,11 +75,11 @@ class Lookahead(Generic[Taken, Made]):
 
     Args:
         name: the task, for the threads.
-        inflow: where batches wait.
-        begin: begins one, of which a job is left to the `Submit`; gives what ends it, which is called once for each
-            batch, in their order.
-        busy: told of the time that the stage ``spark`` is at work.
-        load: of all tasks; a second batch is begun only where it finds a core without work.
+        inflow: the queue of batches.
+        begin: begins a batch and hands its job to the `Submit`; returns the function that ends it, which is called once
+            for each batch, in their order.
+        busy: records the busy time of the stage ``spark``.
+        load: the load of all tasks; a second batch begins only if a core is idle.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Lookahead(Generic[Taken, Made]):
             return first.finish()
 
     def close(self) -> None:
-        """Forgets what is under way and lets the threads end; does not wait for them."""
+        """Abandons the batches in progress and lets the threads end, without waiting for them."""
         self._load.release(sum(one.shares or 0 for one in self._under_way))
         self._under_way.clear()
         self._threads.close()
@@ -180,7 +180,7 @@ def _of(future: Future[T]) -> T:
 
 
 class _JobThreads:
-    """Threads that run what they are given; each is started when the first job for it comes."""
+    """Threads that run jobs; each starts with its first job."""
 
     def __init__(self, name: str) -> None:
         self._name = name

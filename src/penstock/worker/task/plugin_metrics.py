@@ -1,7 +1,7 @@
 """The metrics that connectors, tasks, converters, transforms and predicates add themselves.
 
-Main type: ``InstanceMetrics``, of one instance of a connector or task and of all plugins that it is made of; closed
-with it. What the worker counts itself is in ``penstock.worker.factory.metrics`` and ``StartupCounts``.
+Main type: ``InstanceMetrics``, of one instance of a connector or task and of all its plugins; closed with it. The
+worker's own counts are in ``penstock.worker.factory.metrics`` and ``StartupCounts``.
 
 Thread: any. A plugin's measurables run on the thread that reads the metrics; one that fails is logged and left out.
 
@@ -23,12 +23,12 @@ from penstock.telemetry import Family, Metrics
 
 log = logging.getLogger(__name__)
 
-#: What the names of plugins' metrics begin with: Kafka Connect's group ``plugins`` after the usual export from JMX.
+#: The prefix of the names of plugins' metrics: Kafka Connect's group ``plugins`` after the usual export from JMX.
 PREFIX: Final = "kafka_connect_plugins_"
-#: Tags that say whose a metric is. A plugin may use none of them, also not one that it does not get.
+#: Tags that identify the owner of a metric. A plugin may use none of them, not even a tag that it does not get.
 OWNERS: Final = frozenset({"connector", "task", "converter", "transformation", "predicate"})
 _WINDOW: Final = SampleWindow()
-#: How long a reader waits for another one that has the same metric measured.
+#: The time that a reader waits for another reader of the same metric.
 _BUSY_S: Final = 1.0
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
@@ -38,9 +38,9 @@ class InstanceMetrics:
     """The metrics of the plugins of one connector instance or task instance.
 
     Args:
-        metrics: Where they are shown.
+        metrics: The registry that shows them.
         labels: ``connector``, and ``task`` for a task.
-        window: What windowed stats look at.
+        window: The time window of windowed stats.
         clock: Monotonic seconds.
     """
 
@@ -62,14 +62,14 @@ class InstanceMetrics:
 
     @classmethod
     def unread(cls) -> InstanceMetrics:
-        """Metrics that nobody sees, for previews and tests."""
+        """Metrics that are not shown, for previews and tests."""
         return cls(Metrics(), {})
 
     def plugin(self, **labels: str) -> PluginMetrics:
         """The metrics of one plugin.
 
         Args:
-            labels: What tells it from the instance's other plugins: ``converter``, ``transformation``, ``predicate``.
+            labels: Identifies it among the instance's plugins: ``converter``, ``transformation``, ``predicate``.
         """
         return _WorkerPluginMetrics(self, {**self._labels, **labels})
 
@@ -130,7 +130,7 @@ class _Reading:
         self._failing = False
 
     def __call__(self) -> list[tuple[Mapping[str, str], float]]:
-        # One reader hangs with a measurable that hangs; those who come after leave it out.
+        # Only one reader blocks on a measurable that hangs; later readers leave it out.
         if not self._busy.acquire(timeout=_BUSY_S):
             return []
         try:

@@ -1,9 +1,9 @@
-"""Calls of a task that asked to be made again: when that is done, and what is said until one succeeds.
+"""Retries calls of a task that asked for it: decides the time, and reports until a call succeeds.
 
-Main types: ``Retries``, of one task; ``Backoff``, the pure rule for how long to wait. Main function: ``asks_again``.
-A task asks with ``RetriableException``; the same call is made again and nothing else of the task's loop
-before. The first failure is a line in the log at WARNING, then one in ten minutes; until a call succeeds ``explain``,
-the status of the task and ``/health`` show the cause, the count and the time of the next try.
+Main types: ``Retries``, of one task; ``Backoff``, the pure rule for the delay. Main function: ``asks_again``.
+A task asks with ``RetriableException``; the loop makes the same call again before anything else. The first failure is a
+line in the log at WARNING, then one in ten minutes; until a call succeeds ``explain``, the status of the task and
+``/health`` show the cause, the count and the time of the next try.
 
 Owning thread: the task's; ``waiting`` may be asked from any.
 Source: RetryWithToleranceOperator of Kafka Connect for the growth of the delay; AbstractWorkerSourceTask calls ``poll``
@@ -28,7 +28,7 @@ from penstock.worker.task.waiting import Waiting
 logger = logging.getLogger(__name__)
 
 FIRST_DELAY_S: Final = 0.25
-#: The least wait after the first, whatever a task says: a call that always fails keeps no core busy.
+#: The least delay after the first, whatever a task requests: a call that always fails must not keep a core busy.
 _LEAST_S: Final = 0.01
 #: Least time between two lines of one task that keeps asking, and between two that say that it has begun to.
 REPEAT_S: Final = 600.0
@@ -60,7 +60,7 @@ class Backoff:
     share: Callable[[], float] = any_share
 
     def delay_s(self, count: int) -> float:
-        """The wait after so many failures in a row: doubled each time, less up to a fifth.
+        """The delay after this many failures in a row: doubled each time, minus up to a fifth.
 
         >>> backoff = Backoff(60, "", share=lambda: 0.0)
         >>> [backoff.delay_s(count) for count in (1, 2, 3, 9, 100)]
@@ -71,7 +71,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A call that failed, as it is told."""
+    """The last failure, as it is reported."""
 
     call: str
     cause: str
@@ -87,11 +87,11 @@ class Retries:
     Args:
         task: Its id.
         reason: ``source_retry`` or ``sink_retry``.
-        backoff: How long to wait where the task does not say.
+        backoff: The delay if the task does not give one.
         clock: Monotonic seconds.
 
     Attributes:
-        total: How many calls have asked to be made again.
+        total: The number of calls that asked for a retry.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class Retries:
 
         Args:
             call: The name of the method.
-            error: What it has raised.
-            delay_s: The wait that the task has asked for in another way than by the error, if it has.
+            error: The error that it raised.
+            delay_s: The delay that the task requested other than in the error, if any.
 
         Returns:
             The seconds to wait.
@@ -146,7 +146,7 @@ class Retries:
         """A call has returned.
 
         Args:
-            call: The name of the method: the failures of another one still count. None: whichever.
+            call: The name of the method: failures of other methods still count. None: any method.
         """
         asked = self._asked
         if asked is None or (call is not None and call != asked.call):

@@ -1,10 +1,10 @@
-"""The worker's Spark session as one instance of a task uses it: who gets it, and what its loss means.
+"""The worker's Spark session as one instance of a task uses it: when the task gets it, and the effect of its loss.
 
-What a task makes on a session is gone with it: DataFrames, cached tables, whatever it keeps. So an instance that fails
-after a session it had used was lost is not to blame: it is ended, and another one starts where its committed offsets
-end. That one has used no lost session, so an error that has nothing to do with Spark fails the task then.
+A lost session takes with it everything that a task made on it: DataFrames, cached tables. So an instance that fails
+after the loss of a session that it used is not to blame: it ends, and another instance starts at its committed offsets.
+The new instance has used no lost session, so an error that has nothing to do with Spark then fails the task.
 
-Main types: ``TaskSession``, and ``Sessions``, what it needs of ``SparkRuntime``.
+Main types: ``TaskSession``, and ``Sessions``, the part of ``SparkRuntime`` that it needs.
 
 Thread: any; ``begin_put`` and ``lost_in_put`` are the task's own.
 """
@@ -26,7 +26,7 @@ from penstock.telemetry import waiting_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How often who waits for a session looks whether the task is to end.
+#: The interval at which a thread that waits for a session checks for the end of the task.
 _LOOK_S: Final = 0.2
 
 
@@ -63,7 +63,7 @@ class TaskSession:
         self._lock = threading.Lock()
         # The oldest session that was used: when it is gone, something that the task keeps may be.
         self._oldest: int | None = None
-        # The newest one that the call of ``put`` under way has got.
+        # The newest session that the ``put`` in progress has got.
         self._in_put: int | None = None
 
     @waiting_for("spark")
@@ -71,9 +71,9 @@ class TaskSession:
         """The session, once it is up.
 
         Raises:
-            IllegalWorkerStateException: There is none in this process.
+            IllegalWorkerStateException: This process has no Spark session.
             SparkUnavailableException: It cannot start.
-            SparkStoppedException: It is not there, and the task or the worker is to stop.
+            SparkStoppedException: The session is lost, and the task or the worker is to stop.
         """
         sessions = self._sessions
         if sessions is None:
@@ -93,13 +93,13 @@ class TaskSession:
             self._note(sessions.generation + (0 if sessions.up else 1))
 
     def end(self) -> None:
-        """Ends all waits for a session: the task is to end."""
+        """Ends all waits for a session, because the task is to end."""
         self._ending.set()
 
     def named(self, error: BaseException) -> BaseException:
         """The error that a task fails with: that its session was lost, if it had used one that is gone.
 
-        Asks the JVM, or the server, whether it lives: not on a thread that must not wait for some seconds.
+        Asks the JVM, or the server, if it is alive: not for a thread that must not wait for some seconds.
         """
         if isinstance(error, SparkUnavailableException) or not self._is_lost(self._oldest, error):
             return error
@@ -121,7 +121,7 @@ class TaskSession:
         self._in_put = None
 
     def lost_in_put(self, error: BaseException) -> bool:
-        """True if ``put`` used a session that was lost meanwhile."""
+        """True if ``put`` used a session that was lost since."""
         return self._is_lost(self._in_put, error)
 
     def _note(self, generation: int) -> None:

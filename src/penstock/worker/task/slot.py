@@ -1,4 +1,4 @@
-"""Holds one task of a worker: builds its runner, passes requests on, keeps its deadline, filters what it reports.
+"""Holds one task of a worker: builds its runner, passes requests on, enforces its deadline, filters its reports.
 
 Main types: ``TaskSlot``, and the protocol ``TaskRunner`` that source and sink runners follow.
 
@@ -29,10 +29,10 @@ log = logging.getLogger(__name__)
 
 StateReport = Callable[[State, "str | None"], None]
 
-#: What an abandoned task gets after its deadline to notice it, before its slot is given up.
+#: The time that an abandoned task gets after its deadline to notice it, before its slot is released.
 CANCEL_GRACE_S = 1.0
-#: So many runners in a row may end with their Spark session or their transaction before they have delivered anything:
-#: the task itself may be what brings it down.
+#: The number of runners in a row that may end with their Spark session or their transaction before they have delivered
+#: anything; the task itself may be the cause.
 MAX_VAIN = 3
 
 
@@ -54,7 +54,7 @@ class TaskRunner(Protocol):
         """Pauses it; it reports PAUSED when it rests."""
 
     def resume(self) -> None:
-        """Resumes it; it reports RUNNING when it goes on."""
+        """Resumes it; it reports RUNNING when it continues."""
 
     def stop(self) -> None:
         """Asks it to finish what is in flight and end; returns at once. Before ``start``: it ends when started."""
@@ -75,9 +75,9 @@ class TaskSlot:
     Args:
         task: The task.
         make: Builds the runner; may take long, may raise.
-        paused: Whether it is to rest from the beginning.
-        on_state: Told every state that counts (never blocks; any thread).
-        stop_timeout_s: How long it may take to end.
+        paused: True if it starts paused.
+        on_state: Called with every state that counts; must not block; any thread.
+        stop_timeout_s: The time that it may take to end.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class TaskSlot:
         self._changed = threading.Condition()
         self._phase = TaskPhase.BUILDING
         self._runner: TaskRunner | None = None
-        # Runners that were begun, the last of them that was built, and how many have delivered nothing since one has.
+        # The number of runners begun, the last one that was built, and the number of runners that delivered nothing
+        # since one did.
         self._begun = 1
         self._built = 0
         self._vain = 0
@@ -111,7 +112,7 @@ class TaskSlot:
 
     @property
     def hints(self) -> Hints:
-        """See ``TaskRunner``; nothing while there is no runner."""
+        """See ``TaskRunner``; empty while there is no runner."""
         runner = self._runner
         return Hints() if runner is None else runner.hints
 
@@ -124,7 +125,7 @@ class TaskSlot:
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Asks the task to go on."""
+        """Asks the task to continue."""
         self._set_paused(False)
 
     def fail(self, error: Exception) -> None:
@@ -192,7 +193,7 @@ class TaskSlot:
                 runner.stop()
             elif changed:
                 (runner.resume if paused else runner.pause)()
-            # Also a task that is to end is started: its thread closes what was built.
+            # A task that is to end is started, too: its thread closes the built parts.
             try:
                 runner.start()
             except NoThreadException as error:

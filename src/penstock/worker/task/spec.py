@@ -1,7 +1,7 @@
 """The specification of a task, source or sink: its settings, and the services that its worker gives it.
 
-Main types: ``TaskSpec``, ``TaskServices``, ``BatchLimits``. Values; the task factory makes them. What sources and sinks
-need beside these is in ``SourceServices`` of ``penstock.worker.source.task`` and ``SinkServices`` of
+Main types: ``TaskSpec``, ``TaskServices``, ``BatchLimits``. Values; the task factory makes them. The additional needs
+of sources and sinks are in ``SourceServices`` of ``penstock.worker.source.task`` and ``SinkServices`` of
 ``penstock.worker.sink.task``.
 """
 
@@ -33,13 +33,14 @@ class TaskSpec(Generic[TaskT_co]):
     Attributes:
         id: Connector and number.
         task: The user's instance; not initialized yet.
-        config: For its ``start``, placeholders resolved.
-        read_config: Reads that again (``context.configs()``).
-        limits: How large batches may grow.
-        offset_flush_interval_s: ``offset.flush.interval.ms``. (That of a source is its committer's.)
-        offset_flush_timeout_s: ``offset.flush.timeout.ms``: for what is under way at the end, and for a commit.
-        backoff: How long to wait before a call is made again that asked for it.
-        paused: Whether it rests from the beginning; it is not initialized before it is resumed then.
+        config: The settings for its ``start``, placeholders resolved.
+        read_config: Reads them again (``context.configs()``).
+        limits: The limits of a batch.
+        offset_flush_interval_s: ``offset.flush.interval.ms``. (The committer of a source has its own.)
+        offset_flush_timeout_s: ``offset.flush.timeout.ms``: the time limit for work in flight at the end, and for a
+            commit.
+        backoff: The delay before the retry of a call.
+        paused: True if it starts paused; then it is initialized only when it is resumed.
     """
 
     id: ConnectorTaskId
@@ -60,18 +61,18 @@ class TaskSpec(Generic[TaskT_co]):
 
 @dataclass(frozen=True)
 class TaskServices:
-    """The services that a worker gives each task. The runner ends what can be ended, even if the task never starts.
+    """The services that a worker gives each task. The runner closes them, even if the task never starts.
 
     Attributes:
-        report: Told RUNNING, PAUSED and FAILED, and UNASSIGNED or RESTARTING at the end; on the task's thread, must not
-            block.
-        session: Spark's, as this instance of the task uses it.
-        errors: What happens to failed records.
-        load: Of all tasks of the worker.
-        metrics: Those that the task and its parts add themselves.
-        close: Called when all else has ended: closes transforms, converters, admin clients.
+        report: Called with RUNNING, PAUSED and FAILED, and with UNASSIGNED or RESTARTING at the end; on the task's
+            thread, must not block.
+        session: The Spark session, as this instance of the task uses it.
+        errors: Handles failed records.
+        load: The load of all tasks of the worker.
+        metrics: The metrics that the task and its parts add.
+        close: Called after everything else has ended: closes transforms, converters, admin clients.
         abandoned: Called when the task is cancelled and commits nothing more; must not block.
-        probe: Told named points of the data path, for kill tests.
+        probe: Called at named points of the data path, for kill tests.
     """
 
     report: Callable[[State, str | None], None]

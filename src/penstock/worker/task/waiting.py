@@ -3,8 +3,8 @@
 Main types: ``Waiting``, ``Hints``, ``Place``. Main functions: ``task_waiting``, ``connector_waiting``, ``places``. All
 are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
 
-Code of the worker that waits says so (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``. The stack of a
-thread only tells where a user's code stands. Names of threads are those of ``docs/threads.md``.
+The worker's own code announces each wait (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``. Stacks
+only locate a user's code. Names of threads are those of ``docs/threads.md``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _RESTING: Final = {
 }
 #: In the paths of clients of schema registries that converters of users bring, Confluent's among them.
 _REGISTRY: Final = "schema_registry"
-#: What a sentence is not to end with twice.
+#: The ending that a sentence must not get twice.
 _TEXT_END: Final = re.compile(r"[.\s]+$")
 _PACKAGE: Final = str(PurePath(__file__).parents[2])
 
@@ -115,7 +115,7 @@ class Place:
 
     Attributes:
         frames: Its stack.
-        wait: What the worker's code says that it waits for; None where it says nothing.
+        wait: The wait that the worker's code has announced; None if it has not.
     """
 
     frames: Sequence[Frame] = ()
@@ -145,12 +145,12 @@ class Waiting:
 
     Attributes:
         reason: One of ``REASONS``.
-        text: The same for people.
-        stack: For a user's code: where it stands, innermost last; without the worker's own part.
-        since: Since when: of a user's code, how long it has run; of a wait, how long it lasts.
-        cause: What is behind it, such as the error that a task has failed with; it is in the text as well.
-        count: How often in a row a call asked to be made again.
-        next_try: When it is made again.
+        text: The same as a sentence.
+        stack: For a user's code: its stack, innermost last, without the worker's own frames.
+        since: The time at which the user's code was called, or the wait began.
+        cause: Its cause, such as the error that failed a task; the text has it as well.
+        count: The number of times in a row that a call asked for a retry.
+        next_try: The time of the next try.
     """
 
     reason: str
@@ -187,17 +187,17 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Hints:
-    """A task's own information about why it makes no progress, and about how far it is.
+    """A task's own information about its progress, and about the reasons for having none.
 
     Attributes:
-        round_began: When its loop last went on, so since when a method of it runs that does; monotonic seconds.
-        kafka: What its producer hears from Kafka.
-        joined: Whether its consumer group has given it partitions, perhaps none.
-        assigned: How many; None for a source.
-        transaction: What its open transaction waits for.
-        retry: What it asked to be called again for; None if it did not.
-        held_up: The transaction of somebody else that the end of its offsets topic waits for.
-        progress: How far it says that it is.
+        round_began: The start of the current round of its loop, and so of the method that runs; monotonic seconds.
+        kafka: The state of its producer's connection to Kafka.
+        joined: True if its consumer group has assigned it partitions, perhaps none.
+        assigned: The number of its partitions; None for a source.
+        transaction: The wait of its open transaction.
+        retry: The reason for its retry; None if it asked for none.
+        held_up: The transaction of another producer that blocks reading its offsets topic to the end.
+        progress: The progress that it reports.
     """
 
     round_began: float | None = None
@@ -225,7 +225,7 @@ def places() -> dict[str, Place]:
 
 
 def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:
-    """Returns what a connector waits for; a method of the connector that runs counts as what it waits for."""
+    """Returns the wait of a connector; a running method of the connector counts as its wait."""
     inside = _user_code(threads.get(f"connector-{name}", _NOWHERE))
     if inside is not None:
         return inside
@@ -242,23 +242,24 @@ def task_waiting(
     kafka_up: bool = True,
     hints: Hints = Hints(),
 ) -> Waiting:
-    """Returns what a task waits for: the last of its stages without progress, as the ones before it wait for that.
+    """Returns the wait of a task: that of its last stage without progress, because the stages before it wait for that
+    one.
 
     Args:
         task: Its id, the end of its threads' names.
-        state: What it says it is doing.
-        threads: Where threads stand.
-        spark_up: Whether there is a Spark session.
-        spark_trouble: Why Spark does nothing, there or starting; None if it does.
-        kafka_up: Whether Kafka answers: a sink without records cannot tell.
-        hints: What it knows itself.
+        state: The state that it reports.
+        threads: The stacks and waits of threads.
+        spark_up: True if there is a Spark session.
+        spark_trouble: The reason why Spark does not work or start; None if it works.
+        kafka_up: True if Kafka answers; a sink without records cannot know.
+        hints: The task's own information.
     """
     stages = ("task", "convert", "delivery")
     own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE).whole() for stage in stages)
     inside = _user_code(own, hints.round_began)
     rests = state in _RESTING and state is not State.UNASSIGNED
     if hints.retry is not None and not rests:
-        # Between two tries its code runs for a while, which tells less than what they fail with.
+        # Between two tries the task's code runs for a while, which explains less than the error of the tries.
         return hints.retry if inside is None else replace(hints.retry, stack=inside.stack)
     if inside is not None and (hints.assigned is not None or state in _RESTING):
         return inside
@@ -313,7 +314,7 @@ def _time_of_day(moment_s: float) -> datetime:
 
 
 def _waits_for_data(frames: Sequence[Frame]) -> bool:
-    """True if a built-in connector waits in its poll: that is no code of a user, and there is no data."""
+    """True if a built-in connector waits in its poll: that is not a user's code, and there is no data."""
     built_in = any(frame.file.startswith(f"{_PACKAGE}/connectors/") for frame in frames)
     return built_in and frames[-1].file == threading.__file__
 
