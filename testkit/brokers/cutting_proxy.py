@@ -44,6 +44,11 @@ class CuttingProxy:
         with self._lock:
             self._after.append((sent, received))
 
+    def forget_cuts(self) -> None:
+        """Cut no connection any more that is made from now on."""
+        with self._lock:
+            self._after.clear()
+
     def cut_open(self) -> None:
         """Cut all connections that there are."""
         with self._lock:

@@ -15,11 +15,16 @@ _PASSING: Final = re.compile(
     r"\b(50[0234]|429)\b|slow ?down|service ?unavailable|timed? ?out|connection (refused|reset|closed|error|aborted)|"
     r"error sending request|could not connect|temporar|no space left|too many requests|database is locked|"
     r"broken pipe|network|server is unavailable|couldn't connect|curl code: (7|28|52|56)|unable to open database|"
-    r"remote end closed|max retries exceeded|internal ?error|try again|client error \(connect\)|already exists",
+    r"\bHTTP error\b|error (decoding|reading) (a|response) body|end of file before message|incomplete message|"
+    r"no ?such ?upload|curlcode: (7|18|28|52|55|56)|unexpected eof|remote end closed|max retries exceeded|"
+    r"internal ?error|try again|client error \(connect\)|already exists",
     re.IGNORECASE,
 )
 #: Colours for terminals, and arrows to causes, as deltalake writes them.
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")
+#: A second request to complete an upload, whose first answer was cut off, is refused by some stores as one without
+#: rights; a real lack of rights shows with the parts before it.
+_AGAIN: Final = re.compile(r"access denied during completemultipartupload", re.IGNORECASE)
 _RULES: Final = (
     (r"no ?such ?bucket|bucket does not exist", "create the bucket, or correct url"),
     (
@@ -51,6 +56,10 @@ def fault_of(error: BaseException, where: str, what: str) -> ConnectException:
         return error
     text = " ".join(_COLOUR.sub("", str(error)).split()) or type(error).__name__
     said = f"Cannot {what} {where}: {text[:800]}"
+    # PyArrow writes NO_SUCH_BUCKET.
+    text = text.replace("_", " ")
+    if _AGAIN.search(text):
+        return RetriableException(f"{said}. It is tried again; if that does not help, grant the right to write there")
     for pattern, advice in _RULES[:3]:
         if re.search(pattern, text, re.IGNORECASE):
             return ConnectException(f"{said}. What to do: {advice}; then restart the task")

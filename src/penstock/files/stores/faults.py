@@ -33,7 +33,8 @@ _BUSY: Final = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailab
                 "RequestLimitExceeded", "ConditionalRequestConflict",
                 "OperationAborted", "NoSuchUpload", "BandwidthLimitExceeded"}  # fmt: skip
 _LOGIN: Final = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "ExpiredTokenException",
-                 "TokenRefreshRequired", "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
+                 "TokenRefreshRequired", "RequestExpired",
+                 "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
 
 
 #: The right that an operation on files needs.
@@ -101,6 +102,16 @@ def of_s3(error: Exception, where: str, what: str) -> ConnectException:
         return GoneException(f"{where} is gone: it was moved or deleted before it was read to its end")
     if what == "GetObject" and status in (412, 416):
         return ChangedException(f"{where} was changed while it was read ({said})")
+    if code == "RequestTimeTooSkewed":
+        return ConnectException(
+            f"{where} does not accept requests by the clock of this machine ({said}): set the clock; then restart the "
+            "task"
+        )
+    if code == "KeyTooLongError":
+        return ConnectException(
+            f"The key of {where} is too long ({said}): set a shorter url, topics.dir or path.format, or fewer fields "
+            "in partition.field.name; then restart the task"
+        )
     if code in _LOGIN:
         return LoginException(
             f"{where} does not accept the credentials ({said}): correct aws.access.key.id and aws.secret.access.key, "

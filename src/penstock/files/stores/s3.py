@@ -16,6 +16,7 @@ from urllib.parse import unquote_plus
 
 import pyarrow as pa
 
+from penstock.errors import RetriableException
 from penstock.files.stores.faults import ChangedException, GoneException, LoginException, of_s3
 from penstock.files.stores.store import Found, Store
 
@@ -158,15 +159,13 @@ class S3Store(Store):
 
     def look_at(self, key: str) -> Found:
         """See ``Store``."""
-        head = self._run("GetObject", key, lambda client: client.head_object(**self._named(key)))
-        return _found(key, head["ContentLength"], head)
+        return self._run("GetObject", key, lambda client: self._head(client, key))
 
     def open(self, found: Found) -> Any:
         """See ``Store``: ranges of bytes of this version of the object."""
 
         def fetch(start: int, end: int) -> bytes:
-            span = {"Range": f"bytes={start}-{end - 1}", "IfMatch": found.version}
-            return self._run("GetObject", found.key, lambda client: self._part(client, found, span))
+            return self._run("GetObject", found.key, lambda client: self._part(client, found, start, end))
 
         return pa.PythonFile(io.BufferedReader(_Ranges(fetch, found.size), _RANGE_BYTES), mode="r")
 
@@ -200,14 +199,38 @@ class S3Store(Store):
         """See ``Store``."""
         self._client.close()
 
-    def _part(self, client: Any, found: Found, span: dict[str, str]) -> bytes:
-        answer = client.get_object(**self._named(found.key), **span)
-        # Some stores leave IfMatch out.
+    def _head(self, client: Any, key: str) -> Found:
+        from botocore.exceptions import ClientError
+
+        try:
+            answer = client.head_object(**self._named(key))
+            return _found(key, answer["ContentLength"], answer)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] not in (400, 403):
+                raise
+        # Such an answer has no body that says why: credentials that have run out, or no right.
+        answer = client.get_object(**self._named(key))
+        answer["Body"].close()
+        return _found(key, answer["ContentLength"], answer)
+
+    def _part(self, client: Any, found: Found, start: int, end: int) -> bytes:
+        # Some stores list no ETag, and some leave the condition out.
+        condition = {"IfMatch": found.version} if found.version else {}
+        answer = client.get_object(**self._named(found.key), Range=f"bytes={start}-{end - 1}", **condition)
         size = str(answer.get("ContentRange", "")).rpartition("/")[2]
-        if answer.get("ETag", found.version) != found.version or (size.isdigit() and int(size) != found.size):
+        if found.version:
+            is_same = answer.get("ETag", found.version) == found.version
+        else:
+            # A header has no parts of seconds.
+            is_same = int(answer["LastModified"].timestamp()) == found.time_ns // 1_000_000_000
+        if not is_same or (size.isdigit() and int(size) != found.size):
             answer["Body"].close()
             raise ChangedException(f"{self._label(found.key)} was changed while it was read")
-        return bytes(answer["Body"].read())
+        data = bytes(answer["Body"].read())
+        if len(data) != end - start:
+            # An answer without the header that tells its length ends with its connection.
+            raise RetriableException(f"{self._label(found.key)} was not sent as a whole")
+        return data
 
     def _keys(self, prefix: str, after: str, client: Any) -> Any:
         more = {"ContinuationToken": after} if after else {}
@@ -229,12 +252,12 @@ class S3Store(Store):
         from botocore.parsers import ResponseParserError
 
         try:
-            return client.list_objects_v2(Bucket=self._options.bucket, **asked)
+            return _whole(client.list_objects_v2(Bucket=self._options.bucket, **asked))
         except (ResponseParserError, ClientError) as error:
             answer = getattr(error, "response", None)
             if answer is not None and answer["ResponseMetadata"]["HTTPStatusCode"] != 500:
                 raise
-        page = client.list_objects_v2(Bucket=self._options.bucket, EncodingType="url", **asked)
+        page = _whole(client.list_objects_v2(Bucket=self._options.bucket, EncodingType="url", **asked))
         for one in page.get("Contents", ()):
             one["Key"] = unquote_plus(one["Key"])
         return page
@@ -313,6 +336,16 @@ class _Ranges(io.RawIOBase):
         return len(data)
 
 
+def _whole(page: Any) -> Any:
+    """The page of a listing. One whose connection was cut in front of its body is not one without names.
+
+    Raises:
+        KeyError: It is no page.
+    """
+    page["IsTruncated"]
+    return page
+
+
 def _found(key: str, size: int, answer: Any) -> Found:
     return Found(key, size, int(answer["LastModified"].timestamp() * 1e9), answer.get("ETag", ""))
 
@@ -329,12 +362,15 @@ def _translated(what: str, where: str, call: Callable[[Any], _T], client: Any) -
         return call(client)
     except (ClientError, BotoCoreError) as error:
         raise of_s3(error, where, what) from error
+    except (KeyError, ValueError) as error:
+        # The connection was cut in the middle of the answer's headers: one is missing, or has half of its value.
+        raise RetriableException(f"{where} answers {what} in part for now: {error!r}") from error
 
 
 def _client(options: S3Options) -> Any:
     import boto3
     from botocore.config import Config
-    from botocore.handlers import set_list_objects_encoding_type_url
+    from botocore.handlers import add_expect_header, set_list_objects_encoding_type_url
 
     config = Config(
         connect_timeout=5,
@@ -360,6 +396,8 @@ def _client(options: S3Options) -> Any:
         verify=options.ca or None,
         config=config,
     )
+    # With `Expect: 100-continue` botocore reads for ever where the connection is cut in the answer to that.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
     # Names come as they are: see `_listed`.
     client.meta.events.unregister("before-parameter-build.s3.ListObjectsV2", set_list_objects_encoding_type_url)
     return client

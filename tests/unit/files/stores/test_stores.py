@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import errno
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +20,11 @@ from penstock.api import TopicPartition
 from penstock.errors import ConfigException, ConnectException, OwnershipLostException, RetriableException
 from penstock.files import FileNames
 from penstock.files.manifests import Manifests
-from penstock.files.stores import Location, Store, open_store
+from penstock.files.stores import Found, Location, Store, open_store
 from penstock.files.stores.faults import ChangedException, GoneException, LoginException, of_s3, of_system
 from penstock.files.stores.s3 import S3Options, S3Store
 from penstock.testing import MemoryStore
+from penstock.testing.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.usefixtures("aws_is_read_once")
 
@@ -188,10 +191,12 @@ def test_an_object_that_has_changed_is_told_by_a_store_that_leaves_conditions_ou
     client(endpoint).create_bucket(Bucket=BUCKET)
     store = S3Store(options(endpoint, prefix="unconditional"))
     get = store._client.get_object
-    store._client.get_object = lambda IfMatch, **more: get(**more)  # noqa: N803
-    for other in (b"two", b"other"):
+    store._client.get_object = lambda IfMatch="", **more: get(**more)  # noqa: N803
+    for other, unlisted in ((b"two", False), (b"other", False), (b"other", True)):
         put(store, "a", b"one")
         found = store.look_at("a")
+        if unlisted:  # A listing that has no ETag.
+            found = replace(found, version="")
         assert store.open(found).read() == b"one"
         put(store, "a", other)
         with pytest.raises(ChangedException, match="was changed while it was read"):
@@ -247,6 +252,8 @@ class Answer(Exception):
         (Answer("NoSuchBucket", 404), ConnectException, "create it, or correct"),
         (Answer("ExpiredToken", 400), LoginException, "does not accept the credentials"),
         (Answer("InvalidAccessKeyId", 403), LoginException, "aws.access.key.id"),
+        (Answer("RequestTimeTooSkewed", 403), ConnectException, "set the clock"),
+        (Answer("KeyTooLongError", 400), ConnectException, "a shorter url"),
         (Answer("PermanentRedirect", 301), ConnectException, "correct s3.region"),
         (Answer("EntityTooLarge", 400), ConnectException, "refuses PutObject"),
         (type("NoCredentialsError", (Exception,), {})("none"), LoginException, "There are no credentials"),
@@ -294,6 +301,34 @@ def test_credentials_that_were_changed_are_taken_and_wrong_ones_fail(monkeypatch
         put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="bad")), "a")
 
 
+def test_credentials_that_run_out_before_a_look_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer to HEAD has no body that would say why."""
+    from botocore.exceptions import ClientError
+
+    class Client:
+        def __init__(self, key: str | None, code: str) -> None:
+            self.key, self.code = key, code
+
+        def head_object(self, **_: Any) -> Any:
+            if self.key != "new":
+                answer: Any = Answer("400" if self.code == "ExpiredToken" else "403", 400).response
+                raise ClientError(answer, "HeadObject")
+            return {"ContentLength": 3, "LastModified": datetime.datetime.now(datetime.UTC), "ETag": "e"}
+
+        def get_object(self, **_: Any) -> Any:
+            raise ClientError(Answer(self.code, 400).response, "GetObject")
+
+        def close(self) -> None: ...
+
+    code = "ExpiredToken"
+    monkeypatch.setattr("penstock.files.stores.s3._client", lambda given: Client(given.key_id, code))
+    store = S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="new"))
+    assert store.look_at("a").size == 3
+    code = "AccessDenied"
+    with pytest.raises(ConnectException, match="no right to GetObject"):
+        S3Store(options("http://h", key_id="old")).look_at("a")
+
+
 def test_addresses_that_no_library_knows_are_refused() -> None:
     with pytest.raises(ConfigException, match='No file system for "nope:"'):
         open_store(Location("nope://a"))
@@ -339,3 +374,49 @@ def test_objects_are_encrypted_by_the_server_as_the_settings_say(endpoint: str) 
         assert found["ServerSideEncryption"] == "aws:kms"
     assert s3.head_object(Bucket=BUCKET, Key="small")["SSEKMSKeyId"].endswith("k1")
     store.close()
+
+
+@pytest.fixture
+def cut_off(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[S3Store, CuttingProxy]]:
+    """A store behind a proxy that cuts connections, with two objects."""
+    monkeypatch.setattr("urllib3.connection.log.disabled", True)
+    client(endpoint).create_bucket(Bucket=BUCKET)
+    with CuttingProxy(int(endpoint.rpartition(":")[2])) as proxy:
+        store = S3Store(options(f"http://127.0.0.1:{proxy.port}", prefix="cut", part_size=5 << 20))
+        for key in ("a/one", "a/two"):
+            put(store, key, b"0123456789")
+        yield store, proxy
+        store.close()
+
+
+#: Each with what it gives.
+CALLS: dict[str, tuple[Callable[[S3Store], Any], Any]] = {
+    "put": (lambda store: put(store, "a/one", b"0123456789"), None),
+    "parts": (lambda store: put(store, "large", bytes(6 << 20)), None),
+    "list": (lambda store: list(store.list_from("a", "")), ["one", "two"]),
+    "walk": (lambda store: [one.key for one in store.walk(lambda _: False, "a")], ["a/one", "a/two"]),
+    "look at": (lambda store: store.look_at("a/one").size, 10),
+    "read": (lambda store: store.open(Found("a/one", 10, store.look_at("a/one").time_ns)).read(), b"0123456789"),
+    "delete": (lambda store: store.delete("nothing"), None),
+    "end": (lambda store: store.end_unfinished("a", ("x",)), 0),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_a_connection_that_is_cut_is_tried_again_and_never_taken_for_an_answer(
+    cut_off: tuple[S3Store, CuttingProxy], name: str
+) -> None:
+    (store, proxy), (call, wanted) = cut_off, CALLS[name]
+    retried = 0
+    for after in (*range(1, 420, 20), 500, 600, 700):
+        proxy.cut_open()
+        # A listing, or what reads an object, may make a second connection.
+        for _ in range(2):
+            proxy.cut_next(received=after)
+        try:
+            assert call(store) == wanted
+        except RetriableException:
+            retried += 1
+        proxy.forget_cuts()
+    assert retried

@@ -28,6 +28,8 @@ from penstock.errors import DataException
 NULL_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 #: Longer values are cut, and get a hash: a directory of most file systems has a name of at most 255 bytes.
 _LONGEST: Final = 200
+#: And those of all values of a row together.
+_LONGEST_OF_ALL: Final = 400
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f"#%\'*/:=?\\{}\[\]^<>|~]')
 
@@ -104,6 +106,8 @@ class Partitioner:
         keys: list[tuple[np.ndarray, list[str]]] = []
         if self.by_partition and not self.fields and self.times is None:
             keys.append(_encoded(frame.origin.column("partition"), lambda value: f"partition={value}"))
+        # A key of S3 has 1,024 bytes at most, together with url, topic and the name of the file.
+        longest = min(_LONGEST, _LONGEST_OF_ALL // max(1, len(self.fields)))
         for name in self.fields:
             column = frame.fields([name]).column(0)
             if pa.types.is_nested(column.type):
@@ -112,7 +116,7 @@ class Partitioner:
                     "value; name a field inside of it"
                 )
             label = f"{directory_name(name)}=" if self.with_names else ""
-            keys.append(_encoded(column, lambda value, label=label: label + directory_name(value)))
+            keys.append(_encoded(column, lambda value, label=label: label + directory_name(value, longest)))
         if self.times is not None:
             keys.append(self._by_time(self.times, times))
         topics = _encoded(frame.table.column("topic"), directory_name)
@@ -153,7 +157,7 @@ class Partitioner:
         )
 
 
-def directory_name(value: object) -> str:
+def directory_name(value: object, longest: int = _LONGEST) -> str:
     """A value as the name of a directory: characters that separate are escaped as Hive does, long ones are cut.
 
     >>> directory_name("a/b"), directory_name(None), directory_name(True), len(directory_name("x" * 1000))
@@ -166,9 +170,9 @@ def directory_name(value: object) -> str:
     if found in (".", ".."):
         found = found.replace(".", "%2E")
     raw = found.encode("utf-8", "surrogatepass")
-    if len(raw) <= _LONGEST:
+    if len(raw) <= longest:
         return found if found.isascii() else found.encode("utf-8", "replace").decode()
-    return f"{raw[:_LONGEST].decode('utf-8', 'ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
+    return f"{raw[:longest].decode('utf-8', 'ignore')}~{hashlib.sha256(raw).hexdigest()[:16]}"
 
 
 def _parsed(name: str, text: str) -> int:

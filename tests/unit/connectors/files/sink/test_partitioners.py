@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import frame, schemaless
@@ -159,3 +160,15 @@ def test_names_in_a_language_that_is_not_there_are_refused_and_numbers_are_not()
     with pytest.raises(ConfigException, match="names of the locale xx"):
         PathFormat("MMM", "xx")
     PathFormat("MM", "xx")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_long_values_of_many_fields_leave_room_in_the_key_of_an_object(count: int) -> None:
+    names = [f"f{number}" for number in range(count)]
+    values = [{name: f"{row}/" + "ä" * 1000 + str(row) for name in names} for row in range(3)]
+    rows = frame(values, None, kind=pa.struct([(name, pa.string()) for name in names]))
+    codes, directories = Partitioner(tuple(names)).directories(rows, np.zeros(3, np.int64))
+    assert len(set(codes.tolist())) == len(set(directories)) == 3
+    # The name of a file has 30 bytes and a topic, of which the longest have 249.
+    assert max(len(one.encode()) for one in directories) < 600
+    assert all(one.count("/") == count for one in directories)
