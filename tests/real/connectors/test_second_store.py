@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from testkit.processes.s3_server import KEY_ID, PROGRAM, REGION, SECRET, S3Server, installed
 from tests.unit.connectors.files.source.test_restore import KIND, ORDER, Topic, as_read, expected, orders, restored
 from tests.unit.connectors.files.source.test_task import plain
 from tests.unit.connectors.tables.writing import Writing, records
@@ -28,7 +29,6 @@ from penstock.files.manifests import Manifests
 from penstock.files.stores import ChangedException, GoneException
 from penstock.files.stores.s3 import S3Options, S3Store
 from penstock.testing import run_source
-from penstock.testing.s3_server import KEY_ID, PROGRAM, REGION, SECRET, S3Server, installed
 
 #: bin/test counts the tests that are skipped for this by themselves.
 NONE = f"{PROGRAM} names no program, and there is none on the PATH that is called s3s-fs"

@@ -15,6 +15,7 @@ import boto3
 import moto.settings
 import pytest
 from moto.server import ThreadedMotoServer
+from testkit.brokers.cutting_proxy import CuttingProxy
 
 from penstock.api import TopicPartition
 from penstock.errors import ConfigException, ConnectException, OwnershipLostException, RetriableException
@@ -24,7 +25,6 @@ from penstock.files.stores import Found, Location, Store, open_store
 from penstock.files.stores.faults import ChangedException, GoneException, LoginException, of_s3, of_system
 from penstock.files.stores.s3 import S3Options, S3Store
 from penstock.testing import MemoryStore
-from penstock.testing.cutting_proxy import CuttingProxy
 
 pytestmark = pytest.mark.usefixtures("aws_is_read_once")
 
