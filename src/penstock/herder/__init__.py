@@ -1,18 +1,18 @@
-"""Decides what should run, and serves the requests of REST, the command line and connectors.
+"""Decides which connectors and tasks run, and serves the requests of REST, the command line and connectors.
 
 Start from:
 
 - ``Herder`` (``herder``): the requests. One thread (``loop``) owns the state; requests are queued to it and answered
   with futures, reads come from an immutable snapshot (``control_plane``).
-- ``Changes`` (``changes``), ``Restarts`` beside it, ``Questions`` (``queries``), ``OffsetChanges``
+- ``Changes`` and ``Restarts`` (``changes``), ``Questions`` (``queries``), ``OffsetChanges``
   (``offset_changes``): a class for each kind of request.
 - ``Reconfiguration`` (``changes``): asks connectors for the configurations of their tasks.
-- ``Membership`` (``membership``): which part of what is configured runs here; ``spec_of`` beside it: what one
-  instance is made of; ``Running`` (``running``): brings about what is wanted.
+- ``Membership`` (``membership``): the part of the configuration that runs here; ``spec_of`` next to it: the settings of
+  one instance; ``Running`` (``running``): starts and stops instances to match.
 - ``cluster``: a herder as a member of a group of workers.
 
-What is configured is a ``ClusterConfig`` of ``penstock.model``, kept by one of ``penstock.stores``. Configurations are
-checked by ``penstock.validation``. How connectors and tasks run is not known here: ``penstock.worker`` knows.
+The configuration is a ``ClusterConfig`` of ``penstock.model``, kept by a store of ``penstock.stores``, and checked by
+``penstock.validation``. ``penstock.worker`` runs connectors and tasks.
 """
 
 from penstock.herder.control_plane import Created, Health, HerderParts

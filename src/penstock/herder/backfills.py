@@ -1,7 +1,7 @@
 """Requests for backfills: they run on the worker that runs the connector.
 
-Main type: ``BackfillRequests``. Its methods are coroutines of the herder's thread; what blocks in them runs on threads
-of its own.
+Main type: ``BackfillRequests``. Its methods are coroutines of the herder's thread; blocking calls run on separate
+threads.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ class BackfillRequests:
     """Serves requests for backfills.
 
     Args:
-        plane: What requests work with.
+        plane: The shared state of requests.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
 
     async def start(self, name: str, request: BackfillRequest) -> dict[str, object]:
-        """Begins a backfill, or says what it would do.
+        """Begins a backfill, or plans it only.
 
         Raises:
             NotFoundException: There is no such connector, or nothing to read.
             ConflictException: It has no tasks; AlreadyExistsException: it has a backfill.
-            BadRequestException: What is asked for is not possible.
+            BadRequestException: The request is not possible.
             NotHereException: Another worker runs the connector.
         """
         await self._here(name)
@@ -89,7 +89,7 @@ class BackfillRequests:
         return shown
 
     async def cancel(self, name: str) -> None:
-        """Ends the backfill of a connector; what it has written stays.
+        """Ends the backfill of a connector; the records that it has written stay.
 
         Raises:
             NotFoundException: None is running.

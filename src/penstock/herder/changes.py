@@ -1,23 +1,13 @@
-"""Creates, changes, deletes connectors, and changes their target states.
+"""Requests that change connectors: create, delete, change target states, store task configurations, restart.
 
-Main type: ``Changes``; its methods are requests, coroutines of the herder's thread. The leader decides and stores them;
-what they say comes into force wherever it is read.
-
-Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder.
-
-Asks connectors for the configurations of their tasks, and has them stored where they differ.
-
-Main type: ``Reconfiguration``. Only the worker that runs a connector asks it; the leader stores what it said.
+Main types: ``Changes`` (configurations and target states), ``Restarts``, ``Reconfiguration`` (asks connectors for the
+configurations of their tasks). Their methods are requests, coroutines of the herder's thread. The leader decides on
+changes and stores them; each worker applies them when it reads them. Only the worker that runs a connector asks it for
+task configurations, and the leader stores them if they differ. A restart replaces the instance on the worker that runs
+it; every worker reads a restart with parameters, and restarts its own instances.
 
 Thread: the herder's.
-Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.reconfigureConnector.
-
-Restarts connectors and tasks on request.
-
-Main type: ``Restarts``; its methods are requests, coroutines of the herder's thread. A restart replaces the instance on
-the worker that runs it; of a restart with parameters every worker reads, and restarts what it runs.
-
-Source: KIP-745; org.apache.kafka.connect.runtime.RestartPlan.
+Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder, RestartPlan; KIP-745.
 """
 
 from __future__ import annotations
@@ -56,7 +46,7 @@ from penstock.validation.settings import placeholder_warnings
 from penstock.validation.validator import Checked
 from penstock.worker.task.configs import TooManyTasksException, changed, check_count, complete
 
-#: How long after the end of its tasks the target state of a connector that is being stopped may come.
+#: The time after the end of its tasks within which the target state of a stopping connector may come.
 _STOP_S: Final = 0.5
 
 
@@ -64,13 +54,13 @@ class Reconfiguration:
     """Keeps task configurations as their connectors say.
 
     Args:
-        plane: What requests work with.
+        plane: The shared state of requests.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self._queued: set[str] = set()
-        # What each connector that runs here has last said.
+        # The last task configurations of each connector that runs here.
         self._said: dict[str, list[dict[str, str]]] = {}
 
     async def on_request(self, name: str) -> None:
@@ -111,10 +101,10 @@ class Reconfiguration:
 
         Args:
             name: The connector.
-            counts: Whether the instance that is asked is still the present one.
+            counts: True while the asked instance is the present one.
 
         Raises:
-            ConnectException: it does not say, or says what is not allowed; it has failed then.
+            ConnectException: the connector raised an error, or returned invalid configurations; it has failed then.
         """
         plane, worker = self._plane, self._plane.worker
         known = plane.snapshot.connectors.get(name)
@@ -167,7 +157,7 @@ class Reconfiguration:
                 await plane.write(task_entries(name, configs))
 
 
-#: How long a request waits for another worker to say that it restarts something, and how often it looks.
+#: The longest wait of a request for another worker to report its restart, and the interval of the checks.
 _SAID_S: Final = 2.0
 _LOOK_S: Final = 0.01
 
@@ -177,8 +167,8 @@ class RestartPlan:
     """The connector and tasks that a restart with parameters restarts.
 
     Attributes:
-        connector: Whether the connector is restarted.
-        tasks: The tasks that are.
+        connector: True if the connector is restarted.
+        tasks: The restarted tasks.
     """
 
     connector: bool
@@ -203,7 +193,7 @@ class Restarts:
     """Requests that replace instances.
 
     Args:
-        plane: What requests work with.
+        plane: The shared state of requests.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -217,7 +207,7 @@ class Restarts:
             parts.membership.require_stable()
             known = plane.connector(name, f"Unknown connector: {name}")
             parts.membership.require_owner(name)
-        # A secret that cannot be read must not end what runs; nor may a class that is not there.
+        # A secret that cannot be read, or a missing class, must not end a running instance.
         await self._resolve(name, known.config)
         await plane.facts.find(name, known.config)
         mark_restarting(parts.statuses, name, plane)
@@ -238,7 +228,9 @@ class Restarts:
         await self._tasks(name, [number])
 
     async def plan(self, name: str, include_tasks: bool, only_failed: bool) -> dict[str, object]:
-        """Restarts what matches, on every worker; answers the status with RESTARTING for that, before it is done."""
+        """Restarts the matching instances on every worker; answers with their status RESTARTING, before the restart is
+        done.
+        """
         plane = self._plane
         parts = await plane.steady(dealt=True)
         async with plane.offsets_lock(name):
@@ -258,10 +250,10 @@ class Restarts:
         return answer
 
     async def _resolve(self, name: str, config: Properties) -> None:
-        """Sees whether all values of a configuration can be had.
+        """Checks that all placeholders of a configuration can be resolved.
 
         Raises:
-            ConnectException: one cannot; what is stored is not this request's fault.
+            ConnectException: one cannot; not a fault of this request, because the configuration is stored.
         """
         worker, given = self._plane.worker, plain(config)
         try:
@@ -285,7 +277,7 @@ class Restarts:
             await asyncio.sleep(_LOOK_S)
 
     async def asked(self, name: str, include_tasks: bool, only_failed: bool) -> None:
-        """Called when a restart with parameters was read: restarts what matches and runs here."""
+        """Called when a restart with parameters was read: restarts the matching instances that run here."""
         plane = self._plane
         statuses = plane.parts.statuses
         view = plane.view(name)
@@ -359,10 +351,10 @@ class _OvertakenError(Exception):
 
 
 class Changes:
-    """Requests that change what is configured.
+    """Requests that change the configuration.
 
     Args:
-        plane: What requests work with.
+        plane: The shared state of requests.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -419,7 +411,7 @@ class Changes:
         return Created(created, view.info())
 
     async def _checked(self, name: str, config: dict[str, str | None]) -> tuple[dict[str, str], Checked]:
-        """The configuration with its secrets, and what its check has found out."""
+        """The configuration with its secrets, and the result of its check."""
         plane = self._plane
         worker, validator = plane.worker, plane.parts.validator
         known = plane.snapshot.connectors.get(name)
@@ -441,7 +433,7 @@ class Changes:
         return given, checked
 
     async def _look_at(self, name: str, known: ConfiguredConnector) -> None:
-        """Has the class of the present configuration say what its secrets are; where it cannot, all are."""
+        """Asks the class of the present configuration for its secrets; if that fails, all settings are secrets."""
         with contextlib.suppress(Exception):
             await self._plane.facts.find(name, known.config)
 
@@ -463,7 +455,7 @@ class Changes:
                 return await self._put(name, merged, None, True, known.config)
 
     async def delete(self, name: str) -> None:
-        """Ends a connector and forgets it; its offsets stay. Done when what ran of it here has ended."""
+        """Deletes a connector; its offsets stay. Done when its instances here have ended."""
         plane = self._plane
         parts = await plane.steady()
         async with plane.deciding(name):

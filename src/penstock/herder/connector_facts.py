@@ -1,8 +1,8 @@
-"""The facts that the classes of connectors give: source or sink, how many tasks, which settings are secrets.
+"""The facts from connector classes: source or sink, the most tasks, the secret settings.
 
-Main type: ``ConnectorFacts``. A configuration comes from a user of this worker, who has it checked, or from a store,
-unchecked. What it takes to find out runs users' code, so it runs on threads of its own, once for each configuration;
-until it is known, and where a class is missing, every setting is hidden that is not Connect's own.
+Main type: ``ConnectorFacts``. A configuration comes checked from a request to this worker, or unchecked from a store.
+Finding the facts runs users' code, so it happens on separate threads, once for each configuration; before that, and if
+a class is missing, all settings other than Connect's own are hidden.
 
 Thread: ``find`` and ``learn`` are called on the herder's thread; ``known`` from any.
 """
@@ -23,9 +23,9 @@ from penstock.validation.validator import Checked, Validator
 #: Settings of Connect itself, none of which is a secret.
 _OPEN: Final = CONNECTOR.keys.keys() | SOURCE.keys.keys() | SINK.keys.keys()
 
-#: How many configurations are looked at together: each takes a thread.
+#: The number of configurations that are examined at the same time: each takes a thread.
 _AT_ONCE: Final = 4
-#: Of how many configurations of one connector the answers are kept.
+#: The number of configurations of one connector whose facts are kept.
 _REMEMBERED: Final = 4
 
 
@@ -53,8 +53,8 @@ class ConnectorFacts:
         self._loop = loop
         self._validator = validator
         self._resolve = resolve
-        # By name the last configurations and what their classes said; None where they could not be asked. There are
-        # several, because the newest one may never be stored, or an older one may be answered for last.
+        # By name the last configurations and their facts; None if the class could not be asked. Several are kept,
+        # because the newest configuration may never be stored, or the answer for an older one may come last.
         self._known: dict[str, tuple[tuple[Properties, Checked | None], ...]] = {}
         self._asked: dict[str, tuple[Properties, asyncio.Future[Checked]]] = {}
         self._asking = asyncio.Semaphore(_AT_ONCE)
@@ -96,7 +96,7 @@ class ConnectorFacts:
                 try:
                     resolved = self._resolve(given)
                 except (ConnectException, KafkaException):
-                    # Its class, and what it says of its settings, rarely hang on a secret that cannot be read.
+                    # The class, and its setting definitions, rarely depend on a secret that cannot be read.
                     resolved = given
                 return self._validator.facts(resolved)
 

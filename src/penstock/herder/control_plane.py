@@ -1,4 +1,5 @@
-"""The shared state of all requests of a herder: what is configured, what runs, who leads, which requests are under way.
+"""The shared state of all requests of a herder: the configuration, the running instances, the leader, the requests in
+progress.
 
 Main type: ``ControlPlane``. It is filled when the worker is there; requests wait for that with ``ready``.
 
@@ -50,7 +51,7 @@ class Cluster(TaskOwnership, Protocol):
         """Ends the producers of all former tasks of a source connector."""
 
     async def describe(self) -> dict[str, object]:
-        """The members, who leads, and what this worker runs."""
+        """The members, the leader, and the work of this worker."""
 
     async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
         """Has the task configurations of a connector that runs here stored, as long as they count."""
@@ -59,10 +60,10 @@ class Cluster(TaskOwnership, Protocol):
         """Has a task restarted that another worker runs."""
 
     def on_fenced(self) -> None:
-        """Told that another worker has taken the right to write as the leader."""
+        """Called when another worker has taken the leader's right to write."""
 
     def on_change(self, change: Change) -> None:
-        """Told of what else the store of configurations says: log levels, session keys."""
+        """Called with other changes of the config store: log levels, session keys."""
 
     async def fence_for_change(self, connector: str) -> str | None:
         """Called before the offsets of a stopped connector are changed.
@@ -72,12 +73,12 @@ class Cluster(TaskOwnership, Protocol):
         """
 
     def on_deleted(self, connector: str, known: ConfiguredConnector, fenced: int | None) -> None:
-        """Told on the leader that a connector was deleted, of which so many producers were recorded."""
+        """Called on the leader when a connector was deleted; ``fenced`` is the recorded number of its producers."""
 
 
 R = TypeVar("R")
 
-#: How long reading what is configured may take in front of a change.
+#: The time limit of reading the configuration before a change.
 _READ_S: Final = 30.0
 
 
@@ -88,12 +89,12 @@ class HerderParts:
     Attributes:
         worker: Runs connectors and tasks.
         validator: Checks configurations.
-        config: Keeps what is configured.
-        statuses: Keeps what everything is doing.
-        membership: The worker's place among others.
-        kafka_cluster_id: For readers.
-        on_deleted: Told the name of each connector that was deleted.
-        cluster: What this worker does as one of several; None for a standalone one.
+        config: Stores the configuration.
+        statuses: Stores the states of connectors and tasks.
+        membership: The worker's membership in its group.
+        kafka_cluster_id: The id of the Kafka cluster, for display.
+        on_deleted: Called with the name of each deleted connector.
+        cluster: The worker's part in a group; None for a standalone worker.
     """
 
     worker: Worker
@@ -116,8 +117,8 @@ class ControlPlane:
     Attributes:
         loop: The herder's thread.
         worker_id: ``host:port`` of the worker.
-        snapshot: What is configured, as far as this worker acts on it.
-        stages: What requests about a connector wait for now.
+        snapshot: The configuration that this worker applies.
+        stages: The present step of the requests for each connector.
     """
 
     def __init__(self, loop: HerderLoop, worker_id: str) -> None:
@@ -130,12 +131,12 @@ class ControlPlane:
         self._offsets: dict[str, asyncio.Lock] = {}
         self._turns: dict[Unit, int] = {}
         self._turn = count(1)
-        # Held while a change is decided and stored: what it was decided on must not change meanwhile.
+        # Held while a change is decided and stored, so that its basis does not change.
         self.storing = asyncio.Lock()
 
     # ------------------------------------------------------------------ parts
     def serve(self, parts: HerderParts, facts: ConnectorFacts, running: Running, secrets: KnownSecrets) -> None:
-        """Takes the worker's parts; requests that wait go on."""
+        """Takes the worker's parts; waiting requests continue."""
         self._parts, self.facts, self.running = parts, facts, running
         self.secrets = secrets
         self._served.set()
@@ -146,10 +147,10 @@ class ControlPlane:
         return self.parts
 
     async def steady(self, *, dealt: bool = False) -> HerderParts:
-        """Waits until the worker is there and knows who leads.
+        """Waits until the worker is ready and knows the leader.
 
         Args:
-            dealt: Whether to wait until it also knows who runs what is configured now.
+            dealt: True to wait also for an assignment of the present configuration.
         """
         parts = await self.ready()
         await parts.membership.steady(dealt=dealt)
@@ -171,13 +172,13 @@ class ControlPlane:
         """Runs connectors and tasks."""
         return self.parts.worker
 
-    # ------------------------------------------------------------------ what is configured
+    # ------------------------------------------------------------------ the configuration
     async def write(self, entries: Sequence[Entry], *, leading: bool = True) -> None:
         """Stores records of the configuration; this worker acts on them when it returns.
 
         Args:
             entries: Keys and values, in order.
-            leading: Whether they are the leader's alone to write.
+            leading: True if only the leader may write them.
 
         Raises:
             ConflictException: another worker leads by now.
@@ -202,12 +203,12 @@ class ControlPlane:
             raise NotFoundException(message)
         return found
 
-    # ------------------------------------------------------------------ what runs here
+    # ------------------------------------------------------------------ the running instances
     def reconcile(self, connectors: Collection[str] | None = None) -> None:
-        """Brings what runs here to what is wanted; returns at once.
+        """Starts and stops instances here to match the configuration and the assignment; returns at once.
 
         Args:
-            connectors: Those that may have changed; None for all.
+            connectors: The connectors that may have changed; None for all.
         """
         cluster, running = self.parts.cluster, self.running.units
         assigned = self.parts.membership.assigned(self.snapshot)
@@ -239,10 +240,10 @@ class ControlPlane:
         """Notes that a unit does not run here any more."""
         self._turns.pop(unit, None)
 
-    # ------------------------------------------------------------------ who waits for whom
+    # ------------------------------------------------------------------ waiting requests
     @contextmanager
     def stage(self, name: str, doing: str) -> Iterator[None]:
-        """Notes what a request about a connector waits for, for answers that time out."""
+        """Notes the present step of a request about a connector, for the errors of timeouts."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         text = f"{doing} of connector {name}, which began at {since}"
         self.stages[name] = text
@@ -260,8 +261,8 @@ class ControlPlane:
     async def deciding(self, name: str) -> AsyncIterator[None]:
         """A lock for a change of a connector; it waits for changes of its offsets, and for changes being stored.
 
-        What it is decided on is all that is stored: a worker that does not know yet that another one leads finds what
-        that one has written.
+        The decision uses all stored records: a worker that does not know yet of another leader still finds the records
+        of that leader.
         """
         async with self.offsets_lock(name), self.storing:
             await self.read_all()
@@ -297,7 +298,7 @@ class ControlPlane:
         )
 
     def redaction(self, name: str) -> Redaction:
-        """Takes what must not be shown of a connector out of texts. Thread: any."""
+        """Returns the function that removes a connector's secrets from texts. Thread: any."""
         return self.secrets.redaction(name, self.snapshot.connectors.get(name)) if self.serving else Redaction({})
 
     def unmasked(self, name: str, config: Mapping[str, str | None]) -> dict[str, str | None]:
@@ -308,10 +309,10 @@ class ControlPlane:
         return unmasked(config, plain(known.config), self.secrets.names(name, known))
 
     async def telling(self, name: str, answer: Awaitable[R]) -> R:
-        """An answer about a connector; an error does not tell what must not be shown of it.
+        """Awaits an answer about a connector, and removes its secrets from errors.
 
         Raises:
-            Exception: what the answer has raised.
+            Exception: the error of the answer.
         """
         try:
             return await answer

@@ -1,8 +1,8 @@
-"""The herder of a worker: what should run, in a group of workers or alone.
+"""The herder of a worker: decides which connectors and tasks run, in a group of workers or standalone.
 
 Main type: ``Herder``. Requests are queued to its thread and run there as coroutines, reads are answered from the
-snapshot of the moment. What is configured comes from a store, what this worker is to run from its membership in a
-group; a standalone worker is a group of one over a store of its own.
+present snapshot. The configuration comes from a store, and the assignment from the membership in a group; a standalone
+worker is a group of one with a local store.
 
 Thread: ``herder``, owned by its ``HerderLoop``, owns the state; the public methods are for any thread.
 Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder.
@@ -46,14 +46,14 @@ from penstock.validation.config_infos import ConfigInfos
 R = TypeVar("R")
 log = logging.getLogger(__name__)
 
-#: What a worker writes of a unit that it may have lost meanwhile: another worker's newer word counts more.
+#: States that a worker writes of a unit that it may have lost: a newer status of another worker wins.
 _SAFE = (State.FAILED, State.UNASSIGNED)
-#: How many of the things that stand still the health endpoint names.
+#: The number of connectors and tasks without progress that the health endpoint names.
 _TOLD = 10
 
 
 class Herder:
-    """Creates, changes, restarts and deletes connectors, and runs what this worker was given.
+    """Creates, changes, restarts and deletes connectors, and runs the units assigned to this worker.
 
     Args:
         worker_id: ``host:port`` of the worker.
@@ -78,13 +78,13 @@ class Herder:
         self._loop.start()
 
     def serve(self, parts: HerderParts) -> None:
-        """Begins to serve requests with this worker, and runs what is configured already.
+        """Begins to serve requests with this worker, and runs the stored connectors.
 
         Args:
-            parts: What it works with; the store of configurations is started here.
+            parts: Its parts; this method starts the config store.
 
         Raises:
-            ConnectException: what is configured cannot be read.
+            ConnectException: the configuration cannot be read.
         """
         parts.config.start(lambda config, changes: self._loop.post(lambda: self._configured(config, changes)))
         self._loop.post(lambda: self._begin(parts))
@@ -97,7 +97,7 @@ class Herder:
         """Stops every task and connector (each with its own deadline), then the thread.
 
         Returns:
-            False when something had to be left behind.
+            False if an instance had to be abandoned.
         """
         return self._loop.stop(self.shut_down, timeout_s)
 
@@ -118,7 +118,7 @@ class Herder:
         return self._plane.parts.kafka_cluster_id if self._plane.serving else None
 
     def health(self) -> tuple[Health, str]:
-        """Returns the health of the worker, with a message that names what makes no progress."""
+        """Returns the health of the worker, with a message that names connectors and tasks without progress."""
         if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
             return Health.STARTING, obstacle
         if self._health[0] is not Health.HEALTHY or not (still := standstills()):
@@ -142,11 +142,11 @@ class Herder:
         return shown if isinstance(shown, dict) else {}
 
     def connectors(self) -> Mapping[str, ConnectorView]:
-        """All connectors as they are now; never waits. What their classes say of them is in it once it is known."""
+        """All connectors as they are now; never waits. It includes the facts of their classes once they are known."""
         return Views(self._plane)
 
     def look_at(self, names: Iterable[str]) -> Future[None] | None:
-        """Has the classes of connectors say what readers may see of them; None where they have."""
+        """Asks the classes of connectors for their facts, such as their secrets; None if all are known."""
         plane = self._plane
         if not plane.serving:
             return None
@@ -164,7 +164,7 @@ class Herder:
             self._plane.parts.statuses.reset_topics(name)
 
     def busy_with(self, name: str) -> str | None:
-        """Returns what a request about this connector waits for now, with the time it began, or None."""
+        """Returns the present step of a request about this connector, with the time it began, or None."""
         return self._plane.stages.get(name)
 
     # ------------------------------------------------------------------ requests
@@ -181,8 +181,8 @@ class Herder:
         Args:
             name: Its name.
             config: Its settings.
-            target: The state to bring it to; None for the one that it has, or STARTED.
-            replace: Whether it may be there already.
+            target: Its target state; None for the present one, or STARTED.
+            replace: True if it may exist already.
 
         Returns:
             Done when it is stored; on a standalone worker when it has started and its tasks are configured.
@@ -214,13 +214,13 @@ class Herder:
         return self._about(name, lambda: self._changes.set_target(name, TargetState.STOPPED))
 
     def restart_connector(self, name: str) -> Future[None]:
-        """Replaces the connector's instance; its tasks go on unless their configurations change."""
+        """Replaces the connector's instance; its tasks keep running unless their configurations change."""
         return self._about(name, lambda: self._restarts.connector(name))
 
     def restart_connector_and_tasks(
         self, name: str, *, include_tasks: bool, only_failed: bool
     ) -> Future[dict[str, object]]:
-        """Restarts what matches; answers the status with RESTARTING for that, before it is done."""
+        """Restarts the matching instances; answers with their status RESTARTING, before the restart is done."""
         return self._about(name, lambda: self._restarts.plan(name, include_tasks, only_failed))
 
     def restart_task(self, name: str, task: int) -> Future[None]:
@@ -234,15 +234,15 @@ class Herder:
     def preview(
         self, config: Mapping[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
     ) -> Future[dict[str, object]]:
-        """Shows what a configuration would do to some records; creates and commits nothing."""
+        """Previews the results of a configuration for some records; creates and commits nothing."""
         return self._loop.submit(lambda: self._questions.preview(dict(config), records, limits))
 
     def explain(self, name: str) -> Future[dict[str, object]]:
-        """Settings with their origin, offsets, and what connector and tasks wait for."""
+        """The settings with their origin, the offsets, and the waits of the connector and its tasks."""
         return self._about(name, lambda: self._questions.explain(name))
 
     def start_backfill(self, name: str, request: BackfillRequest) -> Future[dict[str, object]]:
-        """Begins to read a range again beside a connector, or says what that would read and write."""
+        """Begins to read a range again while the connector runs, or only plans the reads and writes."""
         return self._about(name, lambda: self._backfills.start(name, request))
 
     def backfill(self, name: str) -> Future[dict[str, object]]:
@@ -250,7 +250,7 @@ class Herder:
         return self._about(name, lambda: self._backfills.view(name))
 
     def cancel_backfill(self, name: str) -> Future[None]:
-        """Ends the backfill of a connector; what it has written stays."""
+        """Ends the backfill of a connector; the records that it has written stay."""
         return self._about(name, lambda: self._backfills.cancel(name))
 
     def read_offsets(self, name: str) -> Future[Sequence[OffsetEntry]]:
@@ -278,7 +278,7 @@ class Herder:
         """Asks every worker of the group for a level of a logger.
 
         Returns:
-            False where there is no group: the caller sets it itself.
+            False if there is no group: the caller sets the level itself.
         """
         return self._loop.submit(lambda: self._set_cluster_level(logger, level))
 
@@ -291,7 +291,7 @@ class Herder:
             body: Its bytes; None before they are read: then only the headers are looked at.
 
         Raises:
-            ConnectException: it is not signed, or not by such a worker; the class says which.
+            ConnectException: it has no signature, or not that of a member; the class distinguishes them.
         """
         cluster = self._plane.parts.cluster if self._plane.serving else None
         if cluster is None:
@@ -307,12 +307,12 @@ class Herder:
         return self._loop.submit(lambda: self._cluster().fence_zombies(name))
 
     def cluster(self) -> Future[dict[str, object]]:
-        """The members of the group, who leads, and what this worker runs."""
+        """The members of the group, the leader, and the work of this worker."""
         return self._loop.submit(self._describe_cluster)
 
     # ------------------------------------------------------------------ from connectors and tasks, any thread
     def request_task_reconfiguration(self, connector: str) -> None:
-        """Queues that the connector is asked for its task configurations again."""
+        """Queues a request for the connector's task configurations."""
         self._loop.spawn(f"Reconfiguring the tasks of {connector}", lambda: self._reconfiguration.on_request(connector))
 
     def restart_tasks(self, connector: str, task_ids: Sequence[int] | None) -> None:
@@ -320,7 +320,7 @@ class Herder:
         self._loop.spawn(f"Restarting tasks of {connector}", lambda: self._restarts.some_tasks(connector, task_ids))
 
     def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
-        """A connector says what it is doing."""
+        """A connector reports its state."""
         known = self._plane.snapshot.connectors.get(connector)
         if known is not None:
             version, trace = self._plane.facts.known(connector, known.config).version, self._told(connector, trace)
@@ -328,7 +328,7 @@ class Herder:
             self._plane.parts.statuses.put(status, safe=state in _SAFE)
 
     def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
-        """A task says what it is doing."""
+        """A task reports its state."""
         known = self._plane.snapshot.connectors.get(task.connector)
         if known is not None and task.task < len(known.tasks):
             version = self._plane.facts.known(task.connector, known.config).version
@@ -337,7 +337,7 @@ class Herder:
             self._plane.parts.statuses.put(status, safe=state in _SAFE)
 
     def _told(self, connector: str, trace: str | None) -> str | None:
-        """A trace without what must not be shown of its connector."""
+        """A trace without the secrets of its connector."""
         return None if trace is None else self._plane.redaction(connector).text(trace)
 
     # ------------------------------------------------------------------ the herder's thread
@@ -366,10 +366,10 @@ class Herder:
         self._configured(first, [ConnectorChanged(name, None, one.config) for name, one in first.connectors.items()])
 
     def _configured(self, config: ClusterConfig, changes: Sequence[Change]) -> None:
-        """Applies a change of what is configured."""
+        """Applies a change of the configuration."""
         plane = self._plane
         if not plane.serving:
-            # What was read before the worker was there is in its first snapshot.
+            # The first snapshot has the records that were read before the worker was ready.
             return
         before, plane.snapshot = plane.snapshot, config
         touched: set[str] = set()
@@ -414,19 +414,19 @@ class Herder:
         await asyncio.gather(*map(self._look_at, names))
 
     async def _look_at(self, name: str) -> None:
-        """Finds out what readers are shown of a connector."""
+        """Finds the facts of a connector that readers are shown."""
         known = self._plane.snapshot.connectors.get(name)
         if known is not None:
             try:
                 await self._plane.facts.find(name, known.config)
             except Exception as error:
-                # Whoever starts it says so; readers are shown an unknown type and no values.
+                # The start of the connector reports the error; readers are shown an unknown type and no values.
                 log.debug("Connector %s cannot be looked at: %s", name, error)
-            # How its tasks run may hang on what it is.
+            # The specs of its tasks may depend on its type.
             self._plane.reconcile([name])
 
     def _beginning(self, unit: Unit) -> None:
-        """Reports UNASSIGNED for a unit without a status, or whose last status is another worker's."""
+        """Reports UNASSIGNED for a unit without a status, or with another worker's status."""
         statuses = self._plane.parts.statuses
         if isinstance(unit, str):
             status: ConnectorStatus | TaskStatus | None = statuses.connector(unit)
@@ -443,7 +443,7 @@ class Herder:
             self.on_task_state(unit, state, trace)
 
     def _ended(self, unit: Unit) -> None:
-        """A unit does not run here any more: of one that is not configured its status goes, by whoever ran it."""
+        """A unit does not run here any more: the status of a deleted unit is removed, whichever worker ran it."""
         plane, name = self._plane, connector_of(unit)
         plane.ended(unit)
         known = plane.snapshot.connectors.get(name)

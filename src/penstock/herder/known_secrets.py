@@ -1,7 +1,8 @@
-"""The secrets of each connector, which must not be shown: settings that are secrets, and what config providers gave.
+"""The secrets of each connector, which must not be shown: secret settings, and values from config providers.
 
-Main type: ``KnownSecrets``. Main function: ``still_secret``, which settings stay secrets when others are configured.
-What placeholders stand for is noted where connectors and tasks begin, so that their errors do not tell it.
+Main type: ``KnownSecrets``. Main function: ``still_secret``, the settings that stay secrets after a change of the
+configuration. The values of placeholders are noted when connectors and tasks start, so that their errors do not reveal
+them.
 
 Thread: any.
 """
@@ -19,24 +20,24 @@ from penstock.validation.config_infos import is_secret_name
 from penstock.validation.redaction import Redaction, provided_values
 from penstock.validation.validator import Checked
 
-#: Of how many values of one connector the placeholders are known; providers may give another one each time.
+#: The number of kept placeholder values of one connector; providers may return another value each time.
 _MOST_VALUES: Final = 1_000
-#: How many settings of one connector are remembered that it has not any more.
+#: The number of kept names of former settings of one connector.
 _MOST_NAMES: Final = 1_000
 
 
 def still_secret(before: ConfiguredConnector, then: Checked, now: Checked) -> frozenset[str]:
-    """The settings that were secrets of a connector and would be shown from now on.
+    """The settings that were secrets of a connector and would be visible after the change.
 
     Args:
-        before: The connector as it is, with the settings that are remembered already.
-        then: What was known of its present configuration.
-        now: The same of the next one.
+        before: The present connector, with its kept secret names.
+        then: The facts of its present configuration.
+        now: The facts of the next configuration.
     """
     given = {name for name, text in before.config.items() if text}
     lost = (given & then.secrets) - now.secrets
     if then.type is ConnectorType.UNKNOWN:
-        # All were hidden because nobody could say which are secrets; what is defined now is said to be none.
+        # All were hidden because the secrets were unknown; a setting that is defined now is declared to be no secret.
         lost -= now.defined
     found = {name for name in before.secrets | lost if not is_secret_name(name)}
     return frozenset(sorted(found, key=lambda name: (name not in given, name))[:_MOST_NAMES])
@@ -46,7 +47,7 @@ class KnownSecrets:
     """The known secrets of all connectors.
 
     Args:
-        facts: Knows what their classes say.
+        facts: The facts of their classes.
     """
 
     def __init__(self, facts: ConnectorFacts) -> None:
@@ -55,11 +56,11 @@ class KnownSecrets:
         self._provided: dict[str, dict[str, str]] = {}
 
     def names(self, name: str, known: ConfiguredConnector) -> frozenset[str]:
-        """The settings of a connector that are secrets, whatever their names say."""
+        """The secret settings of a connector, in addition to those with a secret's name."""
         return self._facts.known(name, known.config).secrets | known.secrets
 
     def note(self, name: str, given: Mapping[str, str], resolved: Mapping[str, str]) -> None:
-        """Notes what the placeholders of a connector, or of a task of it, stand for."""
+        """Notes the values of the placeholders of a connector or one of its tasks."""
         values = provided_values(given, resolved)
         if not values:
             return
@@ -76,12 +77,12 @@ class KnownSecrets:
             self._provided.pop(name, None)
 
     def redaction(self, name: str, known: ConfiguredConnector | None) -> Redaction:
-        """Takes a connector's secrets, and what its placeholders stand for, out of texts."""
+        """Removes a connector's secrets, and the values of its placeholders, from texts."""
         with self._lock:
             provided = self._provided.get(name, {})
         if known is None:
             return Redaction(provided)
-        # What nobody could be asked for yet is hidden where it is a setting; in a text it may be any word.
+        # If the class could not be asked yet, a setting is hidden by its name; a value in a text could be any word.
         checked = self._facts.known(name, known.config)
         names = known.secrets if checked.type is ConnectorType.UNKNOWN else known.secrets | checked.secrets
         values = [text for key, text in known.config.items() if text and (key in names or is_secret_name(key))]

@@ -1,6 +1,6 @@
 """The herder's thread: an event loop that runs requests as coroutines and answers them with futures.
 
-Main type: ``HerderLoop``. While one request waits for a connector's or task's thread, the others go on; only the code
+Main type: ``HerderLoop``. While one request waits for a connector's or task's thread, other requests run; only the code
 between two ``await`` touches the herder's state, so no lock is needed for it.
 """
 
@@ -57,7 +57,7 @@ class HerderLoop:
             task = self._loop.create_task(self._serve(request, answer))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-            # Whoever gives up a question cancels its answer.
+            # A caller that abandons a request cancels its answer.
             answer.add_done_callback(lambda ended: self.post(partial(_cancel, task)) if ended.cancelled() else None)
 
         self._loop.call_soon_threadsafe(begin)
@@ -71,7 +71,7 @@ class HerderLoop:
             log.debug("An event came after the end of the herder")
 
     def spawn(self, name: str, request: Callable[[], Coroutine[object, object, None]]) -> None:
-        """As ``submit`` for a request that nobody waits for: its failure is logged. Thread: any."""
+        """As ``submit`` for a request without a waiting caller: its failure is logged. Thread: any."""
 
         def ended(answer: Future[None]) -> None:
             error = None if answer.cancelled() else answer.exception()
@@ -98,9 +98,9 @@ class HerderLoop:
         """Runs a call that may block on a thread of its own.
 
         Args:
-            name: The thread's.
-            call: What it does.
-            ends: Whether it is ended when nobody waits for it any more; only for what changes nothing.
+            name: The name of the thread.
+            call: The function that it runs.
+            ends: True to end it when no caller waits any more; only for calls that change nothing.
         """
         future, thread = in_own_thread(name, call)
         try:

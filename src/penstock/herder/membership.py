@@ -1,16 +1,10 @@
-"""The worker's place among the workers that share the work.
+"""The worker's membership in its group, and the units that it runs by its assignment.
 
-Main types: ``Membership`` (what the herder needs of it), and ``SoleMember``, the group of one that a standalone worker
-is.
+Main types: ``Membership`` (the herder's interface to a group), and ``SoleMember``, the group of one of a standalone
+worker; ``ConnectorSpec`` and ``TaskSpec``, the settings of one instance; ``Unit``, the name of either. Main function:
+``spec_of``. An instance keeps running as long as its spec stays equal; another spec replaces the instance.
 
-Thread: every method is called on the herder's thread, unless it says otherwise.
-
-The units that a worker is to run, derived from the configuration and its assignment.
-
-Main types: ``ConnectorSpec`` and ``TaskSpec``, what one instance is made of; ``Unit``, the name of either. Main
-function: ``spec_of``. An instance goes on as long as its spec stays equal; another spec means another instance.
-
-Values and pure functions; any thread.
+Thread: the herder's for every method of ``Membership``, unless it says otherwise. Specs are values and pure functions.
 Source: DistributedHerder (startConnector, startTask) of Kafka Connect.
 """
 
@@ -47,10 +41,10 @@ class TaskSpec:
     """The specification of a task.
 
     Attributes:
-        config: Its own settings, placeholders unresolved.
+        config: The task's own settings, placeholders unresolved.
         connector: The connector's settings when these came into force: its converters, transforms and clients.
-        count: How many tasks the connector has.
-        generation: The commit that brought the settings, where every commit ends all tasks before it; else 0.
+        count: The number of tasks of the connector.
+        generation: The commit of the settings, if every commit ends all earlier tasks; else 0.
         turn: Another number asks for another instance with the same settings.
     """
 
@@ -73,13 +67,13 @@ def spec_of(config: ClusterConfig, unit: Unit, turn: int, *, fenced: bool = Fals
     """Returns the current specification of a unit.
 
     Args:
-        config: What is configured.
+        config: The configuration.
         unit: The connector or task.
-        turn: How often it was asked to begin anew.
-        fenced: Whether each commit of the connector's tasks ends all tasks before it (exactly-once sources).
+        turn: The number of its restarts.
+        fenced: True if each commit of the connector's tasks ends all earlier tasks (exactly-once sources).
 
     Returns:
-        None when it is not to run at all: it is not configured, or a task of a connector that is to be stopped.
+        None if it is not to run: it is not configured, or a task of a stopped connector.
     """
     known = config.connectors.get(connector_of(unit))
     if known is None:
@@ -89,7 +83,7 @@ def spec_of(config: ClusterConfig, unit: Unit, turn: int, *, fenced: bool = Fals
     stopped = config.target(unit.connector) is TargetState.STOPPED
     if stopped or unit.task >= len(known.tasks):
         return None
-    # Of task configurations there are any only after a commit, and then it is known what was in force.
+    # Task configurations exist only after a commit, which records the settings in force.
     applied = known.config if known.applied is None else known.applied
     return TaskSpec(known.tasks[unit.task], applied, len(known.tasks), known.generation if fenced else 0, turn)
 
@@ -109,7 +103,7 @@ class NotHereException(ConnectException):
 
 
 class RebalanceExpectedException(ConflictException):
-    """An error: the configuration has changed, and the group has not dealt out the work anew yet."""
+    """An error: the configuration has changed, and the group has not assigned the work again yet."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -119,7 +113,7 @@ class RebalanceExpectedException(ConflictException):
 
 
 class Membership(Protocol):
-    """The membership of a worker in its group: who leads, and what this worker was assigned to run."""
+    """The membership of a worker in its group: the leader, and the units assigned to this worker."""
 
     @property
     def sole(self) -> bool:
@@ -127,7 +121,7 @@ class Membership(Protocol):
 
     @property
     def generation(self) -> int:
-        """Of the group, when it last dealt out the work. Thread: any."""
+        """The generation of the group at its last assignment. Thread: any."""
 
     @property
     def obstacle(self) -> str | None:
@@ -143,7 +137,7 @@ class Membership(Protocol):
         """Lets the leader's requests pass on the leader only.
 
         Args:
-            config: The configuration that the leader is to be sent.
+            config: The configuration to send to the leader.
 
         Raises:
             NotHereException: another worker leads.
@@ -153,25 +147,25 @@ class Membership(Protocol):
         """Lets requests pass where the unit was given to.
 
         Raises:
-            NotHereException: another worker has it, or knows who has.
+            NotHereException: another worker runs it, or knows the worker that does.
         """
 
     def require_stable(self) -> None:
-        """Lets requests pass that need to know who runs what.
+        """Raises an error while the assignment is unknown.
 
         Raises:
             RebalanceExpectedException: that is about to change.
         """
 
     async def steady(self, *, dealt: bool) -> None:
-        """Waits while the group deals out the work, as long as that may take; whether it has is for others to check.
+        """Waits while the group assigns the work, up to the time limit of that; the caller must check the result.
 
         Args:
-            dealt: Whether what is configured now must have been dealt out; else it is enough to know who leads.
+            dealt: True to wait for an assignment of the present configuration; False to wait only for the leader.
         """
 
     def configured(self, before: ClusterConfig, after: ClusterConfig) -> None:
-        """Told of each new snapshot: other connectors or numbers of tasks have to be dealt out."""
+        """Called with each new snapshot: added connectors or tasks need an assignment."""
 
     async def close(self) -> None:
         """Leaves the group."""

@@ -1,4 +1,4 @@
-"""Requests about the offsets of one connector: what they mean, faults in Kafka's words, answers, and serving them.
+"""Requests about the offsets of one connector: parses, checks and serves them, with Kafka's error texts.
 
 Main types: ``OffsetEntry``, ``AlterRequest``, with ``sink_offsets``, ``source_offsets``,
 ``entries_of_sink`` and ``describe_sink_plan``, all pure; ``OffsetChanges`` serves. Its methods block (on a broker, a
@@ -51,9 +51,9 @@ class AlterRequest:
     """A request to change offsets.
 
     Attributes:
-        entries: What each partition becomes.
-        timestamp_ms: Instead of entries, for a sink: every partition of its group goes to this time.
-        dry_run: Only tell what would happen.
+        entries: The new offset of each partition.
+        timestamp_ms: Instead of entries, for a sink: all partitions of its group are set to this time.
+        dry_run: True to return the plan only.
     """
 
     entries: Sequence[OffsetEntry] = ()
@@ -148,7 +148,7 @@ def done_message(verb: str, stated: bool) -> dict[str, object]:
 
     Args:
         verb: ``altered`` or ``reset``.
-        stated: Whether the connector said that it knows about offsets.
+        stated: True if the connector said that it handles offsets.
     """
     if stated:
         return {"message": f"The offsets for this connector have been {verb} successfully"}
@@ -160,7 +160,7 @@ def done_message(verb: str, stated: bool) -> dict[str, object]:
 
 
 def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) -> dict[str, object]:
-    """Describes what a change of a sink's offsets would do, for ``dry_run``.
+    """Describes the effect of a change of a sink's offsets, for ``dry_run``.
 
     Args:
         verb: ``altered`` or ``reset``.
@@ -175,7 +175,7 @@ def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) ->
         before, after = plan.before.get(at), plan.after[at]
         here = start if before is None else before
         there = start if after is None else after
-        # What is gone from the log, or not written yet, is not read whatever the offset says.
+        # Records removed from the log, or not written yet, are not read, whatever the offset.
         here, there = (min(max(at_offset, plan.beginnings[at]), end) for at_offset in (here, there))
         again, skipped = max(0, here - there), max(0, there - here)
         again_sum += again
@@ -197,7 +197,7 @@ def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) ->
 
 
 def describe_source_plan(verb: str, before: Sequence[OffsetEntry], after: Sequence[OffsetEntry]) -> dict[str, object]:
-    """Describes what a change of a source's offsets would do. Only the source system knows how many records that is."""
+    """Describes the effect of a change of a source's offsets. Only the source system knows the number of records."""
     known = {partition_identity(entry.partition): entry.offset for entry in before}
     listed = [
         {
@@ -249,8 +249,8 @@ class PreparedChange:
     """A change that its connector has agreed to.
 
     Attributes:
-        stated: Whether the connector said that it knows about offsets.
-        write: Does it; may block for as long as a broker or disk takes.
+        stated: True if the connector said that it handles offsets.
+        write: Makes the change; may block as long as a broker or disk takes.
     """
 
     stated: bool
@@ -302,7 +302,7 @@ class OffsetChanges:
         return PreparedChange(stated, lambda: self._write_source(entries))
 
     def plan_alter(self, request: AlterRequest) -> dict[str, object]:
-        """Describes what the request would do."""
+        """Describes the effect of the request."""
         if self.type is ConnectorType.SINK:
             plan = self.offsets.plan_sink(self.connector, self.config, self._sink_target(request))
             return describe_sink_plan("altered", plan, self._begins_at_start())
@@ -320,7 +320,7 @@ class OffsetChanges:
         return PreparedChange(stated, lambda: self._write_source(entries))
 
     def plan_reset(self) -> dict[str, object]:
-        """Describes what a reset would do."""
+        """Describes the effect of a reset."""
         if self.type is ConnectorType.SINK:
             known = dict.fromkeys(self.offsets.read_sink(self.connector, self.config))
             plan = self.offsets.plan_sink(self.connector, self.config, known)

@@ -1,13 +1,12 @@
 """Serves requests that start and stop nothing: offsets, validation, previews, explanations.
 
-Main type: ``Questions``. Its methods are coroutines of the herder's thread; what blocks in them runs on threads of its
-own. Only a change of offsets holds a lock, so that nobody resumes the connector meanwhile.
+Main type: ``Questions``; its methods are coroutines of the herder's thread. Main functions: ``effective_settings``,
+``explain_offsets``, ``explain_commit``, ``explain_roads``, ``look_around`` and ``explain_waiting``, the parts of an
+explanation of a connector: its settings and their origin, its offsets and lag, its waits.
 
-Explains one connector: its settings and where they come from, its offsets and lag, and what it waits for.
-
-Main functions: ``effective_settings``, ``explain_roads``, ``explain_offsets``, ``look_around``, ``explain_waiting``.
-All but the first two block (on a broker, a disk, a connector) or look at threads, so they are called on a thread of the
-caller's choice.
+Thread: the herder's. Blocking calls (to a broker, a disk, a connector) run on separate threads, also the functions for
+explanations other than ``effective_settings`` and ``explain_roads``. Only a change of offsets holds a lock, so that the
+connector is not resumed during the change.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from penstock.validation.redaction import Redaction
 from penstock.validation.settings import clients_of, placeholder_warnings
 from penstock.worker.task.waiting import Hints, Waiting, because, connector_waiting, places, task_waiting
 
-#: How long Kafka may take to tell a sink's offsets: what a sink waits for is asked for when Kafka is away, too.
+#: The time limit of Kafka for a sink's offsets: users ask for explanations when Kafka is unavailable, too.
 _KAFKA_TIMEOUT_S: Final = 5.0
 #: Settings that a connector takes from the worker when it has none of its own.
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
@@ -54,11 +53,11 @@ def effective_settings(
     """Every setting that counts, with its value and its origin.
 
     Args:
-        infos: What validation knows of the settings.
-        config: Those of the connector, as given.
-        worker: Those of the worker's file.
+        infos: The result of validation.
+        config: The connector's settings, as given.
+        worker: The settings of the worker's file.
         secrets: The names of settings whose values must not be shown.
-        kind: What it is.
+        kind: Source or sink.
     """
     shown = masked(config, secrets)
     taken = _taken_from_worker(config, worker, kind)
@@ -99,10 +98,10 @@ def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kin
 
 
 def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
-    """The committed offsets; for a sink with what is left to read.
+    """The committed offsets; for a sink with the lag.
 
     Raises:
-        KafkaException: Kafka does not answer; it is not asked for long.
+        KafkaException: Kafka does not answer within a few seconds.
     """
     if changes.type is not ConnectorType.SINK:
         return [entry.to_json() for entry in changes.read()]
@@ -121,13 +120,13 @@ def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
 def explain_commit(
     kind: ConnectorType, worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool = False
 ) -> dict[str, object]:
-    """Describes what triggers the next commit of offsets.
+    """Describes the trigger of the next commit of offsets.
 
     Args:
-        kind: What it is.
+        kind: Source or sink.
         worker: The worker's file.
         config: The connector's settings.
-        exactly_once: Whether offsets of sources are committed in transactions, with the records.
+        exactly_once: True if offsets of sources are committed in transactions, with the records.
     """
     others = ["pause", "stop", "restart", "the end of the worker"]
     if exactly_once and kind is ConnectorType.SOURCE:
@@ -158,10 +157,11 @@ def _explain_transactions(
 
 
 def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dict[str, object]]:
-    """Counts the records that went as columns through Spark and those that went one by one, by reason; most first.
+    """Counts the records that went through Spark as columns and the records that went one by one, by reason; most
+    first.
 
     Args:
-        counts: Those of the metric ``penstock_spark_records_total``: labels and number.
+        counts: The values of the metric ``penstock_spark_records_total``: labels and number.
     """
     found: Counter[tuple[str, str]] = Counter()
     for labels, count in counts:
@@ -174,9 +174,9 @@ class Surroundings:
     """The findings around a connector that has nothing to do.
 
     Attributes:
-        kafka: Why Kafka does not tell what it was asked.
-        topics: Which topics that a sink reads are not there.
-        input: What the connector says is missing.
+        kafka: The reason why Kafka does not answer.
+        topics: The missing topics of a sink.
+        input: The missing input that the connector reports.
     """
 
     kafka: str | None = None
@@ -184,7 +184,7 @@ class Surroundings:
     input: Sequence[str] = ()
 
     def behind(self, waiting: Waiting) -> Waiting:
-        """The same, or the cause behind it: a missing topic or input explains only what has nothing to do."""
+        """Returns the wait, or its cause: a missing topic or input explains only a task without work."""
         if waiting.reason == "broker":
             return waiting if waiting.cause else waiting.because(self.kafka)
         if waiting.reason not in ("no_data", "group_join", "no_partitions"):
@@ -196,12 +196,12 @@ class Surroundings:
 
 
 def look_around(changes: OffsetChanges, target: TargetState, kafka: str | None) -> Surroundings:
-    """Looks for what a connector may lack. May block.
+    """Looks for missing topics and input of a connector. May block.
 
     Args:
-        changes: Whose configuration it is.
-        target: What a user asked for: what is to rest lacks nothing.
-        kafka: Why Kafka has not told the offsets; it is not asked again then.
+        changes: The offset requests of the connector, with its configuration.
+        target: The target state: a paused or stopped connector lacks nothing.
+        kafka: The reason why Kafka did not return the offsets; then it is not asked again.
     """
     if target is not TargetState.STARTED:
         return Surroundings(kafka)
@@ -254,15 +254,15 @@ def explain_waiting(
     around: Surroundings,
     hints: Callable[[ConnectorTaskId], Hints],
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
-    """Describes what the connector and each of its tasks wait for.
+    """Describes the waits of the connector and each of its tasks.
 
     Args:
         view: The connector.
-        busy_with: What is being done to it.
-        spark_up: Whether there is a Spark session.
-        spark_trouble: Why Spark does nothing; None if it does.
-        around: What was found around the connector.
-        hints: What a task knows itself.
+        busy_with: The present step of a request about it.
+        spark_up: True if there is a Spark session.
+        spark_trouble: The reason why Spark does not work; None if it works.
+        around: The missing topics and input of the connector.
+        hints: A task's own information.
     """
     restart = f"penstock connectors restart {shlex.quote(view.name)}"
     threads = places()
@@ -303,7 +303,8 @@ log = logging.getLogger(__name__)
 
 #: As long as a REST request may take.
 OFFSETS_TIMEOUT_S: Final = 90.0
-#: What tasks on other workers may take to end beyond their deadline, and how often their statuses are looked at.
+#: The time that tasks on other workers may take to end after their deadline, and the interval of the checks of their
+#: statuses.
 _STOP_SLACK_S: Final = 5.0
 _LOOK_S: Final = 0.02
 
@@ -312,8 +313,8 @@ class Questions:
     """Answers about the connectors of a herder.
 
     Args:
-        plane: What requests work with.
-        hook_timeout_s: How long a connector's ``alter_offsets`` may take.
+        plane: The shared state of requests.
+        hook_timeout_s: The time limit of a connector's ``alter_offsets``.
     """
 
     def __init__(self, plane: ControlPlane, hook_timeout_s: float = OFFSETS_TIMEOUT_S) -> None:
@@ -326,14 +327,14 @@ class Questions:
         return await self._plane.loop.off_loop(f"offsets-{name}", changes.read)
 
     async def plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
-        """Describes what a change would do."""
+        """Describes the effect of a change."""
         changes = await self._offset_changes(name)
         return await self._plane.loop.off_loop(f"offsets-{name}", lambda: plan(changes))
 
     async def change_offsets(
         self, name: str, verb: str, prepare: Callable[[OffsetChanges], PreparedChange]
     ) -> dict[str, object]:
-        """Asks the connector, then writes. Other changes of the connector wait meanwhile, so that it stays stopped."""
+        """Asks the connector, then writes. Other changes of the connector wait until then, so that it stays stopped."""
         plane = self._plane
         parts = await plane.steady(dealt=True)
         parts.membership.require_stable()
@@ -366,7 +367,7 @@ class Questions:
             ) from None
 
     async def _tasks_gone(self, name: str) -> None:
-        """Waits for tasks that end on other workers: what they commit last must not come behind the change."""
+        """Waits for tasks that end on other workers: their last commit must not come after the change."""
         plane, loop = self._plane, asyncio.get_running_loop()
         end = loop.time() + plane.worker.task_stop_timeout_s + _STOP_SLACK_S
         with plane.stage(name, "ending the tasks"):
@@ -390,7 +391,7 @@ class Questions:
         return OffsetChanges(name, checked.type, config, parts.worker.offsets, new_connector)
 
     async def explain(self, name: str) -> dict[str, object]:
-        """Settings with their origin, offsets, and what connector and tasks wait for."""
+        """The settings with their origin, the offsets, and the waits of the connector and its tasks."""
         plane = self._plane
         parts = await plane.ready()
         worker, validator = parts.worker, parts.validator
@@ -399,7 +400,7 @@ class Questions:
         view, busy = plane.view(name), plane.stages.get(name)
         assert view is not None
         given, secrets = plain(known.config), plane.secrets.names(name, known)
-        # Nothing may run here that has noted what placeholders stand for.
+        # If no instance has run here, the values of the placeholders are not noted yet.
         plane.secrets.note(name, given, changes.config)
         redaction = plane.redaction(name)
 
@@ -443,7 +444,7 @@ class Questions:
     async def preview(
         self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
     ) -> dict[str, object]:
-        """Previews what a configuration would do to some records."""
+        """Previews the results of a configuration for some records."""
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
         config.setdefault("name", "preview")

@@ -1,4 +1,5 @@
-"""The connectors and tasks that run on this worker: brings what runs to what is wanted.
+"""The connectors and tasks that run on this worker: starts, replaces and stops instances to match their specs and
+targets.
 
 Main type: ``Running``. For each connector and task it has one runner of steps, so that an instance ends before the next
 one of the same name begins, and nothing waits for the instances of others. A newer wish replaces one that has not been
@@ -33,7 +34,7 @@ from penstock.worker.worker import Worker
 S = TypeVar("S", bound=Spec)
 log = logging.getLogger(__name__)
 
-#: How many instances may be prepared at once: each has its placeholders resolved on a thread.
+#: The number of instances that are prepared at the same time: a thread resolves the placeholders of each.
 _AT_ONCE: Final = 16
 
 
@@ -52,13 +53,13 @@ class TaskOwnership(Protocol):
 
         Args:
             task: The task.
-            counts: Whether it is still wanted.
+            counts: True while the task is to run here.
 
         Returns:
-            Whether it may begin; False only where it is not wanted any more.
+            True if it may begin; False only if it is not to run here any more.
 
         Raises:
-            ConnectException: what it fails with.
+            ConnectException: the error that fails the task.
         """
 
     def confirm(self, task: ConnectorTaskId, spec: TaskSpec, counts: Callable[[], bool]) -> None:
@@ -79,14 +80,14 @@ class RunningParts:
     Attributes:
         loop: The herder's thread.
         worker: Runs the instances.
-        facts: Knows what a connector's class is.
-        beginning: Told of each unit before an instance of it is made.
-        note: Notes the state of a unit, with an error where it has failed.
-        stage: Says what is being done about a connector.
-        started: Called when an instance of a connector has reached STARTED, with whether it is still the present one.
-        ended: Told of each unit that does not run here any more.
-        cluster: Knows which worker a task belongs to; None on a standalone one.
-        resolved: Told what the settings of a connector, or of a task of it, were with placeholders, and are without.
+        facts: The facts of connector classes.
+        beginning: Called with each unit before an instance of it is made.
+        note: Notes the state of a unit, with the error if it has failed.
+        stage: Notes the present step for a connector.
+        started: Called when an instance of a connector has reached STARTED, with True if it is still the present one.
+        ended: Called with each unit that does not run here any more.
+        cluster: Knows the worker of each task; None on a standalone worker.
+        resolved: Called with the settings of a connector or task, with placeholders and resolved.
     """
 
     loop: HerderLoop
@@ -105,7 +106,7 @@ class Running:
     """All units of this worker, by name.
 
     Args:
-        parts: What it works with.
+        parts: Its parts.
     """
 
     def __init__(self, parts: RunningParts) -> None:
@@ -120,19 +121,19 @@ class Running:
         return Units.of(connectors, [unit for unit in self._instances if not isinstance(unit, str)])
 
     def want(self, unit: Unit, spec: Spec | None, target: TargetState) -> None:
-        """Says what a unit is to be made of, or that it is not to run here; returns at once.
+        """Sets the spec of a unit, or ends the unit; returns at once.
 
         Args:
             unit: The connector or task.
-            spec: What of; None to end it.
-            target: What a user asked of its connector.
+            spec: The new spec; None to end it.
+            target: The target state of its connector.
         """
         instance = self._instances.get(unit)
         if instance is None:
             if spec is None:
                 return
             instance = self._instances[unit] = self._made(unit)
-        # What is to end keeps its state until then.
+        # A unit that is to end keeps its target state until then.
         if spec is not None:
             instance.retarget(target)
         instance.want(spec)  # type: ignore[arg-type]
@@ -153,7 +154,7 @@ class Running:
         return instance.resolved if isinstance(instance, _ConnectorInstance) else {}
 
     async def settled(self, units: Iterable[Unit]) -> None:
-        """Waits until each of these runs as wanted, or has ended if it is not wanted."""
+        """Waits until each of these units runs with its spec, or has ended if it has none."""
         for unit in list(units):
             while (instance := self._instances.get(unit)) is not None and instance.follower is not None:
                 await asyncio.wait({instance.follower})
@@ -164,7 +165,7 @@ class Running:
         Returns at once where it does not run here. One that a newer instance has taken the place of counts as started.
 
         Raises:
-            Exception: what it failed with.
+            Exception: the error that failed it.
         """
         instance = self._instances.get(connector)
         if isinstance(instance, _ConnectorInstance):
@@ -183,13 +184,13 @@ class Running:
         return _TaskInstance(unit, self._parts, self._begins, self._gone)
 
     def _gone(self, unit: Unit) -> None:
-        """Called when a unit has ended and nothing else was asked of it meanwhile."""
+        """Called when a unit has ended and has no new spec."""
         del self._instances[unit]
         self._parts.ended(unit)
 
 
 class _Instance(ABC, Generic[S]):
-    """One unit: what it runs as, and what is wanted of it."""
+    """One unit: its running instance, its spec and its target state."""
 
     def __init__(
         self, unit: Unit, parts: RunningParts, begins: asyncio.Semaphore, gone: Callable[[Unit], None]
@@ -228,11 +229,11 @@ class _Instance(ABC, Generic[S]):
                 self.gone(self.unit)
 
     def superseded(self, spec: S) -> bool:
-        """True if something else is wanted than what is about to begin."""
+        """True if a newer spec replaces the one that is about to begin."""
         return self.wanted != spec
 
     def replaced(self, spec: S | None) -> None:
-        """Told of each new wish before it counts."""
+        """Called with each new spec before it counts."""
 
     @abstractmethod
     def retarget(self, target: TargetState) -> None:
@@ -240,10 +241,10 @@ class _Instance(ABC, Generic[S]):
 
     @abstractmethod
     async def begin(self, spec: S) -> bool:
-        """Starts an instance; what goes wrong is noted, not raised.
+        """Starts an instance; an error is noted, not raised.
 
         Returns:
-            False where something else was wanted meanwhile, and nothing was started.
+            False if a newer spec came in between, and no instance was started.
         """
 
     @abstractmethod
@@ -261,12 +262,12 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
         self.name = connector_of(unit)
         self.outcome: asyncio.Future[None] = self._future()
         self.resolved: Mapping[str, str] = {}
-        # Whether the worker has an instance: one whose class is missing never came to that.
+        # True if the worker has an instance; False after a failure to load the class.
         self._made = False
 
     def _future(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Nobody may be waiting for it.
+        # No caller may be waiting for it.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
@@ -385,7 +386,7 @@ class _TaskInstance(_Instance[TaskSpec]):
             return not self.superseded(spec)
 
         def resolved() -> tuple[dict[str, str], dict[str, str]]:
-            # What a task was given is the connector's word: a text in it that looks like a placeholder may be none.
+            # The connector wrote the task's settings: a text that looks like a placeholder may not be one.
             return worker.resolve(_without_nulls(spec.connector)), worker.resolvable(config).data
 
         try:
@@ -426,7 +427,7 @@ class _TaskInstance(_Instance[TaskSpec]):
         if target is self.target:
             return
         self.target = target
-        # A stopped connector's tasks are not wanted any more, and end.
+        # The tasks of a stopped connector have no spec, and end.
         if target is TargetState.STARTED:
             self.parts.worker.resume_task(self.task)
         elif target is TargetState.PAUSED:

@@ -2,13 +2,13 @@
 
 Start from:
 
-- ``OffsetStore``, ``ConfigStore``, ``StatusStore`` (``interface``): what the worker and the herder need.
+- ``OffsetStore``, ``ConfigStore``, ``StatusStore`` (``interface``): the interfaces for the worker and the herder.
 - ``OffsetWriter``, ``OffsetReader`` (``offsets``): source offsets in Kafka Connect's JSON, written to and read from an
   offset store: ``FileOffsetStore`` (``offset_file``), ``OffsetTopicStore`` (``offset_topic``), ``MergedOffsetStore``
-  beside it, or ``MemoryOffsetStore`` (``memory``).
-- ``ConfigTopicStore``, or ``LocalConfigStore`` for a standalone worker, with a file of its own (``config``): what is
-  configured to run.
-- ``StatusTopicStore``, ``LocalStatusStore`` (``status``): what connectors and tasks do.
+  next to it, or ``MemoryOffsetStore`` (``memory``).
+- ``ConfigTopicStore``, or ``LocalConfigStore`` for a standalone worker, with its own file (``config``): the
+  configuration of connectors and tasks.
+- ``StatusTopicStore``, ``LocalStatusStore`` (``status``): the states of connectors and tasks.
 
 When a source's offsets are written is decided in ``penstock.worker``, by ``penstock.worker.source.offset_commit`` and
 ``penstock.worker.source.exactly_once``. The offsets of sinks are in their consumer groups: see

@@ -1,23 +1,19 @@
-"""The configuration of a standalone worker: the records of a config topic without a topic.
+"""The configuration of connectors and tasks: in the config topic of a cluster, or in memory and a file.
 
-Main types: `LocalConfigStore`, `StoredConnector`, the `ConnectorStore` protocol, `FileConnectorStore`. Written records
-are folded at once, as they would be in a cluster; connectors and target states outlive the worker in a file where there
-is one, task configurations never do. Connectors of the command line are not in it: their files are their home, and each
-start creates them anew. Earlier versions stored them too, and an entry does not tell; it goes when the command line
-names its connector, or over REST. The file is JSON, replaced as a whole (temporary file, fsync, rename), readable by
-its owner only: configurations hold secrets. A lock file beside it keeps a second worker away. `kept_id` is the worker's
-id, kept beside its offsets file: who goes on with these offsets has the same id.
+Main types: `ConfigTopicStore`, for a cluster: it folds the records into a snapshot as they come, in the same way on
+every worker (`penstock.model.cluster_config`); a write counts once it was read back. `LocalConfigStore`, for a
+standalone worker, folds written records at once; a `ConnectorStore`, the file `FileConnectorStore` of
+`StoredConnector`, keeps connectors and target states over restarts, but no task configurations.
 
-Thread: any; one write at a time. The listener is called on the thread of whoever writes, and must not write itself.
-Source: org.apache.kafka.connect.storage.MemoryConfigBackingStore.
+The file does not keep connectors of the command line, which each start creates again from their own files. Entries of
+earlier versions, which stored them too, are removed when the command line names the connector, or over REST. The file
+is JSON, replaced as a whole (temporary file, fsync, rename), and readable by its owner only, because configurations
+hold secrets. A lock file next to it keeps a second worker away. `kept_id` is the worker's id, kept next to its offsets
+file: a worker that continues with these offsets has the same id.
 
-The configuration of a cluster, in its config topic.
-
-Main type: `ConfigTopicStore`. The records are folded into a snapshot as they come, in the same way on every worker
-(`penstock.model.cluster_config`); a write counts, here too, once it was read back.
-
-Threads: any reads and writes; the listener is called on the thread of the log.
-Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore.
+Thread: any; one write at a time. The listener is called on the thread of the topic's log, or on the thread of the
+writer; it must not write itself.
+Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore, MemoryConfigBackingStore.
 """
 
 from __future__ import annotations
@@ -56,8 +52,8 @@ class ConfigTopicStore:
     """A `ConfigStore` on a log.
 
     Args:
-        log: Of the config topic; it has a transactional id where `transactional`.
-        transactional: Whether what the leader writes is a transaction: `exactly.once.source.support` is not `disabled`.
+        log: The log of the config topic; it has a transactional id if `transactional`.
+        transactional: True if the leader writes in transactions: `exactly.once.source.support` is not `disabled`.
         clock: Monotonic seconds.
     """
 
@@ -131,7 +127,7 @@ def _key(key: str) -> bytes:
 
 
 def _text(key: bytes | None) -> str:
-    """A key as text; what is none names nothing that is known, and is passed over."""
+    """A key as text; an invalid key names nothing known, and is skipped."""
     return "" if key is None else key.decode(errors="replace")
 
 
@@ -150,13 +146,13 @@ _ID_BYTES: Final = 8
 
 
 def kept_id(offsets_file: str) -> str | None:
-    """The id of the worker whose offsets these are; made and kept in ``<offsets file>.id`` the first time.
+    """The id of the worker that owns these offsets; made and kept in ``<offsets file>.id`` the first time.
 
     Args:
         offsets_file: Its path; its lock is held.
 
     Returns:
-        16 hexadecimal digits; None where nothing can be kept, as beside a device.
+        16 hexadecimal digits; None if no file can be kept there, as next to a device.
     """
     file = Path(offsets_file).absolute()
     if file.exists() and not file.is_file():
@@ -187,8 +183,8 @@ class StoredConnector:
 
     Attributes:
         config: Its settings as given.
-        target: What a user asked for.
-        secrets: The settings that were secrets once, whatever its class says of them; may be left out.
+        target: Its target state.
+        secrets: The settings that were secrets before, even if its class does not say so; may be left out.
     """
 
     config: Mapping[str, str] = field(repr=False)
@@ -229,8 +225,8 @@ class FileConnectorStore:
         """Takes the lock and reads the file.
 
         Raises:
-            ConnectException: another worker uses the file, or it cannot be read or is not such a file. It is never
-                taken for an empty one.
+            ConnectException: another worker uses the file, or it cannot be read, or has another format. An unreadable
+                file never counts as empty.
         """
         self._file = Path(os.path.realpath(self.path))
         try:
@@ -241,7 +237,7 @@ class FileConnectorStore:
             raise
 
     def stop(self) -> None:
-        """Lets the file go, after a write under way. Safe to call twice."""
+        """Releases the file, after a write in progress. Safe to call twice."""
         with self._lock:
             handle, self._lock_handle = self._lock_handle, None
         if handle is not None:
@@ -256,7 +252,7 @@ class FileConnectorStore:
         """See `ConnectorStore`.
 
         Raises:
-            ConnectException: the disk refused; what was stored before is intact.
+            ConnectException: the disk refused; the stored data is intact.
         """
         with self._lock:
             if self._connectors.get(name) != connector:
@@ -266,7 +262,7 @@ class FileConnectorStore:
         """See `ConnectorStore`.
 
         Raises:
-            ConnectException: the disk refused; what was stored before is intact.
+            ConnectException: the disk refused; the stored data is intact.
         """
         with self._lock:
             if name in self._connectors:
@@ -327,7 +323,7 @@ def _encode(connectors: Mapping[str, StoredConnector]) -> bytes:
             for name, one in connectors.items()
         },
     }
-    # Escapes keep what UTF-8 cannot hold: JSON bodies may have lone surrogates.
+    # Escapes keep characters that UTF-8 cannot encode: JSON bodies may have lone surrogates.
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
@@ -384,14 +380,14 @@ class LocalConfigStore:
         return self._snapshot
 
     def refresh(self, timeout_s: float) -> ClusterConfig:
-        """See `ConfigStore`; nobody else writes."""
+        """See `ConfigStore`; there is no other writer."""
         return self._snapshot
 
     def in_memory(self, name: str) -> None:
-        """Keeps a connector out of the file from its next write on: a file of the command line is its home.
+        """Keeps a connector out of the file, starting at its next write, because a file of the command line holds it.
 
-        What is stored under that name goes with that write. When the connector is deleted, a later one of that name is
-        stored again.
+        That write also removes a stored connector of this name. After the connector is deleted, a new one of the name
+        is stored again.
         """
         with self._lock:
             self._in_memory.add(name)
@@ -414,10 +410,10 @@ class LocalConfigStore:
             return after
 
     def claim(self) -> None:
-        """See `ConfigStore`; there is nobody to take it from."""
+        """See `ConfigStore`; there is no other worker to take it from."""
 
     def _store(self, name: str, before: ClusterConfig, config: ClusterConfig) -> None:
-        """Makes the file say of a connector what the snapshot says."""
+        """Updates a connector in the file to match the snapshot."""
         connector = config.connectors.get(name)
         if connector is not None and name in self._in_memory and name in before.connectors:
             logger.info("Connector %s is one of the command line: what is changed lasts until the worker ends", name)
@@ -431,13 +427,13 @@ class LocalConfigStore:
 
 
 def _records(config: ClusterConfig, entries: Sequence[Entry]) -> list[ConfigRecord]:
-    """Returns the entries as records behind those of a snapshot."""
+    """Returns the entries as records that follow a snapshot."""
     first = max(config.offset, 0)
     return [ConfigRecord(first + number, key, value) for number, (key, value) in enumerate(entries)]
 
 
 def _stored_name(key: str) -> str | None:
-    """The connector that a record is about, if it is one of those that outlive the worker."""
+    """The connector that a record is about, if the record is stored in the file."""
     for prefix in ("target-state-", "connector-"):
         if key.startswith(prefix):
             return key.removeprefix(prefix)

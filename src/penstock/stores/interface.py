@@ -1,7 +1,7 @@
 """The interfaces of the stores of offsets, configurations and states, for the worker and the herder.
 
-Main types: `OffsetStore`, `TransactionalOffsetStore`, `ConfigStore`, `StatusStore`; `RecordLog` is what those of a
-cluster are made on. The file, memory and topic stores implement `OffsetStore`; `penstock.stores.offsets` puts Kafka
+Main types: `OffsetStore`, `TransactionalOffsetStore`, `ConfigStore`, `StatusStore`; `RecordLog` is the topic under the
+stores of a cluster. The file, memory and topic stores implement `OffsetStore`; `penstock.stores.offsets` puts Kafka
 Connect's JSON keys and values on top of it. An offset store knows no more of them than that keys that are equal as JSON
 are one key (`penstock.stores.offsets`).
 
@@ -34,14 +34,14 @@ class OffsetStore(Protocol):
     """
 
     def start(self) -> None:
-        """Open the store and read it to its end, so that `get` answers what was committed before.
+        """Open the store and read it to its end, so that `get` returns the committed offsets.
 
         Raises:
             OffsetStoreException: the stored data cannot be read, or another worker holds the store.
         """
 
     def stop(self) -> None:
-        """Release what `start` opened. Safe to call twice, and after a failed `start`."""
+        """Release the resources of `start`. Safe to call twice, and after a failed `start`."""
 
     def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
         """Read the newest committed value of each key.
@@ -51,7 +51,7 @@ class OffsetStore(Protocol):
             timeout_s: the longest wait, None for the store's own limit.
 
         Returns:
-            One entry for each key asked for; None for a key without a value.
+            One entry for each given key; None for a key without a value.
 
         Raises:
             OffsetStoreException: the read failed or took too long, or the store is stopped.
@@ -77,7 +77,7 @@ class OffsetStore(Protocol):
 
 
 class TransactionalOffsetStore(OffsetStore, Protocol):
-    """An offset store whose entries somebody writes in transactions of its own."""
+    """An offset store whose entries a caller may write in its own transactions."""
 
     @property
     def topic(self) -> str:
@@ -86,7 +86,7 @@ class TransactionalOffsetStore(OffsetStore, Protocol):
     def records(
         self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records for these entries; first removes what must not remain in other places.
+        """The records for these entries; first removes their keys from other topics, where they must not remain.
 
         Raises:
             OffsetStoreException: it could not be removed in time.
@@ -99,16 +99,16 @@ class TransactionalOffsetStore(OffsetStore, Protocol):
 class ConfigStore(Protocol):
     """The store of the configuration: a snapshot that grows record by record, the same on every worker.
 
-    Thread: any, but for the listener's own, where nothing may be waited for.
+    Thread: any, except the listener's own, which must not wait for the store.
     Source: org.apache.kafka.connect.storage.ConfigBackingStore.
     """
 
     def start(self, listener: ConfigListener) -> None:
-        """Reads what there is; then tells of every later batch of records.
+        """Reads the stored records; then calls the listener for every later batch.
 
         Args:
-            listener: Told the new snapshot and what has changed, in order, on the store's thread; it is told nothing of
-                what was there at the start.
+            listener: Called with the new snapshot and the changes, in order, on the store's thread; not called for the
+                records read at the start.
 
         Raises:
             KafkaException: The store cannot be read.
@@ -116,7 +116,7 @@ class ConfigStore(Protocol):
         """
 
     def stop(self) -> None:
-        """Lets the store go. Safe to call twice, and after a start that failed."""
+        """Closes the store. Safe to call twice, and after a failed start."""
 
     @property
     def snapshot(self) -> ClusterConfig:
@@ -133,12 +133,12 @@ class ConfigStore(Protocol):
         """Writes records (see `penstock.model.cluster_config`); a crash leaves none, or some that do not count yet.
 
         Args:
-            entries: The last one makes the others count.
-            leading: Only the leader may write them.
-            timeout_s: How long it may take.
+            entries: The last one makes the earlier ones count.
+            leading: True if only the leader may write them.
+            timeout_s: The time limit.
 
         Returns:
-            A snapshot that has them. The listener was told of them before.
+            A snapshot that has them. The listener was called before.
 
         Raises:
             ProducerFencedException: This worker is not the leader any more; `claim` makes it that again.
@@ -147,7 +147,7 @@ class ConfigStore(Protocol):
         """
 
     def claim(self) -> None:
-        """Takes the leader's right to write, from whoever has it; nothing where the leader needs none.
+        """Takes the leader's right to write from any other worker; no effect if the leader needs none.
 
         Raises:
             KafkaException: It could not be taken.
@@ -155,32 +155,32 @@ class ConfigStore(Protocol):
 
 
 class StatusStore(Protocol):
-    """The store of the states of connectors and tasks, and of the topics they use; all workers learn what one reports.
+    """The store of the states of connectors and tasks, and of the topics they use; all workers see each report.
 
     Thread: any.
     Source: org.apache.kafka.connect.storage.StatusBackingStore; KIP-558.
     """
 
     def start(self) -> None:
-        """Reads what there is.
+        """Reads the stored states.
 
         Raises:
             KafkaException: The store cannot be read.
         """
 
     def stop(self) -> None:
-        """Lets the store go. Safe to call twice, and after a start that failed."""
+        """Closes the store. Safe to call twice, and after a failed start."""
 
     def put(self, status: ConnectorStatus | TaskStatus, *, safe: bool = False) -> None:
-        """Says what a connector or task is doing; never waits.
+        """Reports the state of a connector or task; never waits.
 
         Args:
-            status: What it is doing.
-            safe: Say nothing if another worker has said something in a later generation of the group.
+            status: Its state.
+            safe: True to report nothing if another worker has reported in a later generation of the group.
         """
 
     def forget(self, of: str | ConnectorTaskId) -> None:
-        """Removes what is known of a connector, or of one task; never waits.
+        """Removes the state of a connector, or of one task; never waits.
 
         The tasks of a connector are removed one by one: in a topic they are in other partitions, so that the removal of
         a connector may be read after the statuses of tasks that a new connector of its name has.
@@ -193,10 +193,12 @@ class StatusStore(Protocol):
         """Returns the statuses of the tasks of a connector, by their numbers."""
 
     def names(self) -> set[str]:
-        """The connectors of which, or of whose tasks, something is known."""
+        """The connectors with a stored state, their own or of a task."""
 
     def listen(self, callback: Callable[[str], None]) -> None:
-        """Has a function told the connector's name at each change, on any thread; it must not wait."""
+        """Registers a function that is called with the connector's name at each change, on any thread; it must not
+        wait.
+        """
 
     def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
         """A task has sent a record to each of these topics, or read one from it; never waits. Called for each batch."""
@@ -209,13 +211,13 @@ class StatusStore(Protocol):
 
 
 class RecordLog(Protocol):
-    """A compacted topic: `penstock.kafka.topic_log.log.TopicLog`, or what stands for it in tests."""
+    """A compacted topic: `penstock.kafka.topic_log.log.TopicLog`, or its double in tests."""
 
     def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
-        """Hands over everything that is there, and from then on what comes."""
+        """Hands over the stored records, and then the new ones as they come."""
 
     def stop(self) -> None:
-        """Lets the topic go."""
+        """Closes the topic."""
 
     def read_to_end(self, timeout_s: float) -> None:
         """Waits until everything that is there now has been handed over."""
@@ -233,7 +235,7 @@ class RecordLog(Protocol):
         *,
         wanted: Callable[[], bool] = ...,
     ) -> None:
-        """Writes one record and never waits; it is sent again after a failure that may pass, while it is wanted."""
+        """Writes one record and never waits; retries after a transient failure while ``wanted`` is true."""
 
     def claim(self, timeout_s: float = 30.0) -> None:
         """Takes the right to write in transactions."""

@@ -13,7 +13,7 @@ from penstock.stores.offsets import OffsetEntries
 
 
 class MemoryOffsetStore:
-    """An `OffsetStore` without a disk: for tests, and as what other stores build on.
+    """An `OffsetStore` without a disk: for tests, and as the base of other stores.
 
     Source: org.apache.kafka.connect.storage.MemoryOffsetBackingStore.
     """

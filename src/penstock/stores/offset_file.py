@@ -1,21 +1,15 @@
 """The standalone worker's source offsets in one file, in Java Connect's own format.
 
-Main type: `FileOffsetStore`. The file is replaced as a whole by `replace_file` (temporary file, fsync, rename, fsync of
-the directory), so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file
-beside it keeps a second worker away.
+Main type: `FileOffsetStore`. `replace_file` replaces the file as a whole (temporary file, fsync, rename, fsync of the
+directory), so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file next
+to it keeps a second worker away. The format is Java's serialization of a `HashMap<byte[], byte[]>`: `encode` writes the
+same bytes as Java for the same entries in the same order; `decode` accepts only a Java `HashMap` of byte arrays (it
+never looks up another class).
 
-Source: org.apache.kafka.connect.storage.FileOffsetBackingStore.
-Thread: any; writers that arrive while a write is under way share the next one. `replace_file`: one at a time for a
-file.
-
-Java serialization of a `HashMap<byte[], byte[]>`, which is the content of Kafka Connect's standalone offsets file.
-
-Main functions: `encode`, `decode`. What Java writes for the same entries in the same order is what `encode` writes;
-`decode` accepts what a Java `HashMap` of byte arrays can look like and nothing else (no other class is ever looked up).
-
-Source: Java Object Serialization Specification, protocol version 5; java.util.HashMap#writeObject;
-org.apache.kafka.connect.storage.FileOffsetBackingStore.
-Thread: any; the functions are pure.
+Thread: any; writers that arrive during a write share the next one. `replace_file`: one at a time for a file. `encode`
+and `decode` are pure.
+Source: org.apache.kafka.connect.storage.FileOffsetBackingStore; Java Object Serialization Specification, protocol
+    version 5; java.util.HashMap#writeObject.
 """
 
 from __future__ import annotations
@@ -54,7 +48,7 @@ _NAMES = {_STRING: "a String", _CLASS: "a Class", _CLASS_DESCRIPTION: "a class d
 
 
 class JavaFormatError(ValueError):
-    """The bytes are not a Java-serialized HashMap of byte arrays; the message says what was found and where."""
+    """The bytes are not a Java-serialized HashMap of byte arrays; the message names the fault and its place."""
 
 
 def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
@@ -113,7 +107,9 @@ def _class_description(name: str, version: int, flags: int, fields: list[str]) -
 
 
 class _Reader:
-    """One pass over the bytes; `_handles` holds what later bytes may refer to, in the order of appearance."""
+    """One pass over the bytes; `_handles` holds the objects that later bytes may refer to, in the order of
+    appearance.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -245,7 +241,7 @@ def locked(path: Path) -> IO[bytes]:
         BlockingIOError: Another process has locked it.
         OSError: It cannot be opened or made.
     """
-    # Whoever can open it can lock it.
+    # Any user who can open it can lock it.
     handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,17 +252,17 @@ def locked(path: Path) -> IO[bytes]:
 
 
 def replace_file(file: Path, content: bytes, at_point: Callable[[str], None] = lambda point: None) -> None:
-    """Writes a temporary file beside a file, makes it durable, and puts it in the file's place.
+    """Writes a temporary file next to a file, makes it durable, and renames it to the file.
 
-    A file that is there keeps its mode; a new one is readable by its owner alone, whatever the umask.
+    An existing file keeps its mode; a new one is readable by its owner only, whatever the umask.
 
     Args:
         file: The file.
-        content: What it is to hold.
+        content: Its new content.
         at_point: Called with ``TEMPORARY_WRITTEN`` and ``RENAMED`` on the way.
 
     Raises:
-        OSError: It cannot be written. The old one is there, unless the directory alone could not be made durable.
+        OSError: It cannot be written. The old file is intact, unless only the fsync of the directory failed.
     """
     temporary = file.with_name(f"{file.name}.tmp")
     mode = stat.S_IMODE(file.stat().st_mode) if file.exists() else 0o600
@@ -356,7 +352,7 @@ class FileOffsetStore:
             self._started = True
 
     def stop(self) -> None:
-        """Wait for a write under way, then let the file go."""
+        """Wait for a write in progress, then release the file."""
         with self._condition:
             self._started = False
             self._condition.wait_for(lambda: not self._writing)
@@ -387,7 +383,7 @@ class FileOffsetStore:
             self._require_started()
             write = self._next
             for key, value in entries.items():
-                # Behind what others asked for: of keys that are equal in another spelling the last one counts.
+                # After the entries of earlier callers: of keys that are equal in another spelling the last one counts.
                 write.entries.pop(key, None)
                 write.entries[key] = value
             while not write.done and (self._writing or self._next is not write):

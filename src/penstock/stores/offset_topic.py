@@ -1,10 +1,10 @@
 """Source offsets of a cluster, in its offsets topic, or in one of a connector's own.
 
 Main type: `OffsetTopicStore`. Keys and values are the bytes that Kafka Connect writes (`penstock.stores.offsets`), and
-keys that are equal as JSON are one key: one that is stored keeps its spelling, and of several spellings a write leaves
-one (`penstock.stores.offsets`). Invariant 5. `MergedOffsetStore` has a connector's own topic over the shared one: what
-is in the own topic wins; the shared one has copies, so that the connector goes on where it was when its own topic is
-taken away.
+keys that are equal as JSON are one key: a stored key keeps its spelling, and of several spellings a write leaves one
+(`penstock.stores.offsets`). Invariant 5. `MergedOffsetStore` puts a connector's own topic over the shared one: an entry
+of its own topic wins; the shared topic has copies, so that the connector continues at its offsets if its own topic is
+removed.
 
 Threads: any reads and writes; records come on the thread of the log.
 Source: KafkaOffsetBackingStore and ConnectorOffsetBackingStore of Kafka Connect.
@@ -36,9 +36,9 @@ class OffsetTopicStore:
     """An `OffsetStore` on a log.
 
     Args:
-        log: Of the topic.
+        log: The log of the topic.
         topic: Its name.
-        timeout_s: How long a read or a write may take where nobody says.
+        timeout_s: The default time limit of a read or a write.
     """
 
     def __init__(self, log: RecordLog, topic: str, *, timeout_s: float = _TIMEOUT_S) -> None:
@@ -82,13 +82,13 @@ class OffsetTopicStore:
         self._log.stop()
 
     def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """See `OffsetStore`; what was written before, by whichever worker, has been read."""
+        """See `OffsetStore`; reads all earlier writes first, of every worker."""
         self._read(timeout_s)
         with self._lock:
             return {key: self._entries.get(key) for key in keys}
 
     def entries(self) -> dict[bytes, bytes]:
-        """See `OffsetStore`; what was written before, by whichever worker, has been read."""
+        """See `OffsetStore`; reads all earlier writes first, of every worker."""
         self._read(None)
         with self._lock:
             return self._entries.copy()
@@ -111,13 +111,13 @@ class OffsetTopicStore:
     ) -> list[tuple[bytes, bytes | None]]:
         """The records that say this: keys in the spelling that is stored, others of the same key removed.
 
-        Who writes offsets in a transaction of its own sends these.
+        A caller that writes offsets in its own transaction sends these.
         """
         with self._lock:
             return list(self._entries.changes(entries).items())
 
     def written(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Called when such a transaction is committed: there is nothing else to do."""
+        """Called when such a transaction is committed: there is nothing left to do."""
 
     def _read(self, timeout_s: float | None) -> None:
         try:
@@ -145,7 +145,7 @@ class OffsetTopicStore:
                     self._entries.apply({record.key: record.value})
 
     def _is_newest(self, record: LogRecord, key: bytes) -> bool:
-        """True if no newer record of this key has come from another partition: among them there is no order."""
+        """True if no newer record of this key has come from another partition: the order of partitions is undefined."""
         if self._found is None:
             return True
         partition, timestamp_ms = self._found.get(key, (record.partition, record.timestamp_ms))
@@ -161,8 +161,8 @@ class MergedOffsetStore:
     """An `OffsetStore` over two.
 
     Args:
-        own: The connector's; started and stopped by this one.
-        shared: The worker's; runs already, and goes on.
+        own: The connector's store; started and stopped by this one.
+        shared: The worker's store; it is running, and is not stopped here.
         clock: Monotonic seconds.
     """
 
@@ -218,7 +218,7 @@ class MergedOffsetStore:
         """The records for the connector's topic that say this, for a transaction: in the order of writes of `set`.
 
         Raises:
-            OffsetStoreException: what is removed could not be removed from the shared topic.
+            OffsetStoreException: the removed entries could not be removed from the shared topic.
         """
         self._remove_shared(entries, timeout_s)
         return self._own.records(entries)

@@ -1,23 +1,17 @@
 """Source offsets as Kafka Connect writes them, on top of a store of bytes.
 
-Main types: `OffsetReader` (what connectors and tasks read with), `OffsetWriter` (what the worker and the herder write
-with); `key_bytes`, `value_bytes`, `parse_key`, `parse_value` are the format, `connector_offsets` lists a connector.
+Main types: `OffsetReader` (for connectors and tasks), `OffsetWriter` (for the worker and the herder), `OffsetEntries`
+(the entries of a store). `key_bytes`, `value_bytes`, `parse_key`, `parse_value` are the format, `connector_offsets`
+lists a connector, `key_identity` makes equal keys comparable.
 
 A key is the JSON ``["<connector>",{<source partition>}]`` in the order of the partition's keys, a value the JSON of the
-offset, both without spaces. Stores take keys that are equal as JSON for one, so it does not matter in which order
-another writer put the keys of a partition.
+offset, both without spaces. Keys that are equal as JSON are one key here, because the order of names means nothing in
+JSON, but Java looks a key up by its bytes. So a write uses the spelling that is stored already, under which its writer
+finds it again, and a read finds the value under any spelling.
 
-Thread: readers and writers are used from the threads of their task and synchronise themselves.
-
+Thread: readers and writers are used from the threads of their task and synchronise themselves. A store owns its
+`OffsetEntries` and guards it with its lock.
 Source: OffsetStorageReaderImpl, OffsetStorageWriter, OffsetUtils and ConnectorOffsetBackingStore of Kafka Connect.
-
-The entries of an offset store, where keys that are equal as JSON are one key.
-
-Main type: `OffsetEntries`; `key_identity` says what makes two keys the same one. In JSON the order of names means
-nothing, but Java looks a key up by its bytes. So a value goes under the spelling that is stored already, where whoever
-wrote that finds it again, and it is found whatever spelling is asked for.
-
-Thread: owned by a store, which guards it with its lock.
 """
 
 from __future__ import annotations
@@ -50,7 +44,7 @@ def key_identity(key: bytes) -> bytes:
         identity = orjson.dumps(orjson.loads(key), option=orjson.OPT_SORT_KEYS)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return key
-    # A copy: what the encoder returns holds on to its buffer of some kilobytes.
+    # A copy: the encoder's result keeps its buffer of some kilobytes alive.
     return bytes(memoryview(identity))
 
 
@@ -61,17 +55,17 @@ class OffsetEntries:
     key is next written: then the first one in the file has the new value, and the others are removed.
 
     Args:
-        entries: what was stored, in the order of the file.
+        entries: the stored entries, in the order of the file.
     """
 
     def __init__(self, entries: Mapping[bytes, bytes] | None = None) -> None:
         self._values: dict[bytes, bytes] = {}
-        # Only of keys whose spelling is not their identity or that have several: most have neither, and cost nothing.
+        # Only keys whose spelling is not their identity or that have several: most keys have neither, and cost nothing.
         self._spellings: dict[bytes, tuple[bytes, ...]] = {}
         self.apply(entries or {})
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of a key; of several spellings the one asked for, else the last in the file."""
+        """The value of a key; of several spellings the given one, else the last in the file."""
         value = self._values.get(key)
         if value is not None:
             return value
@@ -90,7 +84,7 @@ class OffsetEntries:
         """Says in the log that a key is stored in several spellings, if one is.
 
         Args:
-            where: What holds them, at the beginning of a sentence.
+            where: The name of the store, at the beginning of a sentence.
         """
         if several := self.several():
             logger.warning(
@@ -103,10 +97,10 @@ class OffsetEntries:
             )
 
     def changes(self, entries: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-        """Returns the changes of the file that give these keys these values, in whatever spelling.
+        """Returns the changes of the file that give these keys these values, in any spelling.
 
         Args:
-            entries: in the order in which they were asked for; of equal keys the last one counts.
+            entries: in the order of the writes; of equal keys the last one counts.
 
         Returns:
             The same for exact bytes; None removes.
@@ -293,7 +287,7 @@ class OffsetReader(OffsetStorageReader):
         return self.offsets([partition])[0]
 
     def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
-        """The committed offsets of many source partitions, in the order asked for.
+        """The committed offsets of many source partitions, in the given order.
 
         A partition that cannot be a key, and a stored value that cannot be read, are logged and count as no offset.
 
@@ -311,7 +305,7 @@ class OffsetReader(OffsetStorageReader):
         return [None if key is None else self._offset(key, values.get(key)) for key in keys]
 
     def close(self) -> None:
-        """Makes this and every later read fail: the connector or task was given up."""
+        """Makes this and every later read fail: the connector or task was abandoned."""
         self._closed.set()
 
     def _check_open(self) -> None:
@@ -336,13 +330,13 @@ class OffsetReader(OffsetStorageReader):
 class OffsetWriter:
     """Collects the newest offset of each source partition of one connector and writes them together.
 
-    What a failed write held stays and is written next time; a newer offset of the same partition wins. Invariant 1.
+    The entries of a failed write are written next time; a newer offset of the same partition wins. Invariant 1.
 
     Args:
         store: where to write.
         connector: name of the connector, the namespace of the keys.
 
-    Thread: any; one write at a time. After `fence` nothing is written any more, whoever asks.
+    Thread: any; one write at a time. After `fence` all writes are refused.
     """
 
     def __init__(self, store: OffsetStore, connector: str) -> None:
@@ -364,13 +358,13 @@ class OffsetWriter:
             self._pending[partition_identity(partition)] = (partition, offset)
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Write what was noted since the last successful call; durable on return.
+        """Write the offsets noted since the last successful call; durable on return.
 
         Args:
             timeout_s: one limit for the wait for a running write and for the write; None for the store's own limit.
 
         Returns:
-            How many entries were written.
+            The number of entries written.
 
         Raises:
             OffsetStoreException: the write failed, took too long, or the writer is fenced; the offsets are kept.
@@ -382,7 +376,7 @@ class OffsetWriter:
                 f"The offsets of {self._connector} were not written: an earlier write has not ended for {timeout_s} s"
             )
         try:
-            # Under the lock: a task that was given up can write nothing once `fence` has returned true.
+            # Under the lock: after `fence` has returned true, an abandoned task can write nothing.
             if self._fenced.is_set():
                 raise OffsetStoreException(f"The offsets of {self._connector} were not written: the task was cancelled")
             return self._write(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -393,7 +387,7 @@ class OffsetWriter:
         """Allow no further write. Invariant 4.
 
         Returns:
-            True when no write is under way any more; False when one had not ended within the time.
+            True if no write is in progress; False if one has not ended within the time.
         """
         self._fenced.set()
         if not self._write_lock.acquire(timeout=timeout_s):

@@ -1,19 +1,13 @@
-"""The states of connectors and tasks of a cluster, in its status topic, as Kafka Connect writes it.
+"""The states of connectors and tasks: in memory for a standalone worker, in the status topic for a cluster.
 
-Main type: `StatusTopicStore`. What a worker says becomes visible, here too, once it was read back. A write that failed
-is sent again, also in a later generation, as long as nothing has come after it; so that what runs is shown in the end,
-and a worker that was cut off does not take back what others have said since. `status_record`, `topic_record` and
-`key_of` write the records, `parse` reads them; `TopicUse` and `Gone` are what one says beside a status. They are pure.
+Main types: `LocalStatusStore`, in memory; `StatusTopicStore`, in the topic, as Kafka Connect writes it: a report
+becomes visible once it was read back, on its own worker, too. It retries a failed write, also in a later generation,
+until a newer record for the same key has come; so the final state is shown in the end, and a worker that was cut off
+does not overwrite later reports of other workers. `status_record`, `topic_record` and `key_of` write records, `parse`
+reads them; `TopicUse` and `Gone` are the records other than a status. These functions are pure.
 
-Threads: any may say something; records come on the thread of the log, answers to writes on another one.
-Source: org.apache.kafka.connect.storage.KafkaStatusBackingStore; KIP-558, KIP-891.
-
-The states of connectors and tasks, in memory: the whole of them for a standalone worker.
-
-Main type: `LocalStatusStore`. In a cluster it holds what `penstock.stores.status` has read.
-
-Thread: any.
-Source: org.apache.kafka.connect.storage.MemoryStatusBackingStore; KIP-558.
+Thread: any may report; records come on the thread of the log, answers to writes on another one.
+Source: org.apache.kafka.connect.storage.KafkaStatusBackingStore, MemoryStatusBackingStore; KIP-558, KIP-891.
 """
 
 from __future__ import annotations
@@ -56,10 +50,10 @@ class LocalStatusStore:
         """Nothing to read."""
 
     def stop(self) -> None:
-        """Nothing to let go."""
+        """Does nothing: there are no resources to release."""
 
     def put(self, status: ConnectorStatus | TaskStatus, *, safe: bool = False) -> None:
-        """See `StatusStore`; nobody else says anything, so that everything is safe."""
+        """See `StatusStore`; there is no other worker, so every report is safe."""
         if isinstance(status, ConnectorStatus):
             name = status.name
             with self._lock:
@@ -158,7 +152,7 @@ class TopicUse:
 
 @dataclass(frozen=True)
 class Gone:
-    """A tombstone: what was said of this counts no more."""
+    """A tombstone: earlier reports of its subject do not count any more."""
 
     of: str | ConnectorTaskId | TopicUse
 
@@ -167,7 +161,7 @@ Said: TypeAlias = ConnectorStatus | TaskStatus | TopicUse | Gone
 
 
 def key_of(what: str | ConnectorTaskId | TopicUse) -> bytes:
-    """The key of what is said of a connector, of a task, or of a connector's use of a topic.
+    """The key of the record for a connector, a task, or a connector's use of a topic.
 
     >>> key_of("c"), key_of(ConnectorTaskId("c", 0)), key_of(TopicUse("c", "t"))
     (b'status-connector-c', b'status-task-c-0', b'status-topic-t:connector-c')
@@ -182,7 +176,7 @@ def key_of(what: str | ConnectorTaskId | TopicUse) -> bytes:
 
 
 def status_record(status: ConnectorStatus | TaskStatus) -> tuple[bytes, bytes]:
-    """Key and value that say what a connector or task is doing."""
+    """Key and value of the record for the state of a connector or task."""
     trace = status.trace
     if trace is not None and len(trace) > _LONGEST_TRACE:
         trace = f"{trace[:_LONGEST_TRACE]}\n... ({len(trace) - _LONGEST_TRACE} more characters are in the worker's log)"
@@ -272,7 +266,7 @@ def _text(value: str | None) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    # What is no valid Unicode becomes a question mark, as in Java: a trace may hold anything.
+    # Invalid Unicode becomes question marks, as in Java: a trace may hold any text.
     return text.encode(errors="replace")
 
 
@@ -293,8 +287,8 @@ class StatusTopicStore:
         self._log = log
         self._clock = clock
         self._known = LocalStatusStore()
-        # Held while a record is handed to the log, so that those of a key go out in the order of their numbers; the log
-        # may answer at once.
+        # Held while a record is handed to the log, so that the records of a key go out in the order of their numbers;
+        # the log may answer at once.
         self._lock = threading.RLock()
         self._numbers = itertools.count()
         # The number of the newest write of each key; and of the removals that were written here and not read yet.
@@ -382,7 +376,7 @@ class StatusTopicStore:
 
     # ------------------------------------------------------------------ within
     def _write(self, key: bytes, value: bytes | None, wanted: Callable[[], bool]) -> None:
-        """Writes what is said of a connector or task. Called with the lock."""
+        """Writes the state of a connector or task. Called with the lock."""
         number = self._newest[key] = next(self._numbers)
         if value is None:
             self._removals.setdefault(key, set()).add(number)
@@ -461,7 +455,7 @@ class StatusTopicStore:
         )
 
     def _removed(self, key: bytes) -> None:
-        """Takes a tombstone; what this worker still tries to say of something that others removed is not sent again."""
+        """Applies a tombstone; pending retries of this worker for a removed subject end."""
         with self._lock:
             if key not in self._removals:
                 self._newest.pop(key, None)

@@ -13,6 +13,6 @@ Start from:
 Each of these imports only those further down in this order: ``preview``, ``factory``, ``backfill``, ``isolation`` and
 ``connector``, then ``source``, ``sink`` and ``bulk``, ``task``, ``errors``.
 
-What should run is decided in ``penstock.herder``. What happens to the records of a batch is in ``penstock.pipeline``,
-what happens to its bytes in ``penstock.kafka``. Every thread has an owner: see ``penstock.threads``.
+``penstock.herder`` decides which connectors and tasks run. ``penstock.pipeline`` processes the records of a batch, and
+``penstock.kafka`` moves its bytes. Every thread has an owner: see ``penstock.threads``.
 """

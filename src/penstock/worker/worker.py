@@ -1,7 +1,7 @@
 """Runs connectors and tasks: one thread for each connector, a slot for each task.
 
-Main types: ``Worker``; ``StatusListener`` (receives the states), ``TaskRequest`` and ``TaskFactory`` (how tasks are
-made). ``StartupCounts`` counts the starts of connectors and tasks and how they ended, a ``Startup`` is one.
+Main types: ``Worker``; ``StatusListener`` (receives the states), ``TaskRequest`` and ``TaskFactory`` (which make
+tasks). ``StartupCounts`` counts the starts of connectors and tasks and their results; a ``Startup`` is one start.
 
 Thread: the herder's thread calls every method and owns the tables here. Each method returns at once, except
 ``resolve``, which may read files and runs on its caller's thread. Counts: any thread; the calls to one ``Startup`` come
@@ -129,23 +129,23 @@ class WorkerParts:
 
     Attributes:
         worker_id: ``host:port`` of its REST address.
-        plugins: Where classes come from.
+        plugins: Loads the classes.
         transformer: Resolves placeholders.
         offset_reader: Makes the reader of a source connector's committed offsets, by its name and resolved settings.
         make_task: Builds a task's runner.
-        plan_backfill: Says what a backfill of a connector would do.
-        make_backfill: Builds the task of one.
+        plan_backfill: Plans a backfill of a connector without running it.
+        make_backfill: Builds the task of a backfill.
         offsets: Reads and changes the committed offsets of connectors.
-        preview: Shows what a configuration would do to some records.
-        settings: The worker's file, to explain where values come from.
-        spark_up: Whether there is a Spark session.
-        spark_trouble: Why Spark does nothing; None if it does.
+        preview: Runs some records through the chain of a configuration.
+        settings: The worker's file, to explain the origin of values.
+        spark_up: True if there is a Spark session.
+        spark_trouble: The reason why Spark does not work; None if it works.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
         connector_stop_timeout_s: The same for each connector.
-        task_gone: Told of each task that was stopped and is not known any more.
-        metrics: Gets what the worker counts.
+        task_gone: Called with each task that was stopped and dropped.
+        metrics: The registry for the worker's counters.
         connector_metrics: Makes the metrics that an instance of a connector may add to.
-        exactly_once: Whether source tasks commit records and offsets in transactions.
+        exactly_once: True if source tasks commit records and offsets in transactions.
     """
 
     worker_id: str
@@ -249,7 +249,7 @@ class Worker:
 
     @property
     def connector_stop_timeout_s(self) -> float:
-        """The number of seconds that a connector may take to end before it is to be abandoned."""
+        """The number of seconds that a connector may take to end before it is abandoned."""
         return self._parts.connector_stop_timeout_s
 
     @property

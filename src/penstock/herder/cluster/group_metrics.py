@@ -1,12 +1,12 @@
-"""Counts the rounds of a group as one worker lives through them, and publishes what it knows of its group as metrics.
+"""Counts the rounds of a group as one worker sees them, and publishes metrics of the group.
 
-Main type: ``RoundCounts``. It stands between the member and its owner, and tells the owner all that it hears. A round
-begins for a worker when it is about to join, and has ended when what it was given is in force; a round that another
-one overtakes is a part of that. Main functions: ``publish_rounds`` (``connect-worker-rebalance-metrics``) and
-``publish_member`` (``connect-coordinator-metrics``). Names are those that Kafka Connect's have after the usual export
-from JMX; what is a text there is a label here.
+Main type: ``RoundCounts``. It receives the member's events and passes them on to their owner. A round begins for a
+worker when it is about to join, and ends when its assignment is in force; a round that another one overtakes is a part
+of that one. Main functions: ``publish_rounds`` (``connect-worker-rebalance-metrics``) and ``publish_member``
+(``connect-coordinator-metrics``). The names are Kafka Connect's after the usual export from JMX; a text there is a
+label here.
 
-Thread: the member's threads tell of rounds, the herder's that one is in force, any thread reads.
+Thread: the member's threads report rounds, the herder's thread reports that one is in force, any thread reads.
 Source: DistributedHerder.HerderMetrics, WorkerCoordinator.WorkerCoordinatorMetrics and
 AbstractCoordinator.GroupCoordinatorMetrics of Kafka; metrics.md sections 8, 9 and 11.
 """
@@ -29,9 +29,9 @@ class RoundCounts(GroupEvents):
     """The rounds of one worker.
 
     Args:
-        owner: Is told all that the member tells.
+        owner: Receives all events of the member.
         clock: Monotonic seconds.
-        window: What the longest and the average duration look at.
+        window: The time window of the longest and the average duration.
     """
 
     def __init__(self, owner: GroupEvents, clock: Callable[[], float], window: SampleWindow) -> None:
@@ -47,7 +47,7 @@ class RoundCounts(GroupEvents):
         self._last_s: float | None = None
         self._longest, self._average = Max(), Avg()
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
     def in_force(self, generation: int) -> None:
         """Notes that the assignment of this generation's round is in force and that the worker keeps all of it."""
         with self._lock:
@@ -59,7 +59,7 @@ class RoundCounts(GroupEvents):
             for stat in (self._longest, self._average):
                 stat.record((now - min(began)) * 1000, now, self._window)
 
-    # ------------------------------------------------------------------ what is read
+    # ------------------------------------------------------------------ values
     @property
     def completed(self) -> int:
         """The number of rounds that have come into force."""
@@ -139,8 +139,8 @@ def publish_rounds(metrics: Metrics, place: Callable[[], Place], rounds: RoundCo
     """Publishes the rounds of a worker.
 
     Args:
-        metrics: Where they are shown.
-        place: What the worker knows of its place now.
+        metrics: The registry that shows them.
+        place: The worker's present place.
         rounds: Counts them.
     """
     own: Mapping[str, Callable[[], float]] = {
@@ -168,12 +168,12 @@ def publish_rounds(metrics: Metrics, place: Callable[[], Place], rounds: RoundCo
 def publish_member(
     metrics: Metrics, place: Callable[[], Place], member: Callable[[], GroupMetrics], clock: Callable[[], float]
 ) -> None:
-    """Publishes what a member does.
+    """Publishes the counters of a member.
 
     Args:
-        metrics: Where it is shown.
-        place: What the worker knows of its place now.
-        member: What the member has done up to now.
+        metrics: The registry that shows them.
+        place: The worker's present place.
+        member: The counters of the member.
         clock: Monotonic seconds, as the member's.
     """
     own: dict[str, Callable[[], float]] = {
@@ -211,7 +211,7 @@ def _average(read: Callable[[], Timed]) -> Callable[[], float]:
 
 
 def _ago(then_s: float | None, now_s: float) -> float:
-    """Kafka's clients tell whole seconds, and -1 where there was nothing."""
+    """Kafka's clients report whole seconds, and -1 if there was no event."""
     return -1.0 if then_s is None else float(math.floor(max(0.0, now_s - then_s)))
 
 

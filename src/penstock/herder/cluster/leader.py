@@ -1,21 +1,17 @@
-"""The duties of the leader of a group besides dealing out the work.
+"""The duties of the leader of a group other than the assignment.
 
-Main type: ``LeaderDuties``. It makes and replaces the key with which workers sign, keeps the right to write the config
-topic, and forgets the statuses of what is not configured any more.
+Main types: ``LeaderDuties`` makes and replaces the session key with which workers sign, keeps the right to write the
+config topic, and removes the statuses of deleted connectors and tasks. ``FencingRounds`` ends the producers of former
+tasks of a source connector before the present tasks begin (exactly-once sources); ``FencingRound`` is one such round.
+Main functions: ``plan_fencing``, which decides a round; ``task_id`` and ``offsets_id``, the transactional ids of a
+connector.
 
-Thread: the herder's.
-Source: DistributedHerder (tick, updateDeletedConnectorStatus, updateDeletedTaskStatus); KIP-507, KIP-618.
-
-Ends the producers of former tasks of a source connector before those of now begin: exactly-once sources.
-
-Main types: ``FencingRounds``, which the leader does; ``FencingRound``, what one has to do. Main functions:
-``plan_fencing``, which decides it, and ``task_id`` and ``offsets_id``, the transactional ids of a connector.
-
-A round is recorded in the config topic: how many producers there may be after it. Task configurations that are
-committed later ask for the next one. Invariant 4, Invariant 7.
+A record in the config topic holds the number of producers that there may be after a round. Task configurations that are
+committed later require another round. Invariant 4, Invariant 7.
 
 Thread: the herder's; ``plan_fencing`` and the ids are pure.
-Source: KIP-618; DistributedHerder.fenceZombieSourceTasks, Worker.fenceZombies of Kafka Connect; KIP-875.
+Source: DistributedHerder (tick, updateDeletedConnectorStatus, updateDeletedTaskStatus, fenceZombieSourceTasks) and
+    Worker.fenceZombies of Kafka Connect; KIP-507, KIP-618, KIP-875.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ from penstock.settings import DistributedSettings
 
 #: A name that ends like one of a task: its own id would be that of another connector's task.
 _LIKE_TASK: Final = re.compile(r".*-[0-9]+", re.DOTALL)
-#: What ending a task may take beyond its deadline, and how often its status is looked at.
+#: The interval of the checks of a task's status, and the time that a task may take to end after its deadline.
 _LOOK_S: Final = 0.1
 
 Fence = Callable[[str, Mapping[str, str], Sequence[str]], Mapping[str, KafkaException]]
@@ -83,8 +79,8 @@ class FencingRound:
 
     Attributes:
         tasks: The transactional ids of former tasks.
-        offsets: That of a change of offsets.
-        count: How many producers there may be from now on.
+        offsets: The transactional id of offset changes.
+        count: The number of producers that there may be afterwards.
     """
 
     tasks: tuple[str, ...]
@@ -98,19 +94,19 @@ def plan_fencing(config: ClusterConfig, connector: str, group_id: str) -> Fencin
     before, count = config.fenced.get(connector), len(known.tasks)
     if before is not None and connector not in config.unfenced:
         return None
-    # A single task of now ends a single one of before by itself. Without a record there was none.
+    # A single new task fences a single former one by itself. Without a record there was no former task.
     alone = before is None or (before == 1 and count == 1)
     tasks = () if alone or before is None else tuple(task_id(group_id, connector, one) for one in range(before))
     return FencingRound(tasks, offsets_id(group_id, connector), count)
 
 
 class FencingRounds:
-    """The rounds of a leader. Of one connector there is one at a time; whoever asks meanwhile waits for that.
+    """The rounds of a leader. One round of a connector runs at a time; other callers wait for it.
 
     Args:
-        plane: What requests work with.
-        require_leader: Lets the leader pass alone.
-        group_id: Of the group.
+        plane: The shared state of requests.
+        require_leader: Raises an error unless this worker leads.
+        group_id: The id of the group.
         fence: Fences producers; blocks.
     """
 
@@ -125,8 +121,8 @@ class FencingRounds:
         """Does the round that a connector needs.
 
         Raises:
-            ConflictException: its task configurations have changed meanwhile, another worker leads, or Kafka has not
-            answered in time: to be tried again.
+            ConflictException: its task configurations have changed during the round, another worker leads, or Kafka has
+                not answered in time: the caller may retry.
             ConnectException: a producer could not be fenced.
         """
         round_ = self._under_way.get(connector)
@@ -164,13 +160,13 @@ class FencingRounds:
         """Does the round that a stopped connector needs before its offsets are changed; raises as `run`.
 
         Returns:
-            The transactional id to change them with. Every later round ends whoever still does.
+            The transactional id for the change. Every later round fences a change that is still in progress.
         """
         await self.run(connector)
         return offsets_id(self._group_id, connector)
 
     async def forget(self, name: str, known: ConfiguredConnector, count: int) -> None:
-        """Fences the tasks of a connector that was deleted, then forgets how many there were."""
+        """Fences the tasks of a deleted connector, then removes the record of their number."""
         plane, loop = self._plane, asyncio.get_running_loop()
         end = loop.time() + plane.worker.task_stop_timeout_s + _END_SLACK_S
         while plane.parts.statuses.tasks(name) and loop.time() < end:
@@ -191,7 +187,7 @@ class FencingRounds:
 
         failures = dict(await self._plane.loop.off_loop(f"fence-{name}", fence))
         if isinstance(failures.get(offsets), TransactionalIdAuthorizationException):
-            # Nobody of this user's can have sent with it, then.
+            # This user cannot have sent records with it.
             log.info("Connector %s: %s", name, failures.pop(offsets))
         if failures:
             first = next(iter(failures.values()))
@@ -209,9 +205,9 @@ class FencingRounds:
 log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.25
-#: One that was read back, and some whose writes nobody has seen the end of.
+#: The number of kept keys: the one that was read back, and keys whose writes have an unknown outcome.
 _KEPT_KEYS: Final = 8
-#: What ending a task may take beyond its deadline.
+#: The time that a task may take to end after its deadline.
 _END_SLACK_S: Final = 5.0
 _SIGNED: Final = (Subprotocol.SESSIONED, Subprotocol.PENSTOCK)
 
@@ -220,11 +216,11 @@ class LeaderDuties:
     """The duties of a worker while it leads.
 
     Args:
-        plane: What requests work with.
-        group: Knows whether it leads.
-        settings: Of the worker.
+        plane: The shared state of requests.
+        group: The membership, which knows the leader.
+        settings: The worker's settings.
         clock_ms: Milliseconds since the epoch.
-        random_bytes: So many bytes that nobody can guess.
+        random_bytes: Returns this many unpredictable bytes.
     """
 
     def __init__(
@@ -323,9 +319,9 @@ class LeaderDuties:
             self._claimed = True
 
     async def _keep_key(self) -> int | None:
-        """Makes a session key where one is due; in how many milliseconds the next one is.
+        """Makes a session key if one is due; returns the milliseconds until the next one.
 
-        A worker that begins to lead makes one in any case: who else leads by this config topic learns of it.
+        A worker that begins to lead makes one in any case, so that another leader on this config topic notices it.
         """
         settings = self._settings.keys
         if self._group.place.protocol not in _SIGNED:
@@ -341,9 +337,10 @@ class LeaderDuties:
         return due_ms
 
     async def _sweep(self) -> None:
-        """Forgets what is not configured any more: of workers that are gone at once, of others once it must have ended.
+        """Removes the statuses of deleted connectors and tasks: of lost workers at once, of others once their deadline
+        to end is over.
 
-        A worker forgets what it has ended itself.
+        A worker removes the statuses of its own ended instances.
         """
         there = {urlsplit(url).netloc for url in self._group.dealt.members.values()}
         self._forget_statuses(lambda worker_id: worker_id not in there)

@@ -1,10 +1,10 @@
 """The place of a distributed worker among the workers of its group.
 
-Main types: ``WorkerGroup``, a ``Membership``; ``Place``, what it knows of its place. It takes over what each round of
-the group deals to this worker, gives up what it takes away, and knows who leads.
+Main types: ``WorkerGroup``, a ``Membership``; ``Place``, the worker's place in the group. ``WorkerGroup`` applies each
+round: it starts the assigned units, stops the revoked ones, and knows the leader.
 
-Threads: the herder's, but for the methods of ``GroupEvents``, which the member calls on threads of its own: they build
-on immutable values, and post. ``assign`` may read the config topic; what the leader remembers belongs to it alone.
+Threads: the herder's, except the methods of ``GroupEvents``, which the member calls on its own threads: they use
+immutable values, and post. ``assign`` may read the config topic; only ``assign`` uses the leader's memory.
 Source: DistributedHerder (handleRebalanceCompleted) and WorkerCoordinator of Kafka Connect; KIP-415.
 """
 
@@ -39,7 +39,7 @@ from penstock.settings import DistributedSettings
 
 log = logging.getLogger(__name__)
 
-#: How often a worker that cannot read the config topic tries before it gives up what it runs.
+#: The number of times that a worker tries to read the config topic before it stops its instances.
 _SYNC_TRIES: Final = 5
 _CLOSE_S: Final = 3.0
 
@@ -76,14 +76,14 @@ class Place:
     """A worker's place in its group.
 
     Attributes:
-        member_id: What the broker calls it; empty before the first round.
-        generation: Of its last round.
-        protocol: How that was dealt out; None before.
-        leader_id: Who leads; None when nobody is known to.
+        member_id: The id that the broker gave it; empty before the first round.
+        generation: The generation of its last round.
+        protocol: The protocol of that round; None before the first.
+        leader_id: The leader; None if unknown.
         leader_url: Its REST address.
-        config_offset: How much of the config topic was known when the work was dealt out.
-        assigned: What this worker is to run.
-        leaving: What it gives up now, which others must not be given yet.
+        config_offset: The offset of the config topic at the assignment.
+        assigned: The units that this worker is to run.
+        leaving: The units that it is stopping, which the leader must not assign to other workers yet.
     """
 
     member_id: str = ""
@@ -105,14 +105,14 @@ class WorkerGroup(GroupEvents):
     """A worker's membership.
 
     Args:
-        plane: What requests work with.
-        settings: Of the worker.
-        url: Its REST address, as other workers are told it.
+        plane: The shared state of requests.
+        settings: The worker's settings.
+        url: Its REST address for other workers.
         new_member: Makes its member of the Kafka group.
         clock_ms: Milliseconds since the epoch.
 
     Attributes:
-        on_round: Called after each round that has come into force here, with whether this worker leads.
+        on_round: Called after each round that has come into force here, with True if this worker leads.
     """
 
     sole = False
@@ -137,20 +137,20 @@ class WorkerGroup(GroupEvents):
         self._ready = False
         # Why Kafka does not let it in; empty where it does.
         self._refusal = ""
-        # Grows when the worker drops out: what a round before that has given does not count any more. Under the lock,
-        # as the place: the member's thread takes all work away, whatever the herder's is about to note.
+        # Grows when the worker drops out: the assignments of earlier rounds do not count any more. Under the lock, like
+        # the place: the member's thread takes all work away while the herder's thread may be about to note a change.
         self._life = 0
         self._moving = threading.Lock()
-        # What rounds have given that have not come into force here yet, by generation: the next join may be on its way
-        # before that, and must name it.
+        # The assignments of rounds that have not come into force here yet, by generation: the next join may be sent
+        # before that, and must name them.
         self._coming: dict[int, Units] = {}
         self._taking = asyncio.Lock()
         self._round = asyncio.Event()
         self._planned: asyncio.TimerHandle | None = None
-        #: Up to where the config topic has to be known for the work to be dealt out as it is configured.
+        #: The config topic must be known up to this offset for an assignment of the present configuration.
         self._expected = -1
         self._breath: asyncio.Task[None] | None = None
-        # The member's thread alone.
+        # Used by the member's thread only.
         self._memory = Memory()
 
     # ------------------------------------------------------------------ Membership
@@ -176,7 +176,7 @@ class WorkerGroup(GroupEvents):
 
     @property
     def dealt(self) -> Dealt:
-        """The work that this worker has dealt out, if it leads. Thread: any."""
+        """The work that this worker has assigned, if it leads. Thread: any."""
         return self._dealt
 
     def begin(self) -> None:
@@ -243,7 +243,7 @@ class WorkerGroup(GroupEvents):
 
     @property
     def session_timeout_s(self) -> float:
-        """After how many seconds without a heartbeat the broker takes the worker out of the group."""
+        """The number of seconds without a heartbeat after which the broker removes the worker from the group."""
         return self._settings.session_timeout_ms / 1000
 
     def heard_since(self, since_s: float) -> bool:
@@ -252,7 +252,7 @@ class WorkerGroup(GroupEvents):
         return heard_s is not None and heard_s > since_s and self._member.view.generation == self._place.generation
 
     def delay_left_ms(self) -> int | None:
-        """In how many milliseconds the group deals out the work of a lost worker; None if none waits for that."""
+        """The milliseconds until the group assigns the work of a lost worker; None if no such work waits."""
         if self._planned is None:
             return None
         return max(0, round((self._planned.when() - asyncio.get_running_loop().time()) * 1000))
@@ -325,13 +325,13 @@ class WorkerGroup(GroupEvents):
 
     # ------------------------------------------------------------------ the herder's thread
     async def _breathe(self) -> None:
-        """Tells the member that the herder's thread is alive."""
+        """Reports to the member that the herder's thread is alive."""
         while True:
             self._member.polled()
             await asyncio.sleep(min(1.0, self._settings.rebalance_timeout_ms / 4000))
 
     async def _take_over(self, joined: Joined, told: Assignment, life: int) -> None:
-        """A round has ended: gives up what was taken away, then runs what was given."""
+        """A round has ended: stops the revoked units, then runs the assigned ones."""
         async with self._taking:
             if life != self._life:
                 return
@@ -358,7 +358,8 @@ class WorkerGroup(GroupEvents):
                 self._member.rejoin("the leader was behind in the config topic")
                 return
             if eager and before.protocol not in (None, Subprotocol.EAGER):
-                # Others may still run what this round gives away: they hear of the other protocol now, too.
+                # Other workers may still run units that this round assigns: they learn of the other protocol in this
+                # round, too.
                 self._move(lambda held: held, life, come=True)
                 self._member.rejoin("the group deals out the work eagerly from now on")
                 return
@@ -374,8 +375,8 @@ class WorkerGroup(GroupEvents):
 
         Args:
             change: Makes the new place of that before.
-            life: The life in which the change was decided.
-            come: Whether what its round has given is in force, or never will be.
+            life: The value of ``_life`` when the change was decided.
+            come: True if the round's assignment is in force, or never will be.
         """
         with self._moving:
             if life == self._life:
@@ -421,7 +422,7 @@ class WorkerGroup(GroupEvents):
         self._dealt = dealt
 
     def _deal_if_changed(self, config: ClusterConfig) -> None:
-        """Asks for a round, as the leader, if other work is configured than was dealt out."""
+        """Requests a round, as the leader, if the configuration differs from the assigned work."""
         if self._place.leads and config.task_counts != self._dealt.task_counts:
             self._member.rejoin("connectors or numbers of tasks have changed")
 
@@ -457,10 +458,11 @@ class WorkerGroup(GroupEvents):
         self._plane.reconcile()
 
     async def ready_to_join(self) -> None:
-        """Waits until others may be given what this worker does not name: all of it in the eager protocol.
+        """Waits until other workers may run the units that this worker does not name: all of them in the eager
+        protocol.
 
-        What has been deleted since it was given is not named either. A leader that is new in its place does not know
-        that it was ever given, and would let it be.
+        A deleted unit is not named either. A new leader does not know that it was ever assigned, and would leave it
+        running.
         """
         place, life = self._place, self._life
         if place.protocol is Subprotocol.EAGER:

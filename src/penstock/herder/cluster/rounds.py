@@ -1,8 +1,8 @@
 """One round of the group, as its leader makes it: metadata of the members in, assignments out, both as bytes.
 
-Main function: ``plan_round``; types: ``LedRound`` (what is known when it begins), ``PlannedRound`` (what comes of it),
-``Dealt`` (what of that the leader keeps). The highest config offset that a member has read decides whether the leader
-may assign at all; then the sub-protocol decides how. Codecs and assignors are those of
+Main function: ``plan_round``; types: ``LedRound`` (the input of a round), ``PlannedRound`` (its result), ``Dealt`` (the
+part of the result that the leader keeps). The leader may assign only if it has read the config topic as far as every
+member; then the sub-protocol decides the method. The codecs and assignors are in
 ``penstock.assignors.connect_protocol`` and ``penstock.assignors.assignment``.
 
 Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``Memory``.
@@ -41,9 +41,9 @@ class LedRound:
     Attributes:
         protocol: The name of the sub-protocol that the broker has picked.
         leader: The member id of this worker.
-        members: What each member has said, by member id; the leader is among them.
-        generation: That of this round.
-        last_completed: That of the last round whose assignment has reached this worker; -1 for none.
+        members: The metadata of each member, the leader's included, by member id.
+        generation: The generation of this round.
+        last_completed: The generation of the last round whose assignment has reached this worker; -1 for none.
         now_ms: The time.
     """
 
@@ -60,14 +60,14 @@ class PlannedRound:
     """The result of a round.
 
     Attributes:
-        assignments: What each member is told.
-        memory: What the leader has to remember.
-        delay_ms: After which time the members join again; 0 for never.
+        assignments: The assignment of each member.
+        memory: The state that the leader keeps for later rounds.
+        delay_ms: The time after which the members join again; 0 for never.
         urls: The REST address of each member, by id.
         owners: The REST address of the member that runs each unit once the round is over.
-        behind_offset: Where it is not None, a member has read the config topic up to there and the leader has not: all
-            members are told to join again. A leader that can read that far within the time of a round does so, and
-            plans the round anew.
+        behind_offset: If not None, a member has read the config topic up to this offset and the leader has not: all
+            members must join again. A leader that can read that far within the time of a round does so, and plans the
+            round again.
     """
 
     assignments: Mapping[str, bytes]
@@ -80,10 +80,10 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class Dealt:
-    """The work that the leader has dealt out.
+    """The work that the leader has assigned.
 
     Attributes:
-        task_counts: How many tasks each connector had.
+        task_counts: The number of tasks of each connector.
         members: The REST address of each member, by id.
         owners: The REST address of the member that runs each unit.
     """
@@ -96,13 +96,13 @@ class Dealt:
 def plan_round(led: LedRound, config: ClusterConfig, memory: Memory, max_delay_ms: int) -> PlannedRound:
     """Decides a round.
 
-    A member whose metadata cannot be read is taken for one that runs nothing. It is given nothing either: nobody knows
-    what it would make of it.
+    A member whose metadata cannot be read counts as one that runs nothing. It gets no work, because it may not
+    understand an assignment.
 
     Args:
-        led: What is known of it.
-        config: What is configured, as far as the leader has read.
-        memory: What the leader remembers of earlier rounds.
+        led: The input of the round.
+        config: The configuration as far as the leader has read it.
+        memory: The leader's state from earlier rounds.
         max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``.
     """
     protocol = Subprotocol(led.protocol)

@@ -1,11 +1,11 @@
-"""The keys with which workers of a group sign what they ask of each other, and the signatures.
+"""The keys with which workers of a group sign requests to each other, and the signatures.
 
 Main types: ``Signer`` (headers for a request to another worker), ``Verifier`` (checks them). Functions: ``new_key`` and
 ``key_due_ms``, which say when the leader has to make another key.
 
-Java signs the body of a request alone, so that whoever has read one request can send it again, also to another path.
-Requests to workers of this kind have a second signature, over the method, the path, the time and a number that is used
-once, too. Where all members of the group make it, requests without it are refused; its headers are passed over by Java.
+Java signs only the body of a request, so anyone who has read one request can send it again, also to another path.
+Requests to Penstock workers have a second signature, over the method, the path, the time and a nonce. If all members of
+the group make it, requests without it are refused; Java ignores its headers.
 
 Thread: ``Verifier`` any, it has a lock; the rest are pure functions and values.
 Source: KIP-507; org.apache.kafka.connect.runtime.rest.InternalRequestSignature; group-membership.md section 7.
@@ -32,7 +32,7 @@ OWN_SIGNATURE: Final = "X-Penstock-Request-Signature"
 TIME: Final = "X-Penstock-Request-Time"
 NONCE: Final = "X-Penstock-Request-Nonce"
 
-#: Clocks of workers may be an hour apart, and one of them may have been set meanwhile.
+#: The clocks of workers may differ by an hour, and one of them may be adjusted in between.
 _WINDOW_MS: Final = 2 * 3600 * 1000
 #: Numbers that were used in that time: a group makes a few requests for each change of a connector.
 _REMEMBERED: Final = 100_000
@@ -47,14 +47,14 @@ def new_key(settings: KeySettings, now_ms: int, random_bytes: Callable[[int], by
     Args:
         settings: Its algorithm and size.
         now_ms: Milliseconds since the epoch.
-        random_bytes: So many bytes that nobody can guess.
+        random_bytes: Returns this many unpredictable bytes.
     """
     bits = settings.size_bits or _DEFAULT_BITS
     return SessionKey(random_bytes((bits + 7) // 8), settings.algorithm, now_ms)
 
 
 def key_due_ms(key: SessionKey | None, settings: KeySettings, now_ms: int) -> int | None:
-    """In how many milliseconds the leader makes another key; 0 for at once, None for never.
+    """Returns the milliseconds until the leader makes another key; 0 for at once, None for never.
 
     One is due when there is none, when the one that is there is of another algorithm or size, and when it is too old.
     """
@@ -128,10 +128,10 @@ class Verifier:
         """Lets a request pass that is signed. Invariant 8.
 
         Args:
-            key: The group's; None while this worker has read none.
+            key: The group's; None before this worker has read one.
             method, path, headers: The request.
-            body: Its bytes; None before they are read: then what the headers lack is told, and nothing counts.
-            body_alone: Whether a signature of the body is enough: a worker of another kind is in the group.
+            body: Its bytes; None before they are read: then only the headers are checked, and the nonce is not used up.
+            body_alone: True if a signature of the body is enough, because a Java worker is in the group.
 
         Raises:
             BadRequestException: it is not signed, or in a way that this worker does not take.

@@ -1,6 +1,7 @@
 """A worker as one of the workers of a group: its work for the others and with them.
 
-Main types: ``WorkerCluster`` (a ``Cluster``), and ``OtherWorkers``, what it asks of the others, which REST implements.
+Main types: ``WorkerCluster`` (a ``Cluster``), and ``OtherWorkers``, the requests to other workers, which REST
+implements.
 
 Thread: the herder's, but for ``check_signature``.
 Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S: Final = 0.25
 _LONGEST_PAUSE_S: Final = 60.0
-#: How often who waits for a heartbeat looks whether it was answered.
+#: The interval at which a wait for a heartbeat checks for the answer.
 _LOOK_S: Final = 0.05
 
 
@@ -57,7 +58,7 @@ class OtherWorkers(Protocol):
 
 
 def wait_for(holds: Callable[[], bool], timeout_s: float) -> bool:
-    """Blocks until something is true, so many seconds at most; whether it is."""
+    """Blocks until a condition is true, for at most ``timeout_s`` seconds; returns True if it is."""
     pause, end = threading.Event(), time.monotonic() + timeout_s
     while not (found := holds()) and time.monotonic() < end:
         pause.wait(_LOOK_S)
@@ -68,14 +69,14 @@ class WorkerCluster:
     """One worker of several.
 
     Args:
-        plane: What requests work with.
-        group: Its place among them.
-        duties: What it does while it leads.
+        plane: The shared state of requests.
+        group: The worker's membership.
+        duties: The duties of the leader.
         verifier: Checks signatures.
-        others: Reaches the others.
+        others: Sends requests to the other workers.
         set_level: Sets the level of a logger of this worker.
-        fencing: Ends the producers of former tasks, while this worker leads; None where sources are not exactly-once.
-        wait_for: Blocks until something is true, so many seconds at most; whether it is.
+        fencing: Ends the producers of former tasks, while this worker leads; None if sources are not exactly-once.
+        wait_for: See the function ``wait_for``.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class WorkerCluster:
         """Stores task configurations, as the leader.
 
         Raises:
-            NotFoundException: there is no such connector.
+            NotFoundException: the connector does not exist.
             BadRequestException: it is stopped, and has no tasks.
         """
         plane = self._plane
@@ -267,7 +268,7 @@ class WorkerCluster:
             await self._fencing.run(connector)
 
     def confirm(self, task: ConnectorTaskId, spec: TaskSpec, counts: Callable[[], bool]) -> None:
-        """See ``Cluster``. A config topic that cannot be read is waited for, as long as the task counts."""
+        """See ``Cluster``. Waits for a config topic that cannot be read, as long as the task counts."""
         store = self._plane.parts.config
 
         def read() -> bool:
@@ -302,7 +303,7 @@ class WorkerCluster:
         if self._fencing is None:
             return None
         known = plane.connector(connector, f"Connector {connector} not found")
-        # Of a connector that runs on another worker, this one may not have asked the class yet.
+        # The connector may run on another worker, so this worker may not have asked its class yet.
         if (await plane.facts.find(connector, known.config)).type is not ConnectorType.SOURCE:
             return None
         return await self._fencing.run_for_change(connector)

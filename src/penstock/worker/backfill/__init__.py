@@ -1,6 +1,6 @@
-"""Backfills: ranges that are read again beside a connector that runs, through the same chain, into the same target.
+"""Backfills: read ranges again while the connector runs, through the same chain, into the same target.
 
-- ``RangeConsumer`` (``range_consumer``): what a sink's task reads from in place of its group.
-- ``Backfills`` (``runs``): those of a worker, one for each connector, with their task.
-- ``sink_ranges`` (``planning``): which messages a request means.
+- ``RangeConsumer`` (``range_consumer``): the consumer that a sink's task uses instead of its group.
+- ``Backfills`` (``runs``): the backfills of a worker, one for each connector, with their task.
+- ``sink_ranges`` (``planning``): the messages that a request selects.
 """

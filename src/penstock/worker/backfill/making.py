@@ -1,4 +1,4 @@
-"""Plans and builds backfills out of a connector's configuration: ``BackfillPlanner``, ``SinkBackfill``.
+"""Plans and builds backfills from a connector's configuration: ``BackfillPlanner``, ``SinkBackfill``.
 
 Asks Kafka, and the tasks of sources; any thread but the herder's.
 """
@@ -52,7 +52,7 @@ class BackfillPlanner:
         self._sessions = sessions
 
     def __call__(self, asked: BackfillQuestion) -> BackfillPlan:
-        """Plans what a request reads and writes.
+        """Plans the reads and writes of a request.
 
         Raises:
             BadRequestException: That is not possible; says why.
@@ -174,7 +174,7 @@ class SinkBackfill:
 
     Args:
         runner: The task.
-        consumer: What it reads from.
+        consumer: The consumer that it reads from.
     """
 
     def __init__(self, runner: SinkTaskRunner, consumer: RangeConsumer) -> None:

@@ -34,7 +34,7 @@ def sink_ranges(request: BackfillRequest, subscription: Subscription, admin: Off
     """The ranges that are read; those without messages are left out.
 
     Args:
-        request: What was asked for.
+        request: The request.
         subscription: The connector's topics.
         admin: Asks Kafka.
 

@@ -1,4 +1,4 @@
-"""The consumer of a backfill: reads ranges that it is told, is in no group, and keeps what is committed to itself.
+"""The consumer of a backfill: reads the requested ranges, joins no group, and keeps commits in memory.
 
 Main type: ``RangeConsumer``, a ``SinkConsumer``. Thread: as there; ``all_read``, ``committed`` and ``unread`` any.
 """
@@ -18,7 +18,7 @@ from penstock.kafka.consumer.consumer import FetchedChunk, RebalanceListener
 from penstock.kafka.consumer.subscription import Subscription
 from penstock.worker.bulk.range_work import Reader, placed
 
-#: What a task is told that has set other offsets than the backfill's.
+#: The error of a task that sets other offsets than the backfill's.
 _IN_TARGET: Final = (
     "it keeps offsets in its target, and has asked to go on at others ({asked}): a backfill would change where the "
     "connector itself goes on. Stop it and set its offsets back (penstock connectors offsets), which it knows how to "
@@ -31,7 +31,7 @@ class RangeConsumer:
 
     Args:
         reader: Reads partitions.
-        ranges: The first offset of each, and the one behind the last.
+        ranges: The first offset of each, and the offset after the last message.
     """
 
     def __init__(self, reader: Reader, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
@@ -41,7 +41,7 @@ class RangeConsumer:
         self._begun = False
         self._epoch = 1
         self._paused: frozenset[TopicPartition] = frozenset()
-        #: The offset behind the last message that was handed out.
+        #: The offset after the last message that was handed out.
         self._read = {place: start for place, (start, _) in ranges.items()}
         self._done: frozenset[TopicPartition] = frozenset()
         self._committed: dict[TopicPartition, int] = {}
@@ -63,7 +63,7 @@ class RangeConsumer:
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
-        """For each partition the offset behind what the task has committed."""
+        """For each partition the offset after the task's last commit."""
         return {place: max(start, self._committed.get(place, start)) for place, (start, _) in self._ranges.items()}
 
     # ------------------------------------------------------------------ the fetch thread
@@ -75,7 +75,7 @@ class RangeConsumer:
         """See ``SinkConsumer``.
 
         Raises:
-            ConnectException: The task goes on at other offsets.
+            ConnectException: The task continues at other offsets.
         """
         if not self._begun:
             self._begin()
@@ -119,7 +119,7 @@ class RangeConsumer:
         """See ``SinkConsumer``.
 
         Raises:
-            ConnectException: It is out of the range.
+            ConnectException: An offset is outside of the range.
         """
         self._refuse_other({**self._read, **positions}, exactly=False)
         self._epoch += 1

@@ -1,10 +1,10 @@
-"""The reading of a source's backfill: a source task whose records are those of the planned parts, one after the other.
+"""Reads a backfill of a source: a source task that returns the records of the planned parts, one part after the other.
 
-Main types: ``PartsTask`` and ``FramePartsTask``, in which a runner sees a source task, and which call ``backfill`` of
-the author's; ``SourceBackfill``, the end of such a task. Main functions: ``parts_task``, ``plan_parts``.
+Main types: ``PartsTask`` and ``FramePartsTask``, which a runner runs as a source task, and which call the author's
+``backfill``; ``SourceBackfill``, the end of such a task. Main functions: ``parts_task``, ``plan_parts``.
 
-Offsets go to a store of the backfill's own. Behind all records a position of a source partition of its own is moved:
-once that is committed, all records were handed to Kafka's client.
+Offsets go to a store of the backfill's own. After all records a position of a separate source partition moves: once it
+is committed, Kafka's client has got all records.
 
 Thread: the task's, as for every source task; ``SourceBackfill``: any.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The source partition that is moved behind the last record.
+#: The source partition that moves after the last record.
 _END: Final = {"backfill": "end"}
 _IDLE_S: Final = 0.2
 
@@ -91,8 +91,8 @@ class PartsTask(SourceTask):
     """Reads the parts of a backfill in order.
 
     Args:
-        shares: The parts, by the task whose settings they are read with.
-        make: Makes an instance of the author's task out of its settings.
+        shares: The parts, by the task whose settings they use.
+        make: Makes an instance of the author's task from its settings.
 
     Attributes:
         is_read: True if all rows were returned.
@@ -134,7 +134,7 @@ class PartsTask(SourceTask):
                     f"backfill() of {type(self._task_of(share)).__name__} must yield Chunks, SourceFrames, BulkFrames "
                     f"or lists of SourceRecords, got {type(rows).__name__}"
                 )
-            # What cannot be stored would never be seen to be delivered.
+            # An offset that cannot be stored would never count as delivered.
             value_bytes(offset)
             self._offset = offset
             return rows
@@ -152,7 +152,7 @@ class PartsTask(SourceTask):
         try:
             return next(self._rows, None)
         except BaseException:
-            # It is gone on with behind what was yielded, where the error asks for another call.
+            # If the error asks for a retry, the next call continues after the last yielded record.
             self._close_rows()
             raise
 
@@ -185,7 +185,7 @@ class PartsTask(SourceTask):
         rows, self._rows = self._rows, None
         close = getattr(rows, "close", None)
         if close is not None:
-            # It is under way on the task's thread, where stop() comes from another one.
+            # The generator runs on the task's thread while stop() comes from another thread.
             with suppress(ValueError):
                 close()
 
@@ -207,8 +207,8 @@ def parts_task(shares: Sequence[BackfillShare], make: MakeTask, kind: type[Sourc
     """The task of a backfill.
 
     Args:
-        shares: What it reads.
-        make: Makes an instance of the author's task out of its settings.
+        shares: The parts that it reads.
+        make: Makes an instance of the author's task from its settings.
         kind: The author's class.
     """
     return (FramePartsTask if issubclass(kind, FrameSourceTask) else PartsTask)(shares, make)
@@ -251,12 +251,12 @@ def plan_parts(
     Args:
         task: An instance of its own.
         config: Its settings.
-        span: What was asked for.
+        span: The requested span.
         spark: Gives the worker's session.
 
     Raises:
-        ConnectException: It returned something else.
-        Exception: What it raises.
+        ConnectException: The task returned something other than parts.
+        Exception: The error that the task raises.
     """
     task.initialize(_PlanContext(config, spark))
     try:
@@ -277,9 +277,9 @@ class SourceBackfill:
 
     Args:
         runner: The task.
-        reading: What it runs.
-        shares: What that reads.
-        store: Where its offsets are.
+        reading: The source task that it runs.
+        shares: The parts that the task reads.
+        store: The store of its offsets.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""The backfills of a worker: one for each connector, with a task of its own beside the connector's.
+"""The backfills of a worker: one for each connector, with a separate task.
 
 Main type: ``Backfills``. Main function: ``backfill_task``, the id of such a task.
 
-What a backfill is doing is known to its worker only, and gone with it: whoever needs the rest asks again. Where it is
-left in the middle, and every half a minute before, the log says how far it is.
+Only the worker knows the state of a backfill, and forgets it when it ends: a user who needs the rest requests it again.
+If a backfill ends early, and every half a minute before, the log reports its positions.
 
 Threads: the methods any; ``backfill-<connector>``, owned here, looks after one of them.
 """
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 #: The number of a backfill's task: greater than that of any task of a connector.
 _TASK: Final = 1_000_000
 _LOOK_S: Final = 0.1
-#: How long its last commit may take, and after that the end of a task that was given up.
+#: The time limit of its last commit, and then of the end of an abandoned task.
 _END_S: Final = 300.0
 _GIVEN_UP_S: Final = 10.0
-#: How often the log says how far a backfill is.
+#: The interval between two reports of a backfill's positions in the log.
 _TELL_S: Final = 30.0
 #: Positions that a line of the log names.
 _NAMED: Final = 20
@@ -57,7 +57,7 @@ class BackfillTask(Protocol):
 
     @property
     def positions(self) -> Sequence[Mapping[str, object]]:
-        """For each source or topic partition, in the shape of REST, the position behind what is delivered."""
+        """For each source or topic partition, in the shape of REST, the position after the delivered records."""
 
     @property
     def runner(self) -> TaskRunner:
@@ -81,8 +81,8 @@ class Backfills:
     """Starts, shows and ends backfills.
 
     Args:
-        worker_id: Where they run.
-        gone: Told of each task that has ended.
+        worker_id: The worker that runs them.
+        gone: Called with each task that has ended.
     """
 
     def __init__(self, worker_id: str, gone: Callable[[ConnectorTaskId], None]) -> None:
@@ -101,9 +101,9 @@ class Backfills:
         """Begins one.
 
         Args:
-            connector: Whose it is.
-            reads: What is read, for people.
-            total: How many records these are at most.
+            connector: The connector.
+            reads: A description of the ranges.
+            total: The most records that these can be.
             make: Builds the task; called on the thread of the backfill.
 
         Raises:
@@ -130,7 +130,7 @@ class Backfills:
         return run.view if task is None else _now_at(run.view, task)
 
     def cancel(self, connector: str) -> None:
-        """Ends one; what it has written stays.
+        """Ends the backfill; the records that it has written stay.
 
         Raises:
             NotFoundException: None is running.

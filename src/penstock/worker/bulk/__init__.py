@@ -2,10 +2,10 @@
 
 A source task returns a bulk frame (``penstock.api``). ``BulkEngine`` (``engine``) does it:
 
-- ``planned`` (``planning``): the query behind the chain's plan, in Spark partitions that stay the same.
-- ``shipped`` and ``probe_executors`` (``shipping``): the way of the work to executors.
+- ``planned`` (``planning``): the query after the chain's plan, in a stable set of Spark partitions.
+- ``shipped`` and ``probe_executors`` (``shipping``): ships the work to executors.
 - ``PartitionWork`` (``executor``): runs there; rows become messages, and go to Kafka in transactions.
-- ``RunKey``, ``Marker``, ``Markers`` (``runs``): what is known of a run, and all decisions; no I/O.
+- ``RunKey``, ``Marker``, ``Markers`` (``runs``): the state of a run, and all decisions; no I/O.
 
 ``penstock.worker.factory.bulk`` makes the engine of a task. The offset of a run that is done goes the way of all source
 offsets; that is the matter of ``SourceTaskRunner``.

@@ -1,10 +1,10 @@
 """Runs the bulk work of one source task: plans it, starts its Spark job, counts, and says when all is in Kafka.
 
-Main types: ``BulkEngine``, one for a task; ``BulkServices``, what it works with; ``Finished``, what came of a run. The
-rows themselves are the matter of ``executor``; decisions are in ``runs``.
+Main types: ``BulkEngine``, one for a task; ``BulkServices``, its services; ``Finished``, the result of a run.
+``executor`` processes the rows; ``runs`` has the decisions.
 
-A run that a session, a job or the worker has lost goes on behind its markers. One that is cancelled (pause, stop) goes
-on when the task does.
+A run that a session, a job or the worker has lost continues after its markers. A cancelled run (pause, stop) continues
+when the task does.
 
 Threads: ``run`` and ``forget_ended`` belong to the task's thread. ``bulk-<id>``, owned here, has the job.
 """
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.5
-#: How often markers are asked for while a job runs.
+#: The interval between two reads of the markers while a job runs.
 _COUNT_EVERY_S: Final = 2.0
 _READ_S: Final = 60.0
 _END_S: Final = 30.0
@@ -78,12 +78,12 @@ class BulkServices:
         group: The name under which this worker, or its group, writes.
         runtime: The Spark session.
         conf: The worker's ``spark.*`` properties.
-        chain: What rows go through.
-        delivery: Where they go.
+        chain: The chain of the rows.
+        delivery: The destination of the rows.
         topics: Makes topics, for this task.
-        errors: What happens to failed records.
-        include_messages: Whether records are shown in the log.
-        probe: Told named points, for kill tests; it is sent to executors.
+        errors: Handles failed records.
+        include_messages: True if the log shows records.
+        probe: Called at named points, for kill tests; executors get it, too.
     """
 
     group: str
@@ -102,8 +102,8 @@ class Finished:
     """A run that is in Kafka.
 
     Attributes:
-        totals: What it has done.
-        partitions: How many Spark partitions it has.
+        totals: The counts of its records and bytes.
+        partitions: The number of its Spark partitions.
     """
 
     totals: Totals
@@ -115,7 +115,7 @@ class BulkEngine:
 
     Args:
         task: The task.
-        services: What it works with.
+        services: Its services.
     """
 
     def __init__(self, task: ConnectorTaskId, services: BulkServices) -> None:
@@ -141,19 +141,19 @@ class BulkEngine:
         ended: Callable[[], bool],
         tell: Callable[[Progress | None], None],
     ) -> Finished | None:
-        """Does one run, or what is left of it; blocks until it is done.
+        """Does one run, or its rest; blocks until it is done.
 
         Args:
             frame: The run.
             offsets: The committed offsets.
-            ended: Whether the task is to pause or to end; asked twice a second.
-            tell: Told how far it is.
+            ended: True if the task is to pause or to end; called twice a second.
+            tell: Receives the progress.
 
         Returns:
-            What came of it; None if it was cancelled, and goes on when it is called again.
+            The result; None if it was cancelled: the next call continues it.
 
         Raises:
-            ConnectException: It cannot be done; says what to do.
+            ConnectException: The run is not possible; the message names the remedy.
         """
         run = RunKey(self._services.group, self._task.connector, frame.run)
         if run in self._ended:
@@ -188,7 +188,7 @@ class BulkEngine:
             tell(None)
 
     def forget_ended(self, offsets: OffsetStorageReader) -> None:
-        """Forgets the markers of runs whose offsets are committed: they would only be in the way.
+        """Removes the markers of runs whose offsets are committed, because they are of no further use.
 
         Args:
             offsets: The committed offsets.
@@ -201,7 +201,7 @@ class BulkEngine:
                 self._log.write(self._markers.entries_of(run), _READ_S)
 
     def close(self) -> None:
-        """Lets go what it used."""
+        """Releases its resources."""
         made, self._log = self._log, None
         if made is not None:
             made.stop()
@@ -249,7 +249,7 @@ class BulkEngine:
         return "" if found is None else found.topic_id
 
     def _begin(self, run: RunKey, now: RunPlan, markers: MadeLog) -> int:
-        """Forgets markers of something else; returns by how many cores the run is cut."""
+        """Removes markers of other runs; returns the number of cores by which Spark divides the run."""
         stored = self._markers.plan(run)
         if beginning(run, stored, now) is Beginning.GO_ON:
             assert stored is not None
@@ -297,7 +297,7 @@ class BulkEngine:
         return lambda: services.runtime.run(on_session)
 
     def _note_plan(self, run: RunKey, plan: RunPlan) -> None:
-        """Says what the run is begun with, before the first row is written. Thread: the job's."""
+        """Stores the plan of the run before the first row is written. Thread: the job's."""
         stored = self._markers.plan(run)
         assert self._log is not None
         if stored is not None:
@@ -342,7 +342,7 @@ class BulkEngine:
                     tell(told(run.run, partitions, before, now, time.monotonic() - begun))
 
     def _cancel(self, run: RunKey, work: PythonWork, future: Future[Any]) -> None:
-        """Ends a job and what it had under way."""
+        """Ends a job and its Python workers."""
         log.info("The run '%s' of task %s is cancelled; it goes on behind its markers", run.run, self._task)
         work.end()
         try:
@@ -352,8 +352,8 @@ class BulkEngine:
         stored = self._markers.plan(run)
         if stored is None or not self._services.delivery.transactions:
             return
-        # Python workers were ended in the middle of a transaction, behind which nobody who reads committed messages
-        # gets any. Spark begins partitions in order.
+        # The Python workers were ended in the middle of a transaction, which hides later records from readers of
+        # committed messages. Spark begins partitions in order.
         markers = self._markers.of(run)
         left = [one for one in range(stored.partitions) if one not in markers or not markers[one].done]
         ids = [run.transactional_id(one) for one in left[: max(1, self._services.runtime.parallelism)]]
@@ -363,7 +363,7 @@ class BulkEngine:
 
     # ------------------------------------------------------------------ the end
     def _judge(self, error: Exception, run: RunKey, tries: Tries, done: Totals) -> None:
-        """Lets another job begin, or raises what the task fails with."""
+        """Returns if another job may begin; otherwise raises the error that fails the task."""
         failure = judged(error, tries, done.rows)
         if failure.again:
             log.warning(

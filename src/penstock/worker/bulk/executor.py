@@ -1,12 +1,13 @@
 """The part of bulk work that runs on Spark's executors: rows become messages, and go to Kafka in transactions.
 
 Main type: ``PartitionWork``, the function of ``mapInArrow``: it gets the rows of one Spark partition. The bytes are
-those that the worker would write: what makes them of a batch, deals with failed records and sends them are the same
-classes. ``Road`` says which way the rows take: ``PlannedRoad`` behind a compiled plan, ``RowRoad`` record by record.
+the same as the worker's: the same classes convert a batch, handle failed records and send the messages. ``Road``
+chooses the path of the rows: ``PlannedRoad`` after a compiled plan, ``RowRoad`` record by record.
 
-What a partition has written is said by its marker, which is in the same transaction as the rows. It is read after the
-transactional id was taken, which ends whoever wrote the partition before: an attempt that died, one of a worker that
-has lost the task, or a speculative copy. So whoever has the id knows what counts, and each row counts once.
+The marker of a partition counts its written rows, and is in the same transaction as the rows. The attempt reads the
+marker after it has taken the transactional id, which fences earlier writers of the partition: an attempt that died, an
+attempt of a worker that has lost the task, or a speculative copy. So the owner of the id knows which rows are written,
+and each row counts once.
 
 Thread: the main thread of a Python worker of Spark. A process works on one partition after the other.
 """
@@ -71,20 +72,20 @@ if TYPE_CHECKING:
 
 #: The column of a number for each row, by which it is known again.
 HASH: Final = "penstock_hash"
-#: How long the coordinator of an id may take, and the markers, and a commit.
+#: The time limit of the coordinator of an id, of reading the markers, and of a commit.
 _PATIENCE_S: Final = 60.0
 _SLICE_S: Final = 5.0
 
 
-# ------------------------------------------------------------------------------------------------------------- roads
+# ------------------------------------------------------------------------------------------------------------- paths
 @dataclass(frozen=True)
 class PlannedRoad:
     """Rows that a compiled plan has made bytes of.
 
     Attributes:
-        shape: Of what came out.
-        places: Where faults arise.
-        carried: Names of the columns that the query had beside keys and values.
+        shape: The shape of the query's rows.
+        places: The steps in which errors arise.
+        carried: Names of the columns of the query other than keys and values.
         parts: Makes the header converter.
     """
 
@@ -94,7 +95,7 @@ class PlannedRoad:
     parts: Parts
 
     def pipeline(self) -> BatchPipeline:
-        """Returns the maker of batches of such rows."""
+        """Returns the pipeline that makes batches of such rows."""
         return _Planned(self, HeaderWriter(self.parts.header_converter()))
 
 
@@ -122,15 +123,15 @@ class RowRoad:
     """Rows as the query gives them, which go record by record through transforms and converters.
 
     Attributes:
-        parts: Makes them.
-        leaves_headers: Whether the rows keep the headers that they have, as bytes.
+        parts: Makes the converters and transforms.
+        leaves_headers: True if the rows keep their headers as bytes.
     """
 
     parts: Parts
     leaves_headers: bool = False
 
     def pipeline(self) -> BatchPipeline:
-        """Returns the maker of batches of such rows."""
+        """Returns the pipeline that makes batches of such rows."""
         key, value = self.parts.converters()
         spec = PipelineSpec(
             key, value, self.parts.header_converter(), self.parts.transforms(), self.parts.connector, without_spark=True
@@ -142,7 +143,7 @@ class RowRoad:
 
 
 class _HeadersLeft:
-    """A ``BatchPipeline`` without transforms, beside which headers go to Kafka as they are."""
+    """A ``BatchPipeline`` without transforms; headers go to Kafka unchanged."""
 
     def __init__(self, pipeline: SourcePipeline) -> None:
         self._pipeline = pipeline
@@ -174,12 +175,12 @@ class Delivery:
 
     Attributes:
         producer: Settings of the producer; a transactional id is added.
-        transactions: Whether it has one.
-        stops_at_failure: Whether no failed record is tolerated.
+        transactions: True if it has one.
+        stops_at_failure: True if the first failed record ends the partition.
         markers: The topic of the markers.
-        log: Settings of its clients.
-        admin: Of the admin clients; librdkafka's names.
-        topics: The topics to be made, by their names; None where the broker makes them.
+        log: Settings of that topic's clients.
+        admin: Settings of the admin clients, by librdkafka's names.
+        topics: The topics to be made, by their names; None if the broker creates them.
         part_rows: The most rows of one transaction.
     """
 
@@ -199,11 +200,11 @@ class PartitionWork:
 
     Attributes:
         key: The run.
-        frame: What holds for all rows; without data.
-        road: The way of the rows.
-        delivery: Where they go.
-        policy: What happens to failed records.
-        probe: Told named points, for kill tests.
+        frame: The properties that all rows share; without data.
+        road: The path of the rows.
+        delivery: The destination of the rows.
+        policy: The policy for failed records.
+        probe: Called at named points, for kill tests.
     """
 
     key: RunKey
@@ -234,7 +235,7 @@ class PartitionWork:
     def write(
         self, partition: int, batches: Iterator[pa.RecordBatch], cluster: Callable[[Delivery], Cluster] | None = None
     ) -> None:
-        """Writes one partition: what its marker does not have yet.
+        """Writes the rows of one partition that its marker does not cover.
 
         Args:
             partition: The Spark partition.
@@ -265,8 +266,8 @@ class Cluster:
     """Kafka, as an attempt uses it.
 
     Attributes:
-        log: Of the markers.
-        markers: What is in it.
+        log: The topic of the markers.
+        markers: Its contents.
         producer: Makes the producer of an attempt, by its name: a ``TransactionalProducer`` if its settings have an
             id, else a ``ColumnProducer``.
     """
@@ -313,12 +314,12 @@ class _Attempt:
     """One attempt at a partition.
 
     Args:
-        work: What is to be done.
+        work: The work.
         partition: The Spark partition.
         cluster: Kafka.
 
     Attributes:
-        marker: How far the partition is.
+        marker: The progress of the partition.
     """
 
     def __init__(self, work: PartitionWork, partition: int, cluster: Cluster) -> None:
@@ -336,12 +337,12 @@ class _Attempt:
         settings = replace(work.delivery.producer, transactional_id=own_id)
         self._producer = cluster.producer(settings, self._name, work.delivery.stops_at_failure)
         self._in_transaction = work.delivery.transactions
-        #: Whether something was sent that is not committed.
+        #: True if sent records are not committed yet.
         self._open = False
         try:
             if self._in_transaction:
                 self._take_id(self._producer)
-            # Behind the id: what an older attempt had committed is there now, and nothing more comes from it.
+            # After the id is taken: all commits of older attempts are visible now, and no further ones follow.
             cluster.log.read_to_end(_PATIENCE_S)
         except BaseException:
             self._producer.close(0)
@@ -363,7 +364,7 @@ class _Attempt:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None and self._in_transaction and self._open:
-            # Who reads committed messages only does not have to wait for the end of its time.
+            # Readers of committed messages then need not wait for the timeout of the transaction.
             with suppress(KafkaException):
                 self._producer.abort_transaction(_SLICE_S)
         self._producer.close(0)
@@ -372,7 +373,7 @@ class _Attempt:
 
     # ------------------------------------------------------------------ rows
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Writes what is not written yet."""
+        """Writes the rows that are not written yet."""
         skipping = Skipping(self._work.key, self._partition, self.marker)
         rows = self.marker.rows
         digest = self.marker.digest
@@ -440,7 +441,7 @@ class _Attempt:
                 self._check()
                 raise KafkaRetriableException(f"The records of {self._name} were not stored in time")
         else:
-            # All answers, so that what was refused is counted in the marker.
+            # Wait for all answers, so that the marker counts the refused records.
             self._producer.wait_delivered(_PATIENCE_S)
         self._check()
         before, counts = self.marker, self._counts
@@ -486,7 +487,7 @@ class _Attempt:
                 return
 
     def _check(self) -> None:
-        """Raises what Kafka has refused, if that ends the partition."""
+        """Raises Kafka's error for a refused record, if it ends the partition."""
         with self._lock:
             refused = self._refused
         if refused is None:
@@ -527,7 +528,7 @@ class _Attempt:
 
 
 class _LaterAdmin:
-    """An admin client that is made when a topic is asked for."""
+    """An admin client that is created for the first missing topic."""
 
     def __init__(self, attempt: _Attempt) -> None:
         self._attempt = attempt
@@ -542,7 +543,7 @@ class _LaterAdmin:
 
 
 class _Receipts:
-    """Passes on what Kafka refused."""
+    """Reports the records that Kafka refused."""
 
     def __init__(self, attempt: _Attempt) -> None:
         self._attempt = attempt

@@ -1,4 +1,4 @@
-"""The end of an attempt on an executor: what is said of it in the text of the exception that Spark hands over.
+"""The failure of an attempt on an executor, encoded in the text of the exception that Spark passes on.
 
 Main types: ``Failure``, and ``AttemptFailedException``, which carries one. ``is_final`` decides whether another attempt
 ends the same way.
@@ -15,7 +15,7 @@ from typing import Final
 from penstock.errors import ConnectException, KafkaException, RetriableException, TransactionalIdAuthorizationException
 from penstock.worker.bulk.runs import NotRepeatableException
 
-#: Around what an attempt says of its end, in the text of the exception that Spark hands over.
+#: The marks around a failure in the text of the exception that Spark passes on.
 _BEGIN: Final = "penstock-bulk:"
 _END: Final = ":penstock-bulk"
 
@@ -26,8 +26,8 @@ class Failure:
 
     Attributes:
         partition: The Spark partition.
-        final: Whether another attempt ends the same way.
-        message: What happened.
+        final: True if another attempt would end the same way.
+        message: The description of the failure.
     """
 
     partition: int
@@ -54,7 +54,7 @@ class Failure:
 
 
 class AttemptFailedException(Exception):
-    """An attempt at a Spark partition has failed; the text says how, see ``Failure``."""
+    """An attempt at a Spark partition has failed; the text encodes a ``Failure``."""
 
 
 def is_final(error: Exception) -> bool:
@@ -67,7 +67,7 @@ def is_final(error: Exception) -> bool:
 
 
 def text_of(error: BaseException) -> str:
-    """An error and what it was caused by, in a line."""
+    """Returns an error and its causes in one line."""
     found: list[str] = []
     one: BaseException | None = error
     while one is not None and len(found) < 4:

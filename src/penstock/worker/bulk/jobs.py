@@ -1,4 +1,4 @@
-"""Jobs of bulk work as the worker sees them: whether executors can do it, and what follows from a job that failed.
+"""The worker's view of bulk jobs: checks that executors can do the work, and decides after a failed job.
 
 Main types: ``Executors`` (asks them once for each session), ``JobFailure``. Main function: ``judged``.
 
@@ -33,10 +33,10 @@ class Executors:
         self._probed: int | None = None
 
     def probe(self, session: SparkSession, payload: bytes) -> None:
-        """Asks those of a session once. Thread: the job's.
+        """Probes the executors of a session once. Thread: the job's.
 
         Raises:
-            ConnectException: One of them cannot do the work; says what to do.
+            ConnectException: An executor cannot do the work; the message names the remedy.
         """
         generation = self._runtime.generation
         if self._probed != generation:
@@ -49,9 +49,9 @@ class JobFailure:
     """A job that has failed.
 
     Attributes:
-        message: What happened.
-        partition: The Spark partition whose attempt has ended the job, where that is known.
-        again: Whether another job is tried.
+        message: The description of the failure.
+        partition: The Spark partition whose attempt ended the job, if known.
+        again: True if another job is tried.
     """
 
     message: str
@@ -60,15 +60,15 @@ class JobFailure:
 
 
 def judged(error: Exception, tries: Tries, dealt: int) -> JobFailure:
-    """Decides what follows from a job that failed.
+    """Decides between another job and failing the task.
 
     Args:
-        error: What it has ended with.
-        tries: Counts the jobs; counts this one.
-        dealt: How much is dealt with by now.
+        error: The error of the job.
+        tries: The count of jobs; this call adds the failed one.
+        dealt: The rows handled so far.
 
     Raises:
-        Exception: The error itself, where no other job can help and it says all there is to say.
+        Exception: The error itself, if no other job can help and the error needs no explanation.
     """
     if isinstance(error, SparkUnavailableException | SparkSessionLostException):
         raise error

@@ -1,7 +1,7 @@
 """An archive of Penstock and what it needs, for executors of Spark that have neither.
 
 Main function: ``pack``. The archive has files of Python packages only, for the same Python and platform; Spark unpacks
-it beside each executor (`spark.archives`). PySpark is not in it: executors have Spark's.
+it next to each executor (`spark.archives`). PySpark is not in it: executors have Spark's.
 
 Thread: the caller's.
 """
@@ -18,13 +18,13 @@ from typing import Final
 import penstock
 from penstock.errors import ConnectException
 
-#: What executors have from Spark, and what serves REST and commands.
+#: Packages that executors have from Spark, or that only REST and commands use.
 _LEFT_OUT: Final = frozenset({"penstock", "pyspark", "py4j", "fastapi", "uvicorn", "starlette", "click", "rich"})
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def needed(distribution: str = "penstock") -> list[str]:
-    """The distributions that one needs without extras, at any depth, sorted; those that executors get elsewhere not."""
+    """The distributions that one needs without extras, at any depth, sorted; without those in `_LEFT_OUT`."""
     found: set[str] = set()
     waiting = [distribution]
     while waiting:
@@ -68,7 +68,7 @@ def pack(target: Path, more: Sequence[Path] = ()) -> list[str]:
         more: Files and folders of modules, for the archive's top.
 
     Returns:
-        The names of what is in it.
+        The names of the distributions in it.
 
     Raises:
         ConnectException: The name is another, or something cannot be read or written.

@@ -1,6 +1,6 @@
-"""Plans a run of bulk work on a session: the query behind the chain's plan, in Spark partitions that stay the same.
+"""Plans a run of bulk work on a session: the query after the chain's plan, in a stable set of Spark partitions.
 
-Main types: ``Chain`` (what the rows go through), ``Planned`` (a query, ready for ``mapInArrow``). Main functions:
+Main types: ``Chain`` (the chain of the rows), ``Planned`` (a query, ready for ``mapInArrow``). Main functions:
 ``run_session`` (a session for one run), ``planned``; ``check_repeatable`` refuses queries that give other rows each
 time.
 
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Rows that an executor's Python has at once, beside those under way to Kafka.
+#: Rows that an executor's Python holds at once, in addition to the rows in flight to Kafka.
 ROWS_AT_ONCE: Final = 10_000
 _BYTES_AT_ONCE: Final = 16 << 20
-#: In the text of a physical plan. What is broadcast leaves rows where they are.
+#: A shuffle in the text of a physical plan. A broadcast leaves rows in their partitions.
 _SHUFFLE: Final = re.compile(r"(?<!Broadcast)Exchange ")
 
 
@@ -45,9 +45,9 @@ class Chain:
     """The steps that the rows go through.
 
     Attributes:
-        pipeline: The task's, for the steps of its plan.
+        pipeline: The task's pipeline, for the steps of its plan.
         jobs: Compiles them.
-        parts: What executors make the rest of.
+        parts: The recipes from which executors make the rest.
     """
 
     pipeline: SourcePipeline
@@ -57,12 +57,12 @@ class Chain:
 
 @dataclass(frozen=True)
 class Planned:
-    """A query behind the chain.
+    """A query after the chain.
 
     Attributes:
-        rows: What executors get; lazy. Ends with the column ``HASH``.
-        road: What they make of it.
-        partitions: How many Spark partitions it has.
+        rows: The rows for executors; lazy. Ends with the column ``HASH``.
+        road: The path of the rows on executors.
+        partitions: The number of its Spark partitions.
     """
 
     rows: DataFrame
@@ -71,11 +71,11 @@ class Planned:
 
 
 def run_session(session: SparkSession, cores: int) -> SparkSession:
-    """A session with the settings and views of another one, whose queries are cut the same way on every cluster.
+    """A session with the settings and views of another one, whose queries have the same partitions on every cluster.
 
     Args:
-        session: A classic one.
-        cores: By how many cores Spark cuts what has no partitions of its own.
+        session: A classic session.
+        cores: The number of cores by which Spark divides data without partitions of its own.
 
     Raises:
         ConnectException: It is one of Spark Connect.
@@ -135,7 +135,7 @@ def _made(session: SparkSession, frame: BulkFrame) -> DataFrame:
 
 
 def _planned(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, Road] | None:
-    """The rows behind the plan of the whole chain; None if there is none for them."""
+    """The rows after the plan of the whole chain; None if the chain cannot be one plan."""
     steps = chain.pipeline.whole_plan
     if steps is None:
         return None
@@ -170,7 +170,7 @@ def _can_be_hashed(kind: DataType) -> bool:
     return "map<" not in text and "variant" not in text
 
 
-#: What gives another value each time that a plan is made.
+#: The reason why a query with values that differ between plans is refused.
 _NOT_REPEATABLE: Final = (
     "it gives other rows each time that it is planned (rand(), uuid(), current_timestamp() or the like)"
 )

@@ -1,8 +1,8 @@
 """The part of a bulk sink that runs on Spark's executors: a range is fetched, converted, and written by the task.
 
-Main types: ``RangeWork``, the function of ``mapInArrow``, which gets numbers of ranges; ``RangeAnswer``, what it says
-of each. Messages become frames through the classes that the worker uses, and failed ones are reported from here. What
-needs a compiled plan goes record by record: a Python worker has no session.
+Main types: ``RangeWork``, the function of ``mapInArrow``, which gets numbers of ranges; ``RangeAnswer``, its result for
+each. Messages become frames through the classes that the worker uses, and failed messages are reported from here. Steps
+that need a compiled plan run record by record: a Python worker has no session.
 
 Thread: the main thread of a Python worker of Spark.
 """
@@ -45,7 +45,7 @@ from penstock.worker.sink.queues import FetchedBatch
 #: Messages that become frames together, and their bytes.
 ROWS_AT_ONCE: Final = 10_000
 _BYTES_AT_ONCE: Final = 16 << 20
-#: How long nothing may come of a range, and reports may take.
+#: The longest time without a message of a range, and the time limit of reports.
 _PATIENCE_S: Final = 60.0
 _SLICE_S: Final = 1.0
 
@@ -54,7 +54,7 @@ class Reader(Protocol):
     """The part of ``RecordReader`` that is needed here."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions from now on."""
+        """Starts reading these partitions."""
 
     def fetch(self, timeout_s: float) -> list[Fetched]:
         """The records that have arrived."""
@@ -76,7 +76,7 @@ class Letters:
 
     Attributes:
         settings: Its topic, which is there.
-        producer: How letters are sent.
+        producer: Settings of the producer.
     """
 
     settings: DeadLetterSettings
@@ -88,12 +88,12 @@ class Reading:
     """The way from a topic to frames.
 
     Attributes:
-        task: Whose work it is.
+        task: The task.
         consumer: Settings of the client; librdkafka's names.
         parts: Makes converters and transforms.
-        policy: What happens to failed records.
+        policy: The policy for failed records.
         join: True if values of different schemas that one column can hold are one frame.
-        letters: Where failed messages go; None: nowhere.
+        letters: The dead letter queue for failed messages; None: there is none.
     """
 
     task: ConnectorTaskId
@@ -126,7 +126,7 @@ class Reading:
         return RecordReader(self.consumer, name=f"{self.task.connector} task {self.task.task}")
 
     def reporters(self, counts: ErrorCounts) -> list[ErrorReporter]:
-        """Those that are told of failed records, beside the worker's log."""
+        """The reporters of failed records, in addition to the worker's log."""
         if self.letters is None:
             return []
         producer = LetterProducer(self.letters.producer, name=f"dead letter queue of {self.task}")
@@ -143,12 +143,12 @@ class RangeAnswer:
 
     Attributes:
         range: The range, with the attempt.
-        file: What the task's ``write`` has returned.
-        read: How many messages were read.
-        rows: How many rows ``write`` was given.
+        file: The result of the task's ``write``.
+        read: The number of messages read.
+        rows: The number of rows given to ``write``.
         nbytes: Bytes of keys and values.
         counts: The counters of failed records.
-        examples: What went wrong, of some of them.
+        examples: Descriptions of some failed records.
     """
 
     range: TopicRange
@@ -167,8 +167,8 @@ class RangeWork:
     Attributes:
         task: The user's task, as ``start`` has left it.
         ranges: All ranges of the job.
-        reading: How messages become frames.
-        probe: Told named points, for kill tests.
+        reading: Converts messages to frames.
+        probe: Called at named points, for kill tests.
     """
 
     task: BulkSinkTask
@@ -296,7 +296,7 @@ class _Frames:
         )
 
     def close(self) -> None:
-        """Lets go what it used."""
+        """Releases its resources."""
         self.given.close()
         for one in self._reporters:
             one.close()
@@ -332,7 +332,7 @@ class _Frames:
             if chunks:
                 deadline = time.monotonic() + _PATIENCE_S
             elif reader.at_end(one.place):
-                # What is missing up to the end are markers of transactions, or was compacted away.
+                # Offsets missing up to the end are transaction markers, or were compacted away.
                 return
             elif time.monotonic() > deadline:
                 raise KafkaRetriableException(

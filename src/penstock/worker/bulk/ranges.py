@@ -1,4 +1,4 @@
-"""Decisions about the ranges of a bulk sink, without I/O: what there is, what may be planned, how far a job gets.
+"""Decisions about the ranges of a bulk sink, without I/O: the open ranges, the check of a plan, the progress of a job.
 
 Main functions: ``open_ranges``, ``checked_plan``, ``told_ranges``. Values; any thread.
 """
@@ -19,9 +19,9 @@ def open_ranges(
     """The messages that are not written yet, as one range for each partition that has some.
 
     Args:
-        positions: Where each partition goes on.
-        begins: The offsets of the first messages that there still are.
-        ends: The offsets behind the last ones.
+        positions: The next offset of each partition.
+        begins: The offset of the first message that each partition still has.
+        ends: The offset after the last message of each.
 
     >>> at = TopicPartition("t", 0)
     >>> open_ranges({at: 5}, {at: 7}, {at: 9})
@@ -41,12 +41,12 @@ def checked_plan(given: Sequence[TopicRange], planned: object, task: str) -> lis
     """Returns the ranges that a task has planned, in order.
 
     Args:
-        given: What it was given.
+        given: The ranges that it was given.
         planned: Its answer.
         task: Its class, for messages.
 
     Raises:
-        ConnectException: That is no list of ranges that follow each other from the first offsets on.
+        ConnectException: The answer is not a list of ranges that follow each other, starting at the first offsets.
 
     >>> whole = TopicRange("t", 0, 5, 9)
     >>> checked_plan([whole], [TopicRange("t", 0, 5, 7)], "Task")
@@ -75,7 +75,7 @@ ranges of a partition follow each other, without a gap, from the first offset th
 
 
 def ends_of_ranges(ranges: Sequence[TopicRange]) -> dict[TopicPartition, int]:
-    """The offset behind the last range of each partition."""
+    """The offset after the last range of each partition."""
     found: dict[TopicPartition, int] = {}
     for one in ranges:
         found[one.place] = max(one.end, found.get(one.place, 0))
@@ -86,9 +86,9 @@ def told_ranges(done: int, ranges: Sequence[TopicRange], seconds: float) -> Prog
     """The progress of a job.
 
     Args:
-        done: How many of its ranges are written.
+        done: The number of its written ranges.
         ranges: All of them.
-        seconds: How long it has been running.
+        seconds: Its running time.
 
     >>> ranges = [TopicRange("t", 0, at, at + 100_000) for at in range(0, 400_000, 100_000)]
     >>> told_ranges(2, ranges, 10.0).text

@@ -1,9 +1,9 @@
 """Runs of bulk work: their names, markers and decisions, without I/O.
 
-Main types: ``RunKey`` (which run), ``Marker`` (how far one of its Spark partitions is), ``RunPlan`` (what the run was
-begun with), ``Markers`` (all of a topic, as a fold of its records). Main functions: ``beginning`` (does a run go on
-behind its markers, or begin anew), ``part_ends`` (when a transaction is full), ``told`` (progress). ``Skipping`` leaves
-out the rows that a partition has written before, and finds that a query gives other rows than it gave then.
+Main types: ``RunKey`` (which run), ``Marker`` (the progress of one Spark partition), ``RunPlan`` (the plan that the run
+began with), ``Markers`` (all markers of a topic, folded from its records). Main functions: ``beginning`` (a run
+continues after its markers, or starts over), ``part_ends`` (when a transaction is full), ``told`` (progress).
+``Skipping`` leaves out the rows that a partition has written before, and detects a query that returns different rows.
 
 The topic is Penstock's own. Kafka Connect in Java knows nothing of it, and neither config, offset nor status topic has
 anything of bulk work in it but source offsets. Invariant 5.
@@ -35,7 +35,7 @@ PART_ROWS: Final = 200_000
 #: The time that a transaction may be open for, as a part of `transaction.timeout.ms`, and at most in seconds.
 _PART_OF_TIMEOUT: Final = 0.5
 _PART_S: Final = 30.0
-#: How often a job is begun again that gets no further.
+#: The number of jobs in a row without progress after which a run fails.
 TRIES: Final = 4
 #: Descriptions of failed records that a marker has room for.
 EXAMPLES: Final = 5
@@ -61,7 +61,7 @@ class RunKey:
     run: str
 
     def transactional_id(self, partition: int) -> str:
-        """The transactional id of whoever writes a Spark partition.
+        """The transactional id of the writer of a Spark partition.
 
         >>> RunKey("connect-cluster", "orders", "first").transactional_id(7)
         'connect-cluster-orders-first-7'
@@ -86,13 +86,13 @@ class Marker:
     """The progress of a Spark partition.
 
     Attributes:
-        rows: Rows of the query that are dealt with, from the first one on.
-        sent: Records that are in Kafka for them.
+        rows: The number of handled rows of the query, starting at the first.
+        sent: Records in Kafka for these rows.
         nbytes: Bytes of their keys and values.
         failed: Rows that were left out because they failed.
-        digest: Of the rows, to see that the query gives the same ones again.
-        done: Whether these are all rows of the partition.
-        examples: What went wrong, of some rows.
+        digest: The digest of the rows, to detect a query that returns different ones.
+        done: True if these are all rows of the partition.
+        examples: Descriptions of some failed rows.
     """
 
     rows: int = 0
@@ -113,12 +113,12 @@ class RunPlan:
     """The terms with which a run was begun.
 
     Attributes:
-        partitions: How many Spark partitions its query has.
-        cores: By how many cores Spark cut what has no partitions of its own.
+        partitions: The number of Spark partitions of its query.
+        cores: The number of cores by which Spark divided data without partitions of its own.
         source_partition: The frame's, as JSON.
         start: The offset that was committed when it began, as JSON; "null" for none.
         end: The frame's source offset, as JSON.
-        topic_id: Which topic of that name it writes to; empty where that is not known.
+        topic_id: The id of the topic that it writes to; empty if unknown.
     """
 
     partitions: int
@@ -142,7 +142,7 @@ class Markers:
         self._plans: dict[RunKey, RunPlan] = {}
 
     def take(self, records: Sequence[LogRecord]) -> None:
-        """Takes records of the topic, in order; those that say nothing are passed over with a warning."""
+        """Takes records of the topic, in order; skips unreadable ones with a warning."""
         for record in records:
             try:
                 self._take(record.key, record.value)
@@ -176,7 +176,7 @@ class Markers:
             return self._plans.get(run)
 
     def entries_of(self, run: RunKey) -> list[tuple[bytes, bytes | None]]:
-        """The tombstones that forget a run; its plan goes last, so that what is left after a crash is still known."""
+        """The tombstones that remove a run; its plan goes last, so that the rest is still recognized after a crash."""
         with self._lock:
             gone = [run.marker(partition) for partition in self._markers.get(run, {})]
             if run in self._plans:
@@ -200,12 +200,12 @@ class Beginning(enum.Enum):
 
 
 def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
-    """Decides whether markers that a run finds are its own.
+    """Decides if the markers that a run finds are its own.
 
     Args:
         run: Its name.
-        stored: What a run of this name was begun with; None: there was none.
-        now: What this one would be begun with. Its partitions are not looked at, see ``same_partitions``.
+        stored: The plan of an earlier run of this name; None: there was none.
+        now: The plan of this run. Its partitions are not compared here, see ``same_partitions``.
 
     Raises:
         ConnectException: The name stands for two pieces of work.
@@ -218,7 +218,7 @@ def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
             f"for {now.source_partition}: no two runs of a connector have one name. Put the partition into the name"
         )
     if stored.topic_id and now.topic_id and stored.topic_id != now.topic_id:
-        # What it has written is gone with the topic.
+        # The written records are gone with the topic.
         return Beginning.ANEW
     if stored.start != now.start:
         # It has ended and was committed, or somebody has moved the offset since.
@@ -233,7 +233,7 @@ def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
 
 
 def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
-    """Refuses a run whose query has other Spark partitions than it was begun with.
+    """Refuses a run whose query has other Spark partitions than at its start.
 
     Raises:
         NotRepeatableException: It has.
@@ -271,14 +271,14 @@ class PartLimits:
 
 
 def part_ends(limits: PartLimits, *, rows: int, following: int, open_s: float, waited_s: float) -> bool:
-    """Decides whether a transaction is committed before more rows go into it.
+    """True if a transaction is to be committed before more rows go into it.
 
     Args:
         limits: Its limits.
-        rows: The rows that are in it.
+        rows: The number of rows in it.
         following: The rows that come next.
-        open_s: How long it has been open.
-        waited_s: How long the last rows were waited for; the next ones may take as long.
+        open_s: The time since it was opened.
+        waited_s: The wait for the last rows; the next ones may take as long.
 
     >>> part_ends(PartLimits(), rows=195_000, following=10_000, open_s=3.0, waited_s=0.1)
     True
@@ -291,12 +291,12 @@ def part_ends(limits: PartLimits, *, rows: int, following: int, open_s: float, w
 
 
 class Skipping:
-    """The rows of a Spark partition that are dealt with already.
+    """The rows of a Spark partition that were handled before.
 
     Args:
         run: The run, for messages.
         partition: The Spark partition.
-        marker: How far it is.
+        marker: Its progress.
     """
 
     def __init__(self, run: RunKey, partition: int, marker: Marker) -> None:
@@ -313,7 +313,7 @@ class Skipping:
             hashes: A number for each of them, int64, that is the same for the same row.
 
         Returns:
-            How many of them, from the first one on, are dealt with.
+            The number of them, starting at the first, that were handled before.
 
         Raises:
             NotRepeatableException: They are others than they were.
@@ -331,7 +331,7 @@ class Skipping:
         """The query has no more rows.
 
         Raises:
-            NotRepeatableException: It has fewer than are dealt with.
+            NotRepeatableException: It has fewer rows than were handled before.
         """
         if self._seen < self._marker.rows:
             raise self._changed(f"gives {self._seen:,} rows now")
@@ -346,7 +346,7 @@ class Skipping:
 
 
 def digest(before: int, hashes: np.ndarray) -> int:
-    """Goes on with the digest of rows.
+    """Adds rows to a digest.
 
     >>> import numpy as np
     >>> rows = np.array([4, 7, 9])
@@ -362,7 +362,7 @@ class Tries:
     """Counts the jobs in a row that got no further.
 
     Attributes:
-        most: After so many the task fails.
+        most: The number of tries after which the task fails.
     """
 
     most: int = TRIES
@@ -373,7 +373,7 @@ class Tries:
         """Notes that a job has failed; True if another one is tried.
 
         Args:
-            rows: How many rows are dealt with by now.
+            rows: The number of rows handled so far.
         """
         self.count = 1 if rows > self._rows >= 0 else self.count + 1
         self._rows = rows
@@ -414,10 +414,10 @@ def told(run: str, plan: int, began: Totals, now: Totals, seconds: float) -> Pro
 
     Args:
         run: Its name.
-        plan: How many Spark partitions it has.
-        began: What was done before this job.
-        now: What is done now.
-        seconds: How long the job has been running.
+        plan: The number of its Spark partitions.
+        began: The totals before this job.
+        now: The totals now.
+        seconds: The running time of the job.
 
     >>> told("first", 8, Totals(2, 100), Totals(4, 300_100, 300_000, 69_000_000), 3.0).text
     "run 'first': 300,000 records, 69.0 MB, 100,000/s, some 6 s left"

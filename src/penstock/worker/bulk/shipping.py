@@ -1,8 +1,8 @@
-"""The way of bulk work to Spark's executors: how it is packed, and how it is seen that they can do it.
+"""Ships bulk work to Spark's executors, and checks that they can do it.
 
-Main types: ``Parts``, the recipe of converters and transforms, whose instances are made where they work. Main
-functions: ``shipped`` (work as a function that needs nothing of Penstock until it is called), ``probe_executors``
-(whether executors have this Penstock and the classes, before the first row is read).
+Main types: ``Parts``, the recipe of converters and transforms, whose instances are made on the executors. Main
+functions: ``shipped`` (work as a function that imports Penstock only when it is called), ``probe_executors``
+(checks executors for this Penstock and the classes, before the first row is read).
 
 Thread: any on the worker; a Python worker's main thread there.
 """
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
     from penstock.api import Converter, HeaderConverter
 
-#: The name under which `spark.archives` unpacks what ``penstock spark pack`` has made.
+#: The name under which `spark.archives` unpacks the archive of ``penstock spark pack``.
 ARCHIVE: Final = "penstock-executors"
-#: Executors answer to so many questions for each core.
+#: The number of probes for each core of the executors.
 _ASKED_EACH: Final = 2
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The recipe of an instance: its class, and what ``configure`` is given."""
+    """The recipe of an instance: its class, and the argument of ``configure``."""
 
     cls: type
     config: Mapping[str, object]
@@ -59,7 +59,7 @@ class TransformRecipe:
 
 @dataclass(frozen=True)
 class Parts:
-    """The recipes of what a task is made of.
+    """The recipes of the parts of a task.
 
     Attributes:
         connector: The connector's name.
@@ -125,7 +125,7 @@ def packed(work: object, what: str) -> bytes:
 def shipped(payload: bytes, path: Sequence[str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Packed work as a function of ``mapInArrow``.
 
-    It is sent by value and imports what it needs where it runs, so that an executor without Penstock can say so.
+    It is sent by value and imports its modules on the executor, so that an executor without Penstock can report that.
 
     Args:
         payload: The work.
@@ -151,16 +151,16 @@ def own_path() -> list[str]:
 
 
 def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], cores: int) -> None:
-    """Asks executors whether they have this Penstock, and can make what is sent.
+    """Checks that executors have this Penstock, and can make the parts of the work.
 
     Args:
         session: Runs one small job.
         payload: The work.
         path: See ``shipped``.
-        cores: How many Python workers are asked, at least.
+        cores: The least number of Python workers to check.
 
     Raises:
-        ConnectException: One of them cannot do the work; says what to do.
+        ConnectException: An executor cannot do the work; the message names the remedy.
     """
     archive, version, python = ARCHIVE, penstock.__version__, list(sys.version_info[:2])
 

@@ -1,11 +1,11 @@
 """A bulk sink task as the worker's loop sees it: a sink task that is put nothing, and works by the clock.
 
-Main types: ``BulkSinkDriver``, around the user's ``BulkSinkTask``; ``BulkSinkServices``, what it works with;
-``Around``, what its runner gives it. Messages are fetched on executors (``range_work``). The task's own consumer holds
-the partitions, which are all paused, so that rebalances, commits, pauses and the lag are those of every sink.
+Main types: ``BulkSinkDriver``, around the user's ``BulkSinkTask``; ``BulkSinkServices``, its services; ``Around``, the
+services of its runner. Messages are fetched on executors (``range_work``). The task's own consumer holds the
+partitions, which are all paused, so that rebalances, commits, pauses and the lag work as for every sink.
 
-Between a job and the commit of its offsets comes the task's ``commit``. Whatever is lost before that is done again, and
-counts for nothing then.
+The task's ``commit`` comes between a job and the commit of its offsets. Work that is lost before that is done again,
+and does not count.
 
 Threads: the task's; ``abandon`` any. ``bulk-<id>``, owned here, has the job.
 """
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often Kafka is asked for new messages, and how often the loop has its turn while a job works, in seconds.
+#: The seconds between two requests to Kafka for new messages, and between two turns of the loop while a job works.
 _ASK_S: Final = 1.0
 _LOOK_S: Final = 0.2
-#: How often Spark is asked how far a job is.
+#: The seconds between two requests to Spark for the progress of a job.
 _COUNT_S: Final = 2.0
 _END_S: Final = 30.0
 #: Failed records that a job names on the worker's log.
@@ -61,15 +61,15 @@ class BulkSinkServices:
     """The parts that a task's bulk work needs.
 
     Attributes:
-        task: Whose it is.
+        task: The task.
         runtime: The Spark session.
-        why_not: Why messages cannot leave the worker; None if they can.
-        reading: The way of messages to frames, on executors.
+        why_not: The reason why executors cannot read messages; None if they can.
+        reading: Converts messages to frames, on executors.
         admin: Settings of the admin client; librdkafka's names.
-        committed_only: Whether messages of transactions that are not committed do not count.
+        committed_only: True if messages of uncommitted transactions are not read.
         errors: Counts failed records.
-        note_topics: Told of topics that are read.
-        probe: Told named points, for kill tests; one for executors is sent to them.
+        note_topics: Called with the topics that are read.
+        probe: Called at named points, for kill tests; executors get one, too.
     """
 
     task: ConnectorTaskId
@@ -88,10 +88,10 @@ class Around:
     """The parts that the task's runner gives.
 
     Attributes:
-        positions: Where assigned partitions go on.
-        delivered: Told of what is written: those offsets are committed next.
-        ended: Whether the task is to pause or to end.
-        tell: Told how far it is.
+        positions: The next offsets of the assigned partitions.
+        delivered: Called with the written offsets, which are committed next.
+        ended: True if the task is to pause or to end.
+        tell: Receives the progress.
         counts: The task's counters.
     """
 
@@ -104,7 +104,7 @@ class Around:
 
 @dataclass
 class _Job:
-    """A job under way, or one whose ranges are written and not committed."""
+    """A job in progress, or one whose ranges are written and not committed."""
 
     ranges: list[TopicRange]
     work: PythonWork
@@ -121,8 +121,8 @@ class BulkSinkDriver(SinkTask):
     """One bulk sink task.
 
     Args:
-        task: The user's.
-        services: What it works with.
+        task: The user's task.
+        services: Its services.
     """
 
     def __init__(self, task: BulkSinkTask, services: BulkSinkServices) -> None:
@@ -149,7 +149,7 @@ class BulkSinkDriver(SinkTask):
 
     @property
     def ends(self) -> Mapping[TopicPartition, int]:
-        """The offsets behind the last messages of partitions, as far as they are known. Thread: any."""
+        """The known offsets after the last messages of partitions. Thread: any."""
         return self._ends
 
     # ------------------------------------------------------------------ the user's task
@@ -202,7 +202,7 @@ class BulkSinkDriver(SinkTask):
             self.context.request_commit()
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Gives partitions up. A job that reads one of them ends; what it has written counts for nothing."""
+        """Releases partitions. A job that reads one of them ends, and its output does not count."""
         job = self._job
         if job is not None and any(one.place in partitions for one in job.ranges):
             if job.answers is None:
@@ -216,15 +216,15 @@ class BulkSinkDriver(SinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """All offsets that the worker knows of are behind a ``commit`` of the task."""
+        """Accepts all offsets: the worker only knows offsets that the task's ``commit`` has passed."""
         return offsets
 
     # ------------------------------------------------------------------ rounds
     def put(self, records: Sequence[SinkRecord]) -> None:
-        """Looks after the job under way, or begins one.
+        """Checks the job in progress, or begins one.
 
         Raises:
-            RetriableException: The task's ``commit`` wants to be called again.
+            RetriableException: The task's ``commit`` asks for a retry.
             ConnectException: A job has failed for good.
         """
         assert not records, "its partitions are paused"
@@ -241,7 +241,7 @@ class BulkSinkDriver(SinkTask):
             self._next_look = time.monotonic() + _ASK_S
             self._begin()
         if (job := self._job) is not None and job.future is not None:
-            # Here, so that whoever asks sees what the task waits for.
+            # The wait is announced here, so that ``explain`` shows it.
             with waiting_for("spark", f"{len(job.ranges)} ranges of its topics"):
                 wait([job.future], _LOOK_S)
             self.context.timeout(1)
@@ -359,7 +359,7 @@ class BulkSinkDriver(SinkTask):
         self._its.tell(told_ranges(min(done, len(job.ranges)), job.ranges, now - job.begun))
 
     def _cancel(self, job: _Job) -> None:
-        """Ends a job; its ranges are planned anew."""
+        """Ends a job; its ranges are planned again."""
         log.info("The job of task %s is cancelled; its ranges are written when it goes on", self._services.task)
         self._job = None
         self._its.tell(None)
@@ -373,7 +373,7 @@ class BulkSinkDriver(SinkTask):
         job.thread.join(_END_S)
 
     def _commit(self, job: _Job, answers: Sequence[RangeAnswer]) -> None:
-        """Has the task make visible what is written, and the offsets committed."""
+        """Calls the task's ``commit`` to make the written rows visible, then hands on the offsets."""
         if self._abandoned.is_set():
             return
         kept = [one for one in answers if one.range.place not in job.gone]

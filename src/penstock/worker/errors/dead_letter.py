@@ -1,9 +1,10 @@
-"""The dead letter queue of a sink connector: failed messages, as they were fetched, in a topic of their own.
+"""The dead letter queue of a sink connector: failed messages, as fetched, in a separate topic.
 
-Main types: ``DeadLetterQueue`` (an ``ErrorReporter``) and ``DeadLetterSettings``; ``context_headers`` says what is
-added to a message. ``open_queue`` makes topic and queue at task start.
+Main types: ``DeadLetterQueue`` (an ``ErrorReporter``) and ``DeadLetterSettings``; ``context_headers`` makes the headers
+that describe the failure. ``open_queue`` makes topic and queue at task start.
 
-Owning thread: reports may come from any thread; answers come on the producer's thread. A lock guards what is pending.
+Owning thread: reports may come from any thread; answers come on the producer's thread. A lock guards the pending
+reports.
 
 Source: ``DeadLetterQueueReporter``.
 """
@@ -40,10 +41,10 @@ class LetterSender(Protocol):
     """The part of ``penstock.kafka.producer.record_producer.LetterProducer`` that the queue needs; see there."""
 
     def send(self, record: ProducerRecord, answer: Answer) -> None:
-        """Sends one record; ``answer`` is called once with what has become of it."""
+        """Sends one record; calls ``answer`` once with the result."""
 
     def close(self, timeout_s: float) -> bool:
-        """Sends what waits and ends the producer; False if that took too long."""
+        """Sends the waiting records and ends the producer; False if that took too long."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,11 @@ def open_queue(
     """Make the queue's topic and producer; called on the task's thread when the task starts.
 
     Args:
-        settings: Of the connector.
-        task: Whose messages these are.
+        settings: The connector's settings.
+        task: The task.
         counts: The task's error counters.
         admin: Client settings (librdkafka's).
-        producer: Of the producer.
+        producer: Settings of the producer.
 
     Raises:
         ConnectException, KafkaException: The topic or the producer cannot be made.
@@ -116,8 +117,8 @@ class DeadLetterQueue:
     A message that cannot be sent is logged and counted; its offset is committed all the same once that is known.
 
     Args:
-        settings: Of the connector.
-        task: Whose messages these are.
+        settings: The connector's settings.
+        task: The task.
         producer: Owned and closed by the queue.
         counts: The task's error counters.
     """
@@ -173,7 +174,7 @@ class DeadLetterQueue:
         return done
 
     def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
-        """Wait until nothing of these partitions (None: of any) is under way; whether that came in time."""
+        """Wait until no reports of these partitions (None: of any) are in flight; True if that happened in time."""
 
         def stored() -> bool:
             if partitions is None:
@@ -184,7 +185,7 @@ class DeadLetterQueue:
             return self._changed.wait_for(stored, timeout_s)
 
     def close(self) -> None:
-        """Wait a moment for what is under way, then end the producer."""
+        """Wait a moment for the reports in flight, then end the producer."""
         if not self._producer.close(_CLOSE_S):
             logger.error("Task %s: not all dead letters were written to %s in time", self._task, self._settings.topic)
 
@@ -192,7 +193,7 @@ class DeadLetterQueue:
 def context_headers(
     failed: FailedRecord, origin: ConsumedMessage, task: ConnectorTaskId
 ) -> list[tuple[str, bytes | None]]:
-    """Returns the headers of a dead letter about its failure: UTF-8 text, in Kafka Connect's order."""
+    """Returns the headers that describe the failure in a dead letter record: UTF-8 text, in Kafka Connect's order."""
     error = failed.error
     values: dict[str, str | None] = {
         "topic": origin.topic,

@@ -1,7 +1,7 @@
 """The description of a failed record, and the reporter that writes it to the log.
 
-Main types: ``ConsumedMessage`` (a message as it was fetched, before conversion), ``FailedRecord`` (the error and where
-the record came from), ``ErrorReporter`` (the protocol of log and dead letter queue), ``LogReporter`` and
+Main types: ``ConsumedMessage`` (a message as it was fetched, before conversion), ``FailedRecord`` (the error and the
+origin of the record), ``ErrorReporter`` (the protocol of log and dead letter queue), ``LogReporter`` and
 ``ErrorCounts`` (the plain counters that metrics read).
 
 Owning thread: reporters may be called from the task's thread and from a producer's callback thread; they hold no state
@@ -64,7 +64,7 @@ class FailedRecord:
     Attributes:
         error: Stage, class and exception.
         origin: The consumed message (sinks) or the record as ``poll`` returned it (sources); None when unknown.
-        attempt: How often the operation was tried.
+        attempt: The number of attempts.
     """
 
     error: RecordError
@@ -84,10 +84,10 @@ class ErrorReporter(Protocol):
         """
 
     def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
-        """Wait until the reports of these partitions (None: of all) are stored; whether they were in time."""
+        """Wait until the reports of these partitions (None: of all) are stored; True if they were in time."""
 
     def close(self) -> None:
-        """Release what the reporter holds; called once, at the end of the task."""
+        """Release the reporter's resources; called once, at the end of the task."""
 
 
 class LogReporter:

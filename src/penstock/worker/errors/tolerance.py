@@ -1,4 +1,4 @@
-"""The handling of a record that failed: retry it, skip it or fail the task, and tell the reporters.
+"""The handling of a record that failed: retry it, skip it or fail the task, and inform the reporters.
 
 Main types: ``ErrorPolicy`` (the ``errors.*`` settings), ``ErrorHandler`` (applies it to the failed records of a batch,
 or to one) and ``FatalRecord`` (the record that ends the task). The decisions are the pure functions
@@ -38,8 +38,8 @@ KAFKA_CONSUME: Final = "KAFKA_CONSUME"
 TASK_PUT: Final = "TASK_PUT"
 TASK_POLL: Final = "TASK_POLL"
 
-#: Stages in which any exception may be tolerated; elsewhere only Connect's retriable one. Java does not have the first
-#: among them: its consumer does not get past what it cannot read.
+#: Stages in which any exception may be tolerated; in other stages only Connect's retriable one. Java lacks the first of
+#: them: its consumer cannot skip an unreadable message.
 TOLERABLE_STAGES: Final = frozenset(
     {KAFKA_CONSUME, "TRANSFORMATION", "KEY_CONVERTER", "VALUE_CONVERTER", "HEADER_CONVERTER"}
 )
@@ -90,8 +90,8 @@ class FatalRecord:
     """The record whose failure ends the task.
 
     Attributes:
-        seq: Its position in the batch; records before it were not touched by the failure.
-        exception: What the task fails with.
+        seq: Its position in the batch; the failure does not affect records before it.
+        exception: The error that fails the task.
     """
 
     seq: int
@@ -101,7 +101,7 @@ class FatalRecord:
 def retry_delay_ms(
     attempt: int, *, now_ms: int, deadline_ms: int | None, max_delay_ms: int, random: Callable[[], float]
 ) -> int | None:
-    """Returns how long to wait after the failed ``attempt`` (1, 2, ...), or None if there is no time left for another.
+    """Returns the delay after the failed ``attempt`` (1, 2, ...), or None if no time is left for another attempt.
 
     >>> retry_delay_ms(1, now_ms=0, deadline_ms=None, max_delay_ms=60_000, random=lambda: 0.5)
     300
@@ -128,7 +128,7 @@ _OF_NO_RECORD: Final = (ServiceUnavailableException, ServiceDeniedException)
 
 
 def verdict(policy: ErrorPolicy, error: RecordError) -> Verdict:
-    """Decides what an error means that is not tried again: the record is skipped, or the task fails."""
+    """Decides the outcome of an error that is not retried: the record is skipped, or the task fails."""
     if error.stage not in TOLERABLE_STAGES and not error.retriable:
         return Verdict.UNHANDLED
     tolerated = policy.tolerance_all and not isinstance(error.exception, _OF_NO_RECORD)
@@ -140,7 +140,7 @@ class ErrorHandler:
 
     Args:
         policy: The settings.
-        reporters: Log and dead letter queue; they are told of each record that failed for good.
+        reporters: Log and dead letter queue; they get each record that failed for good.
         counts: The counters; the dead letter queue counts into the same ones.
         clock: Milliseconds since the epoch.
         random: Uniform in [0, 1).
@@ -191,7 +191,7 @@ class ErrorHandler:
         self._cancelled.set()
 
     def report_to(self, reporters: Sequence[ErrorReporter]) -> None:
-        """Failed records are told to these as well; before any has failed."""
+        """Adds reporters; called before the first record fails."""
         self._reporters.extend(reporters)
 
     def handle_batch(
@@ -206,10 +206,10 @@ class ErrorHandler:
         Args:
             errors: By position in the batch.
             describe: The original record of a position, for the reporters.
-            attempts: How often each was tried, where it was more than once.
+            attempts: The number of attempts of each, if more than one.
 
         Returns:
-            The record that ends the task (its report has been made), or None when all are to be skipped.
+            The record that ends the task (its report has been made), or None if all are skipped.
         """
         for seq in sorted(errors):
             fatal = self.handle_failure(errors[seq], describe(seq), attempt=(attempts or {}).get(seq, 1))
@@ -227,7 +227,7 @@ class ErrorHandler:
         return self._caused(TOLERANCE_EXCEEDED if decision is Verdict.EXCEEDED else UNHANDLED, error, origin)
 
     def execute_failed(self, error: RecordError, origin: object) -> list[Future[None]]:
-        """Report an error found outside of the pipeline: asynchronous send errors and what a sink task reports.
+        """Report an error found outside of the pipeline: asynchronous send errors and reports of a sink task.
 
         Any such error is tolerable with ``errors.tolerance=all``.
 
@@ -250,7 +250,7 @@ class ErrorHandler:
     ) -> tuple[dict[int, RecordError], dict[int, int]]:
         """Try the records with retriable errors again until they pass, fail otherwise, or time is up.
 
-        Records behind an error that ends the task anyway are left alone.
+        Records after an error that ends the task anyway are not retried.
 
         Args:
             errors: Failed records of a batch, by position.
@@ -258,7 +258,7 @@ class ErrorHandler:
                 caller keeps the results of those that passed.
 
         Returns:
-            The errors that are left, and how often each retried record was tried.
+            The remaining errors, and the number of attempts of each retried record.
         """
         left = dict(errors)
         tries: dict[int, int] = {}
@@ -276,7 +276,7 @@ class ErrorHandler:
             left.update(remaining)
 
     def report(self, failed: FailedRecord) -> list[Future[None]]:
-        """Tell all reporters; one that fails is logged and does not keep the others from being told."""
+        """Inform all reporters; the failure of one is logged, and the rest are still informed."""
         futures = []
         for reporter in () if self._abandoned else self._reporters:
             try:
@@ -298,7 +298,7 @@ class ErrorHandler:
         return exception
 
     def _wait_for_retry(self, error: RecordError, attempt: int, started_ms: int, records: int) -> bool:
-        """Count the failed attempt and wait; False when there is no further attempt."""
+        """Count the failed attempt and wait; False if there is no further attempt."""
         now = self._clock()
         delay = retry_delay_ms(
             attempt,

@@ -1,9 +1,9 @@
-"""Builds the runner of a task out of its configuration: the task, converters, transforms, pipeline and Kafka clients.
+"""Builds the runner of a task from its configuration: the task, converters, transforms, pipeline and Kafka clients.
 
 Main type: ``TaskBuilder``, the worker's ``TaskFactory``. Importing this module imports Spark, Arrow and the Kafka
 client, so it is imported after the REST server is up.
 
-Thread: called on the short-lived ``start-<task>`` threads, several at a time; what it shares is made for that.
+Thread: called on the short-lived ``start-<task>`` threads, several at a time; the shared objects are thread-safe.
 Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder.
 """
 
@@ -88,7 +88,7 @@ from penstock.worker.task.spec import TaskServices, TaskSpec, no_probe
 log = logging.getLogger(__name__)
 TaskT = TypeVar("TaskT", bound=Task)
 
-#: How long one question about a connector's group may take; below the time limit of a REST request.
+#: The time limit of a request for a connector's group; below the time limit of a REST request.
 _OFFSETS_TIMEOUT_S = 30.0
 
 
@@ -96,13 +96,13 @@ class TaskBuilder:
     """Makes the runners of a worker's tasks.
 
     Args:
-        settings: The worker's.
-        plugins: Where classes come from.
+        settings: The worker's settings.
+        plugins: Loads the classes.
         runtime: The Spark session.
-        offsets: Where source offsets are, and whether tasks write them in transactions.
-        metrics: Gets the worker's counters.
-        probe: Told the named points of the data path, for kill tests.
-        note_topics: Gets the topics that a task of a connector uses; None when they are not tracked.
+        offsets: The stores of source offsets, and whether tasks write them in transactions.
+        metrics: The registry for the worker's counters.
+        probe: Called at the named points of the data path, for kill tests.
+        note_topics: Gets the topics that a task of a connector uses; None if they are not tracked.
         static_id: The worker's part of the ids of its static group members; None for dynamic ones.
     """
 
@@ -144,7 +144,7 @@ class TaskBuilder:
         return InstanceMetrics(self._metrics, labels, window=self._settings.sample_window)
 
     def _task_metrics(self, request: TaskRequest, made: ExitStack) -> InstanceMetrics:
-        """Creates the registry to which the parts of a task add their metrics; closed behind all of them."""
+        """Creates the registry to which the parts of a task add their metrics; closed after all of them."""
         metrics = self._own_metrics(connector=request.id.connector, task=str(request.id.task))
         made.callback(metrics.close)
         return metrics
@@ -169,7 +169,7 @@ class TaskBuilder:
             self._settings.raw, config, client_id=admin_client_id(connector), group_id=f"connect-{connector}"
         )
         if any(fault.name == "group.id" for fault in client.refused):
-            # The default's offsets are not those that were asked for.
+            # The default settings would read other offsets than the requested ones.
             client.checked()
         admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
         return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
@@ -178,7 +178,7 @@ class TaskBuilder:
         return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
 
     def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
-        """Builds one task; undoes what it has made when a part fails.
+        """Builds one task; closes the built parts if another part fails.
 
         Raises:
             ConnectException: a class cannot be found, made or configured.
@@ -190,7 +190,7 @@ class TaskBuilder:
                 runner: TaskRunner = self._sink(request, report, made)
             else:
                 runner = self._source(request, report, made)
-            # From here on the runner closes everything itself.
+            # After this the runner closes everything itself.
             made.pop_all()
         return runner
 
@@ -411,7 +411,7 @@ class TaskBuilder:
     def _encoder(
         self, request: TaskRequest, settings: SinkSettings, made: ExitStack
     ) -> Callable[[SinkRecord], ConsumedMessage]:
-        """Makes messages of records that the task reports: for the dead letter queue, no other reporter shows any."""
+        """Encodes records that the task reports, for the dead letter queue: no other reporter shows their bytes."""
         if not settings.dlq_topic:
             return message_as_text
         return RecordEncoder(*make_converters(self._settings, settings, self._plugins, made), task=str(request.id))
@@ -419,7 +419,7 @@ class TaskBuilder:
     def _dead_letters(
         self, request: TaskRequest, settings: SinkSettings, topic: str, counts: ErrorCounts
     ) -> DeadLetterQueue:
-        """The dead letter queue of a task; its topic is created when it is missing."""
+        """Opens the dead letter queue of a task; creates its topic if it is missing."""
         own = DeadLetterSettings(topic, settings.dlq_replication_factor, settings.dlq_context_headers)
         connector, task = request.id
         client = admin_settings(self._settings.raw, settings.raw, client_id=dead_letter_admin_id(connector, task))
@@ -461,7 +461,7 @@ class TaskBuilder:
             errors,
             self._load,
             metrics,
-            # From here on the runner closes everything itself.
+            # After this the runner closes everything itself.
             close=made.pop_all().close,
             abandoned=abandoned,
             probe=self._probe,
@@ -508,7 +508,7 @@ class TaskBuilder:
         return add
 
     def _moved(self, request: TaskRequest) -> Moved:
-        """Counts the records that took each road; not by task: the sum stays when a task is started again."""
+        """Counts the records of each path; not by task, so that the sum survives a restart of the task."""
 
         def add(roads: Mapping[Why | None, int]) -> None:
             for why, count in roads.items():
@@ -556,7 +556,7 @@ def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: Er
 
 
 def _ending(task: ConnectorTaskId, jobs: SparkJobs, process: TaskProcess | None) -> Callable[[], None]:
-    """Returns the function that kills the work of a task that is given up: its process and its Python work in Spark."""
+    """Returns the function that kills the work of an abandoned task: its process and its Python work in Spark."""
 
     def end() -> None:
         if process is not None:

@@ -1,4 +1,4 @@
-"""Makes the bulk work of tasks out of settings: clients, the topic of markers, recipes.
+"""Makes the bulk work of tasks from settings: clients, the topic of markers, recipes.
 
 Main functions: ``make_bulk`` (sources), ``make_bulk_sink``. Nothing is opened before the first run.
 
@@ -65,8 +65,8 @@ class Chained:
 def writers_name(worker: Mapping[str, str], host: str) -> str:
     """The name under which a worker, or its group, writes bulk work.
 
-    A standalone worker has no group: it is told apart by its machine and its offset file, which say how far its
-    connectors are.
+    A standalone worker has no group: its host and its offset file identify it, because that file has the offsets of its
+    connectors.
 
     >>> writers_name({"group.id": "loads"}, "one")
     'loads'
@@ -95,12 +95,13 @@ def make_bulk(
     Args:
         task: The task.
         worker: The worker's settings.
-        settings: The connector's.
-        plugins: Where classes come from.
+        settings: The connector's settings.
+        plugins: Loads the classes.
         runtime: The Spark session.
-        chained: What it shares with the rest of the task.
-        probe: Told named points, for kill tests.
-        exactly_once: Whether the worker's tasks write in transactions, and so does bulk work whatever producers say.
+        chained: The objects that it shares with the rest of the task.
+        probe: Called at named points, for kill tests.
+        exactly_once: True if the worker's tasks write in transactions; then bulk work does, too, whatever the
+            producer's settings.
 
     Raises:
         ConfigException: A setting cannot be used.
@@ -145,7 +146,7 @@ class SinkChained:
         pipeline: Converters and transforms of the worker.
         consumer: Settings of the task's consumer.
         errors: Counts failed records.
-        note_topics: Told of topics that are read.
+        note_topics: Called with the topics that are read.
     """
 
     pipeline: SinkPipeline
@@ -171,11 +172,11 @@ def make_bulk_sink(
         user: The user's task.
         task: Its id.
         worker: The worker's settings.
-        settings: The connector's.
-        plugins: Where classes come from.
+        settings: The connector's settings.
+        plugins: Loads the classes.
         runtime: The Spark session.
-        chained: What it shares with the rest of the task.
-        probe: Told named points, for kill tests.
+        chained: The objects that it shares with the rest of the task.
+        probe: Called at named points, for kill tests.
 
     Raises:
         ConfigException: A setting cannot be used.

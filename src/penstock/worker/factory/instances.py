@@ -80,8 +80,8 @@ def make_parts(
 ) -> TaskParts:
     """Makes and configures converters and transforms; ``made`` closes them.
 
-    Each converter is the connector's, with the connector's sub-settings, where the connector names one; else the
-    worker's, with the worker's sub-settings only. `metrics` are those of the task; None: nobody sees them.
+    A converter that the connector names gets the connector's sub-settings; otherwise the worker's converter gets the
+    worker's sub-settings only. `metrics` are the task's metrics; None: they are not shown.
 
     Raises:
         ConnectException: a class cannot be found, made or configured.
@@ -100,7 +100,7 @@ def make_converters(
 ) -> tuple[Converter, Converter, HeaderConverter]:
     """Makes and configures the converters of a task: of keys, values and headers; ``made`` closes them.
 
-    `metrics` are those of the task; None: nobody sees them, as for a task's second set of converters.
+    `metrics` are the task's metrics; None: they are not shown, as for a task's second set of converters.
 
     Raises:
         ConnectException: a class cannot be found, made or configured.

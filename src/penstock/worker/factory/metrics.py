@@ -1,7 +1,7 @@
-"""Publishes what tasks count as metrics.
+"""Publishes the counters of tasks as metrics.
 
 Main functions: ``publish_source``, ``publish_sink`` and ``withdraw``. The runners keep plain counters; a metric reads
-them when somebody asks. Names are those that Kafka Connect's have after the usual export from JMX. Thread: any.
+them on request. The names are Kafka Connect's after the usual export from JMX. Thread: any.
 
 Source: runtime.SourceTask/SinkTaskMetricsGroup and ErrorHandlingMetrics of Kafka Connect.
 """
@@ -22,7 +22,7 @@ from penstock.worker.source.task import SourceTaskRunner
 SOURCE: Final = "kafka_connect_source_task_"
 SINK: Final = "kafka_connect_sink_task_"
 STAGE_BUSY: Final = "penstock_stage_busy_seconds_total"
-#: How far a task says that it is.
+#: The progress that a task reports.
 PROGRESS: Final = "penstock_task_progress_"
 #: Of a task's present bulk run, or its last one.
 BULK: Final = "penstock_bulk_"
@@ -30,7 +30,7 @@ ERRORS: Final = "kafka_connect_task_error_"
 
 
 def publish_source(metrics: Metrics, runner: SourceTaskRunner) -> None:
-    """Publish the counters of a source task; those of an earlier instance are replaced."""
+    """Publish the counters of a source task, in place of an earlier instance's."""
     polls, delivery, commits = runner.counts, runner.delivery, runner.committer.counts
     submitted = runner.committer.submitted
     own: Mapping[str, Callable[[], float]] = {
@@ -56,7 +56,7 @@ def publish_source(metrics: Metrics, runner: SourceTaskRunner) -> None:
 
 
 def publish_sink(metrics: Metrics, runner: SinkTaskRunner) -> None:
-    """Publish the counters of a sink task; those of an earlier instance are replaced."""
+    """Publish the counters of a sink task, in place of an earlier instance's."""
     task, commits = runner.id, runner.commits
     own: Mapping[str, Callable[[], float]] = {
         "sink_record_read_total": lambda: runner.counts.records_read,

@@ -22,7 +22,7 @@ NoteTopics = Callable[[Sequence[str]], None]
 
 
 class TrackingProducer:
-    """A producer that notes the topics of what was acknowledged.
+    """A producer that notes the topics of acknowledged records.
 
     Args:
         producer: Does the work.
@@ -78,7 +78,7 @@ class _TrackedReceipts:
 
 
 class TrackingPipeline:
-    """A sink task's pipeline that notes the topics of what was converted.
+    """A sink task's pipeline that notes the topics of converted records.
 
     Args:
         pipeline: Does the work.

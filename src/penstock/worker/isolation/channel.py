@@ -1,9 +1,9 @@
 """Calls between a worker and the process of a task, in both directions at once over one socket.
 
-Main type: ``Channel``. Each thread that calls has its *lane*: on the other side one thread serves it, and what is
-called back in the course of a call is served by the thread that waits. So a task's methods keep to their threads, and
-``stop`` reaches a task whose ``poll`` blocks. ``Handed`` numbers what a task has handed over, the same on both sides,
-so that it need not cross again to be named.
+Main type: ``Channel``. Each thread that calls has its *lane*: on the other side one thread serves it, and the waiting
+thread serves the calls back. So a task's methods keep to their threads, and ``stop`` reaches a task whose ``poll``
+blocks. ``Handed`` numbers the objects that a task has handed over, the same on both sides, so that a number names an
+object without sending it again.
 
 Thread: ``call`` and ``notify`` from any; one thread runs ``read``; a thread for each lane of the other side, or one for
 all of them. Of a ``Handed`` one adds, one asks.
@@ -29,7 +29,7 @@ from penstock.threads import OwnedThread, start_within
 
 
 class Handed:
-    """The objects that were handed over, in order. They are asked for in this order too, and then let go.
+    """The objects that were handed over, in order. They are requested in the same order, and then released.
 
     >>> handed = Handed()
     >>> first, second = "a", "b"
@@ -43,14 +43,14 @@ class Handed:
         self._first = 0
 
     def add(self, items: Iterable[object]) -> None:
-        """Notes what was handed over."""
+        """Notes the objects that were handed over."""
         self._left.extend(items)
 
     def number_of(self, item: object) -> int:
-        """The number of an object; those before it are let go.
+        """Returns the number of an object; releases the objects before it.
 
         Raises:
-            LookupError: It is not there, or one behind it was asked for before.
+            LookupError: It is unknown, or a later object was requested before.
         """
         while self._left:
             if self._left[0] is item:
@@ -59,10 +59,10 @@ class Handed:
         raise LookupError("what the task is to be told of was not handed over by it")
 
     def at(self, number: int) -> object:
-        """The object of a number; those before it are let go.
+        """Returns the object of a number; releases the objects before it.
 
         Raises:
-            LookupError: It was let go.
+            LookupError: It was released.
         """
         while self._left and self._first < number:
             self._let_go()
@@ -109,10 +109,10 @@ class Channel:
 
     Args:
         connection: A connected stream socket; closed with the channel.
-        handle: Answers what the other side calls, by name and arguments.
-        side: Tells the lanes of this side from those of the other.
-        lane_threads: Whether each lane of the other side gets a thread; else one thread serves all that nobody waits
-            in.
+        handle: Serves the calls of the other side, by name and arguments.
+        side: Distinguishes the lanes of the two sides.
+        lane_threads: True if each lane of the other side gets a thread; else one thread serves all lanes in which no
+            thread waits.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class Channel:
         return self._reader is None or self._reader.join(timeout_s)
 
     def call(self, name: str, *args: Any, timeout_s: float | None = None) -> Any:
-        """Calls the other side and waits for what it answers; serves meanwhile what that calls back.
+        """Calls the other side and waits for the answer; serves calls back while it waits.
 
         Raises:
             ChannelClosed: The other side has gone.
-            TimeoutError: It has not answered in time.
-            BaseException: What was raised there, with its class, message and frames.
+            TimeoutError: The other side has not answered in time.
+            BaseException: The error raised there, with its class, message and frames.
         """
         lane = self.lane
         number = next(self._numbers)
@@ -171,7 +171,7 @@ class Channel:
                     self._lanes.pop(lane, None)
 
     def notify(self, name: str, *args: Any) -> None:
-        """Tells the other side something, in order with the calls of this thread; does not wait.
+        """Sends a message to the other side, in order with the calls of this thread; does not wait.
 
         Raises:
             ChannelClosed: The other side has gone.
@@ -308,7 +308,7 @@ class Channel:
         with self._lock:
             lane = self._lanes.get(message.lane)
             if lane is None and message.kind in (_RESULT, _ERROR):
-                # Nobody waits for it any more.
+                # The caller no longer waits for it.
                 return
             name = message.lane if self._lane_threads else _SHARED
             new = False

@@ -1,9 +1,9 @@
 """The process of a task: holds the author's task, and calls it as the worker asks.
 
-Run as ``python -m penstock.worker.isolation.child SOCKET PIPE``, two numbers of files. What the author prints goes to
-the process's output, which the worker reads. The process ends when the worker closes the socket, and the kernel kills
-it and its group when the other end of the pipe is closed: then the worker has gone, and the interpreter may be held by
-a loop that no thread of Python's gets out of.
+Run as ``python -m penstock.worker.isolation.child SOCKET PIPE``, two file descriptors. The output of the author's code
+goes to the process's output, which the worker reads. The process ends when the worker closes the socket, and the kernel
+kills it and its group when the other end of the pipe is closed: the worker is gone then, and a loop in native code may
+hold the interpreter.
 
 Main function: ``main``. Threads: the main one waits for the end; one reads the socket; each thread of the worker that
 calls has a thread here.
@@ -108,7 +108,7 @@ class TaskHost:
 
         cls = load_class(path)
         if memory_max is not None:
-            # Behind the imports, and of data alone: what is mapped and never used does not count.
+            # After the imports, and only for data: memory that is mapped and never used does not count.
             resource.setrlimit(resource.RLIMIT_DATA, (memory_max, memory_max))
         try:
             self._task = cls()
@@ -135,22 +135,22 @@ class TaskHost:
         self._task.stop()
 
     def stopping(self) -> None:
-        """Stop was asked, whatever the task does; sets the event of its context."""
+        """Sets the event of the context, whatever the task does."""
         context = getattr(self, "_context", None)
         if isinstance(context, ChildSourceTaskContext):
             context.stopping.set()
 
     # ------------------------------------------------------------------ sources
     def poll(self, keep: bool, forgotten: Sequence[int]) -> Any:
-        """Polls the task, and returns its records and where its transactions are to end.
+        """Polls the task, and returns its records and the ends of its transactions.
 
         Args:
-            keep: Whether the task is told later of what it has polled, so that it is kept.
-            forgotten: Frames whose positions nobody will ask for.
+            keep: True if the polled records are kept, because a hook of the task gets them later.
+            forgotten: Frames whose positions are no longer needed.
 
         Returns:
             A frame as ``("frame", ...)``, records as ``("records", ...)``, else its kind, None for nothing; and for
-            each place where a transaction ends how many records are before it (0: it is behind all) and how it ends.
+            each end of a transaction the number of records before it (0: it is after all) and the kind of end.
         """
         for number in forgotten:
             self._offsets.pop(number, None)
@@ -203,7 +203,7 @@ class TaskHost:
         return ("frame", table_bytes(frame.data), about, rest, number)
 
     def offset_after(self, number: int, row: int) -> dict[str, object]:
-        """The position behind a row of a frame."""
+        """The position after a row of a frame."""
         return dict(self._offsets[number](row))
 
     def commit_record(self, number: int, *metadata: Any) -> None:

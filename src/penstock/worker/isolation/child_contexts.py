@@ -1,7 +1,7 @@
 """The contexts of a task in a process of its own, which pass each request on to the worker.
 
-Main types: ``ChildSourceTaskContext``, ``ChildSinkTaskContext``. What they are asked is answered by the worker's own
-contexts, so their rules and errors are the same.
+Main types: ``ChildSourceTaskContext``, ``ChildSinkTaskContext``. The worker's own contexts answer the calls, so their
+rules and errors are the same.
 
 Thread: any; see ``penstock.api`` for what each method allows.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.worker.source.transaction_boundaries import TransactionRequests
 
-#: What the worker asks for by name when it has metrics measured. One process has one task.
+#: The measurable metrics that the worker reads by name. One process has one task.
 _measurables: Final[dict[MetricName, Callable[[], float]]] = {}
 
 
@@ -66,12 +66,12 @@ class ChildSourceTaskContext(SourceTaskContext):
     """The context of a source task.
 
     Args:
-        channel: To the worker.
-        frames: Whether the task returns frames.
+        channel: The channel to the worker.
+        frames: True if the task returns frames.
 
     Attributes:
-        requests: What the task says of its transactions, collected here until it returns from ``poll``; None as long as
-            it has not asked for a transaction context, or where it has no say.
+        requests: The task's requests for its transactions, collected until ``poll`` returns; None before it asks for a
+            transaction context, or if it does not define their boundaries.
     """
 
     def __init__(self, channel: Channel, *, frames: bool = False) -> None:
@@ -250,7 +250,7 @@ class _Reporter(ErrantRecordReporter):
 
 
 class _ChildMetrics(PluginMetrics):
-    """Metrics that are measured here when the worker is asked for them."""
+    """Metrics that are measured here when the worker reads them."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel

@@ -1,11 +1,11 @@
-"""The process of one task, as the worker sees it: started, asked, ended, and told of how it ended.
+"""The process of one task: starts it, calls it, ends it and reports its end.
 
 Main type: ``TaskProcess``. It is a new Python process, not a fork: the worker has threads, a JVM and a Kafka client.
-Settings cross over the socket; its command line and environment have none of them. It ends with the worker, whatever
-ends that: the kernel kills it when the other end of a pipe is closed (see ``child``).
+Settings cross over the socket; its command line and environment have none of them. It ends with the worker in every
+case: the kernel kills it when the other end of a pipe is closed (see ``child``).
 
 Threads: ``call`` from any; ``isolated-<task>`` reads answers and waits for the end, ``output-<task>`` reads what the
-process prints, ``calls-shared`` serves what threads ask that the author has started.
+process prints, ``calls-shared`` serves the calls of threads that the author's code started.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from penstock.worker.isolation.channel import Channel, ChannelClosed
 log = logging.getLogger(__name__)
 _output = logging.getLogger(f"{__package__}.output")
 
-#: How long a process that was told to end may take to write out what it has printed.
+#: The time that a process may take to write out its output after a request to end.
 _END_S: Final = 1.0
-#: How long its threads in the worker may take after that.
+#: The time that its threads in the worker may take after that.
 _JOIN_S: Final = 2.0
 _LINE_BYTES: Final = 64 * 1024
-#: How long it may take to say where its threads stand: somebody waits for the answer of ``explain``.
+#: The time limit for the stacks of its threads: a request for ``explain`` waits for them.
 _STAND_S: Final = 0.5
 
 
@@ -45,7 +45,7 @@ class TaskProcess:
     """A process that holds one instance of a task.
 
     Args:
-        task: Whose it is.
+        task: The task.
         class_path: The class of the task, as in ``task.class``.
         memory_max: The most bytes of memory it may have; None for no limit.
     """
@@ -61,7 +61,7 @@ class TaskProcess:
         self._ended = False
         self._killed_for: str | None = None
         self._death: str | None = None
-        #: Told when it ends without having been asked to; on its thread.
+        #: Called when the process ends without a request; on its thread.
         self.on_death: Callable[[Exception], None] = lambda error: None
 
     @property
@@ -78,11 +78,11 @@ class TaskProcess:
         """Starts it and has it make the task.
 
         Args:
-            handle: Answers what the task asks of its context.
+            handle: Serves the task's calls of its context.
 
         Raises:
-            ConnectException: It cannot be started, or was ended meanwhile.
-            Exception: What importing or making the task's class raised.
+            ConnectException: The process cannot be started, or was ended before it was ready.
+            Exception: The error of importing the task's class or creating an instance.
         """
         with self._lock:
             if self._ended:
@@ -105,7 +105,7 @@ class TaskProcess:
         """Calls the task's process; see ``Channel.call``.
 
         Raises:
-            ConnectException: The process has ended; says how.
+            ConnectException: The process has ended; the message describes how.
         """
         channel = self._channel
         if channel is None:
@@ -114,15 +114,15 @@ class TaskProcess:
             with waiting_for("user_code", name, partial(self._stack, channel, channel.lane)):
                 return channel.call(name, *args, timeout_s=timeout_s)
         except ChannelClosed:
-            # How it ended is known when the thread that reads has ended.
+            # The kind of end is known after the reading thread has ended.
             channel.join(_END_S + _JOIN_S)
             raise self._gone() from None
 
     def notify(self, name: str, *args: Any) -> None:
-        """Tells the task's process something, without waiting.
+        """Sends a message to the task's process, without waiting.
 
         Raises:
-            ConnectException: The process has ended; says how.
+            ConnectException: The process has ended; the message describes how.
         """
         channel = self._channel
         if channel is None:
@@ -200,7 +200,7 @@ class TaskProcess:
         return serve
 
     def _reap(self) -> None:
-        """The connection is closed: waits for the process, ends what it has left. Thread: isolated."""
+        """The connection is closed: waits for the process, and ends its remaining children. Thread: isolated."""
         process = self._process
         assert process is not None
         # Not with wait(), which would free its number before its group is ended.

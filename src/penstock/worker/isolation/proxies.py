@@ -1,7 +1,7 @@
-"""Tasks as the runners see them, whose methods run in a process of their own.
+"""Proxies of tasks for the runners; the methods run in a separate process.
 
 Main function: ``isolated``, makes the proxy of a task's class. The proxy overrides the hooks that the class overrides
-and no others, so that a runner asks of it what it would ask of the task.
+and no others, so that a runner treats it like the task.
 
 Thread: as for the task; each method waits for its answer. The process is started by ``initialize``: a task that rests
 from the beginning has none.
@@ -45,10 +45,10 @@ from penstock.worker.isolation.process import TaskProcess
 
 log = logging.getLogger(__name__)
 
-#: How long the process may take to measure one metric: ``GET /metrics`` waits for it.
+#: The time limit of the process to measure one metric: ``GET /metrics`` waits for it.
 _MEASURE_S: Final = 0.5
 _HOOKS: Final = ("commit_record", "record_acknowledged", "frame_acknowledged", "commit_batch")
-#: What a context is asked by its own method of that name.
+#: The methods of a context that forward to the worker's context.
 _ASKED: Final = (
     "configs",
     "offset",
@@ -63,7 +63,7 @@ _ASKED: Final = (
 
 
 def isolated(cls: type[Task], process: TaskProcess) -> Any:
-    """The proxy of a task that is to run in a process of its own.
+    """The proxy of a task that runs in a separate process.
 
     Args:
         cls: The author's class; not made here.
@@ -101,7 +101,7 @@ def _hook(cls: type[Task], name: str) -> Callable[..., None]:
     def told(self: _IsolatedSource, item: object, *more: object) -> None:
         self._tell(name, item, more)
 
-    # What the worker gives a hook depends on what it takes.
+    # The worker chooses the arguments of a hook by its signature.
     told.__signature__ = inspect.signature(getattr(cls, name))  # type: ignore[attr-defined]
     return told
 
@@ -120,7 +120,7 @@ class _Isolated(Task):
             self._process.call("stop")
 
     def _handle(self, context: Any, name: str, args: tuple[Any, ...]) -> Any:
-        """Answers what the task asks of its context."""
+        """Serves the task's calls of its context."""
         if name in _ASKED:
             return getattr(context, name)(*args)
         match name:
@@ -165,7 +165,7 @@ class _IsolatedSource(_Isolated, SourceTask):
             context.stopping.then(self._tell_stopping)
 
     def _tell_stopping(self) -> None:
-        """Sets the event of the context in the process, whatever the task is doing there. Does not wait."""
+        """Sets the event of the context in the process, without waiting for the task's present call."""
         if self._process.is_up:
             with suppress(ConnectException):
                 self._process.notify("stopping")
@@ -191,7 +191,7 @@ class _IsolatedSource(_Isolated, SourceTask):
             return None
         kind, content, *more = answer
         if kind == "strange":
-            # The runner says what is wrong with it.
+            # The runner reports the wrong type.
             return type(content, (), {})()
         polled: Any = content if kind == "records" else self._frame(content, *more)
         if self._tells:
@@ -203,7 +203,7 @@ class _IsolatedSource(_Isolated, SourceTask):
         offset_after = None
         if number is not None:
             offset_after = _OffsetAfter(self._process, number)
-            # Called wherever the frame is let go, also in the midst of a call: the next poll says it.
+            # Called when the frame is released, also within a call: the next poll passes the number on.
             weakref.finalize(offset_after, self._forgotten.append, number)
         topic, value_schema, source_partition, source_offset = about
         return SourceFrame(
@@ -239,7 +239,7 @@ class _IsolatedSource(_Isolated, SourceTask):
 
 
 class _OffsetAfter:
-    """Asks the task for the position behind a row of one frame."""
+    """Asks the task for the position after a row of one frame."""
 
     def __init__(self, process: TaskProcess, number: int) -> None:
         self._process = process

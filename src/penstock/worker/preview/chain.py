@@ -1,8 +1,8 @@
-"""Takes some records through a connector's converters and transforms, and notes what each step makes of them.
+"""Takes some records through a connector's converters and transforms, and notes the result of each step.
 
-Main type: ``ChainView``. Looking transforms between the steps note what passes; nothing is committed or written. What
-is shown is JSON. A chain with frames (``has_frames``) runs Spark plans that users wrote: ``session`` has the
-process for it.
+Main type: ``ChainView``. Observing transforms between the steps note the records; nothing is committed or written. The
+result is JSON. A chain with frames (``has_frames``) runs Spark plans that users wrote: ``session`` has the process for
+it.
 
 Thread: a thread of the caller's; a view may be used by several.
 """
@@ -52,7 +52,7 @@ def has_frames(parts: TaskParts) -> bool:
 
 
 class ChainView:
-    """Shows what chains make of records, with the plugins and the Spark session of a process.
+    """Runs records through chains and shows the results, with the plugins and the Spark session of a process.
 
     Args:
         settings: The worker's.
@@ -65,8 +65,8 @@ class ChainView:
         self._plugins = plugins
         self._classes = InstalledPlugins(plugins)
         self._runtime = runtime
-        # A gate of their own with room for one: previews wait for each other, and those of one plan share its job, but
-        # they never stand in line before the batches of tasks.
+        # A separate gate with room for one: previews wait for each other, and previews of one plan share its job, but
+        # they never queue before the batches of tasks.
         self._jobs = SparkJobs(runtime, Gate(1))
 
     def source_parts(self, config: Mapping[str, str], made: ExitStack) -> TaskParts:

@@ -5,10 +5,10 @@ connectors that run would have to do without. This one imports them once, at a l
 A child reads the first records of a source connector, so that one that blocks can be ended; nothing is committed.
 
 Run as ``python -m penstock.worker.preview.fork_server FD`` with a socket on FD. Commands and answers are JSON:
-``{"fork": true}`` with two files, the request and the pipe for what is read, is answered by ``{"pid": ...}``;
+``{"fork": true}`` with two files, the request and the pipe for the records, is answered by ``{"pid": ...}``;
 ``{"end": pid}`` ends that process and all of its group, and is answered with ``{"cpu_s": ...}`` when it is gone. The
-server ends, and its children with it, when the other side closes the socket, and when nobody has asked for some time.
-A child pickles what it finds onto its pipe: ``("records", list)``, ``("frame", table and schemas)``,
+server ends, and its children with it, when the other side closes the socket, and after some time without a command.
+A child pickles its result onto its pipe: ``("records", list)``, ``("frame", table and schemas)``,
 ``("error", text)``.
 
 Main functions: ``main``; ``answer`` in a child. Thread: each process's main thread; the worker's side is
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PAUSE_S = 0.05
-#: How long a session may take to start; the time of the preview stands still meanwhile.
+#: The time limit of the start of a session; it does not count against the time of the preview.
 SESSION_S: Final = 60.0
 
 
@@ -80,7 +80,7 @@ class _Session:
 
     Args:
         settings: Its ``spark.*`` settings.
-        answers: Where the worker is told that a session starts, and that it is up.
+        answers: The stream on which the worker learns that a session starts, and that it is up.
     """
 
     def __init__(self, settings: Mapping[str, str], answers: IO[bytes]) -> None:
@@ -137,8 +137,8 @@ def answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
     """Reads until the limit; the worker has the process ended when the time is over.
 
     Args:
-        request: Class and settings of the connector, limits, where modules are, and settings of a Spark session.
-        answers: Where what was read goes.
+        request: Class and settings of the connector, limits, paths of modules, and settings of a Spark session.
+        answers: The stream for the result.
     """
     sys.path[:] = request["path"]
     try:
@@ -214,13 +214,14 @@ def _send(answers: IO[bytes], message: object) -> int:
     return len(data)
 
 
-#: How much lower than the worker's the priority is: a preview must not slow connectors that run. Lower still, and on a
-#: machine without an idle moment a preview's time would be over before its first step.
+#: The priority below the worker's: a preview must not slow running connectors. With a still lower priority, on a
+#: machine without idle time, a preview's time would end before its first step.
 NICENESS: Final = 10
-#: How long the server outlives the last question.
+#: The time that the server outlives its last command.
 IDLE_S: Final = 120.0
 MESSAGE_BYTES: Final = 4096
-#: What every reader needs: imported once. Users' modules are imported in the children alone, as they are then.
+#: The modules that every reader needs: imported once. Only the children import users' modules, in their present
+#: version.
 _NEEDED: Final = ("pyarrow.compute", "penstock.connectors.file")
 
 
@@ -263,21 +264,21 @@ def _fork(channel: socket.socket, files: list[int]) -> int:
     pid = os.fork()
     if pid:
         with contextlib.suppress(OSError):
-            # Here too, so that there is a group to end, however soon that is asked for.
+            # In the parent, too, so that there is a group to end, however soon the command for that comes.
             os.setpgid(pid, pid)
         os.close(request)
         os.close(answers)
         return pid
     try:
-        # A group of its own: a source may start processes, which are to end with it. Not a session: some systems share
-        # time among sessions first, and priorities count within one only.
+        # A separate group: a source may start processes, which must end with it. Not a session: some systems share time
+        # among sessions first, and priorities count within one session only.
         os.setpgid(0, 0)
         channel.close()
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         with os.fdopen(request, "rb") as asked, os.fdopen(answers, "wb") as found:
             answer(json.load(asked), found)
     finally:
-        # Whatever the source has registered or left running: nothing of the server's runs in its child.
+        # Exit without the handlers and threads that the source has left: nothing of the server runs in its child.
         os._exit(0)
 
 

@@ -1,13 +1,13 @@
 """The preview of a connector's configuration on some records: each step of its chain, before and after.
 
 Main type: ``Previewer``. Records come from the caller, from the source (``source``), or from the sink's topics.
-They go through the connector's own converters and transforms (``chain``), record by record unless a transform
-needs frames: its plans are what a user wrote, and run in a process with a session of its own (``process``).
-Nothing is committed, nothing is written.
+They go through the connector's own converters and transforms (``chain``), record by record unless a transform needs
+frames: the plans of users run in a process with a separate session (``process``). Nothing is committed, nothing is
+    written.
 
-``Pace`` says when previews may begin: together they use a small share of the machine's time. On a machine without an
-idle moment whatever a preview uses is taken from connectors that run. A low priority does not help, because half of the
-work is done by threads of the worker; so it is spread over time.
+``Pace`` delays previews: together they use a small share of the machine's time. On a machine without idle time a
+preview takes its time from running connectors. A low priority does not help, because threads of the worker do half of
+the work; so previews are spread over time.
 
 Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once.
 """
@@ -39,18 +39,19 @@ from penstock.worker.preview.source import FirstRecords, SourceReaders
 
 #: The share of all cores that previews may use.
 SHARE: Final = 0.015
-#: What a preview uses as far as is known before it has run, in CPU seconds; also what it counts at least, because not
-#: all of it is measured (the request's way in and out).
+#: The assumed use of a preview before it has run, in CPU seconds; also the least that it counts, because some of it is
+#: not measured (the request's way in and out).
 USUAL_S: Final = 0.01
-#: So many may begin at once after a rest: nobody who tries one and then another has to wait.
+#: The number of previews that may begin at once after a rest, so that a user who tries one and then another need not
+#: wait.
 AHEAD: Final = 2
 
 
 class Pace:
-    """Says when previews may begin, by what those before them have used.
+    """Delays previews by the CPU time of earlier previews.
 
     Args:
-        cores: How many cores there are.
+        cores: The number of cores.
     """
 
     def __init__(self, cores: int) -> None:
@@ -60,7 +61,7 @@ class Pace:
         self._used_until = float("-inf")
 
     def begins(self, now: float) -> float:
-        """Books a preview; how many seconds it has to wait before it begins.
+        """Books a preview; returns the seconds to wait before it begins.
 
         Args:
             now: Monotonic seconds.
@@ -79,7 +80,7 @@ class Pace:
         """A preview that was booked has ended.
 
         Args:
-            used_s: What it has used, in CPU seconds.
+            used_s: Its use, in CPU seconds.
         """
         with self._lock:
             self._used_until += max(0.0, used_s - USUAL_S) / self._rate
@@ -87,7 +88,7 @@ class Pace:
 
 #: Reading costs next to nothing, and a source that blocks holds up a place for all of its time.
 _AT_ONCE: Final = 4
-#: What the plans of a preview may take beside what its reading may, in seconds.
+#: The time limit of the plans of a preview, in addition to that of its reading, in seconds.
 _PLANS_S: Final = 20.0
 
 
@@ -115,7 +116,7 @@ class Previewer:
         self._session.close()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
-        """Reads or takes records and shows what becomes of them.
+        """Reads or takes records and shows the results of each step.
 
         Raises:
             ConnectException: a part cannot be made, or the topics cannot be read.
@@ -127,7 +128,7 @@ class Previewer:
 
     @contextmanager
     def _paced(self) -> Iterator[list[float]]:
-        """Waits until a preview may begin; takes what its processes have used, in CPU seconds."""
+        """Waits until a preview may begin; books the use of its processes, in CPU seconds."""
         threading.Event().wait(self._pace.begins(time.monotonic()))
         began = time.thread_time()
         used: list[float] = []

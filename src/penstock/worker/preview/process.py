@@ -1,8 +1,8 @@
 """The process that runs the plans of previews, as the worker sees it: started when it is needed, ended when it is late.
 
-Main type: ``PreviewProcess``. What a user wrote for Spark may take any time and all memory: it gets a session that is
-nobody else's (``session`` is the process itself). Settings and records cross over a socket; its command line
-and environment have none of them.
+Main type: ``PreviewProcess``. A user's code for Spark may take any time and all memory: it gets a separate session
+(``session`` is the process itself). Settings and records cross over a socket; its command line and environment have
+none of them.
 
 Thread: any; previews with frames wait for each other. ``previews-session`` reads answers.
 """
@@ -27,9 +27,10 @@ from penstock.worker.isolation.channel import Channel, ChannelClosed
 from penstock.worker.preview.chain import unfinished
 from penstock.worker.preview.session import SETTINGS
 
-#: How long the session may take to start, on a busy machine.
+#: The time limit of the start of the session, on a busy machine.
 _START_S: Final = 60.0
-#: How long after its time a preview's process may take to say so. User code in Python is ended behind that.
+#: The extra time in which a preview's process may report that its time is over. User code in Python is ended after
+#: that.
 _GRACE_S: Final = 5.0
 _END_S: Final = 5.0
 #: The priority is lower than the worker's: a preview must not slow connectors that run.
@@ -58,15 +59,15 @@ class PreviewProcess:
         """Previews the records of a source.
 
         Args:
-            config: The connector's.
+            config: The connector's settings.
             records: The records.
-            limit_s: How long the chain may take for all of them, once there is a session.
+            limit_s: The time limit of the chain for all of them, after the session has started.
 
         Returns:
-            What is shown of each; with an error where the preview has not come to its end.
+            The view of each; with an error if the preview has not finished.
 
         Raises:
-            ConnectException: There is no session, or a part of the chain cannot be made.
+            ConnectException: The session is missing, or a part of the chain cannot be made.
         """
         return self._shown("source", config, records, limit_s)
 
@@ -86,7 +87,7 @@ class PreviewProcess:
         self, kind: str, config: Mapping[str, str], given: Sequence[Any], limit_s: float
     ) -> list[dict[str, object]]:
         with self._turn:
-            # A process that nobody has asked for long ends by itself; the first try may find that out.
+            # An idle process ends by itself after a while; the first try may find that out.
             for is_fresh in (self._channel is None, True):
                 channel = self._channel or self._start()
                 try:
@@ -189,4 +190,4 @@ def _serve(name: str, args: tuple[Any, ...]) -> Any:
 
 
 def _nothing() -> None:
-    """Nothing is left to be done: who waits for an answer is told by the channel."""
+    """Does nothing: the channel answers the waiting callers."""

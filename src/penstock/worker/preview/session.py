@@ -1,8 +1,8 @@
 """The process that runs the plans of previews, on a Spark session of its own with little memory.
 
-Run as ``python -m penstock.worker.preview.session SOCKET PIPE``, two numbers of files. What ends this session, or runs
-over its time, costs one preview. The process ends when it has not been asked for a while, when the worker closes the
-socket, and, by the kernel, when the worker has gone.
+Run as ``python -m penstock.worker.preview.session SOCKET PIPE``, two file descriptors. A preview that ends this
+session, or exceeds its time, affects no other preview. The process ends after a time without requests, when the worker
+closes the socket, and, by the kernel, when the worker is gone.
 
 Main function: ``main``. Threads: the main one waits for the end; one reads the socket; each preview has one of its own.
 """
@@ -26,11 +26,11 @@ from penstock.errors import SparkUnavailableException
 from penstock.worker.isolation.channel import Channel
 from penstock.worker.isolation.child import end_with_worker
 
-#: How long the process is kept that nobody asks.
+#: The time that an idle process is kept.
 IDLE_S: Final = 120.0
 #: The most bytes that a preview may show; the worker reads them into its memory.
 MOST_BYTES: Final = 16 * 1024 * 1024
-#: A JVM that has come up is there for the plans of a few records: what takes more is what previews are there to show.
+#: The JVM only serves the plans of a few records: a preview must show a plan that needs more.
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.master": "local[1]",
     "spark.driver.memory": "512m",
@@ -43,7 +43,7 @@ _KEPT: Final = (
 
 
 def session_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings of the session for previews: those of the worker's that plans depend on, and a small JVM.
+    """The settings of the session for previews: the worker's settings that affect plans, and a small JVM.
 
     >>> session_settings({"spark.sql.ansi.enabled": "true", "spark.driver.memory": "8g"})["spark.driver.memory"]
     '512m'
@@ -96,7 +96,7 @@ class PreviewHost:
         return self._shown(show, timeout_s)
 
     def _shown(self, show: Callable[[ExitStack], object], timeout_s: float) -> tuple[str, object]:
-        """Returns what is shown, or why there is nothing: ``late``, ``lost`` or ``large``."""
+        """Returns the view, or the reason why there is none: ``late``, ``lost`` or ``large``."""
         late = threading.Event()
 
         def end() -> None:

@@ -28,7 +28,7 @@ from penstock.model.payloads import PreviewLimits
 from penstock.pipeline.batch.source.frame_input import frame_to_records
 from penstock.worker.preview.fork_server import MESSAGE_BYTES, NICENESS, SESSION_S
 
-#: How long the server may take for an answer: its start on a busy machine is the longest.
+#: The time limit of an answer of the server: its start on a busy machine takes longest.
 _SERVER_TIMEOUT_S = 30.0
 _SERVER_END_S = 5.0
 _SESSION_END_S = 5.0
@@ -42,9 +42,9 @@ class FirstRecords:
 
     Attributes:
         records: In order.
-        ended: What ended the reading: records, bytes, seconds, end or error.
+        ended: The limit that ended the reading: records, bytes, seconds, end or error.
         error: The text of the error.
-        cpu_s: What the process has used, in CPU seconds.
+        cpu_s: The use of the process, in CPU seconds.
     """
 
     records: list[SourceRecord]
@@ -59,7 +59,7 @@ class SourceReaders:
     Args:
         spark: The ``spark.*`` settings of a session for a source that asks for one.
 
-    Thread: any; several at once. ``close`` ends the server behind it, which else ends with this process.
+    Thread: any; several at once. ``close`` ends its server, which otherwise ends with this process.
     """
 
     def __init__(self, spark: Mapping[str, str]) -> None:
@@ -114,7 +114,7 @@ class SourceReaders:
                 file.write(request)
             os.lseek(asked, 0, os.SEEK_SET)
             with self._lock:
-                # The server ends by itself when nobody asks for long; the first try may find that out.
+                # An idle server ends by itself after a while; the first try may find that out.
                 for _ in range(2):
                     with contextlib.suppress(OSError, ValueError):
                         return int(self._ask({"fork": True}, [asked, answers])["pid"])
@@ -179,7 +179,7 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
     buffer = bytearray()
     records: list[SourceRecord] = []
     size = 0
-    # Not select, which fails for pipes whose number is above a thousand: a busy worker has many files open.
+    # Not select, which fails for descriptors above a thousand: a busy worker has many files open.
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     while True:
@@ -202,7 +202,7 @@ def _collect(pipe: int, limits: PreviewLimits) -> FirstRecords:
             if kind == "session":
                 now = time.monotonic()
                 if content == "starts":
-                    # The process itself gives up sooner, and says why.
+                    # The process itself stops sooner, and reports the reason.
                     paused, deadline = deadline - now, now + SESSION_S + _SESSION_END_S
                 else:
                     deadline = now + paused

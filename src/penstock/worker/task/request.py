@@ -23,13 +23,13 @@ class TaskRequest:
         connector_config: The connector's settings, placeholders resolved (converters, transforms, errors.*, overrides).
         task_config: The task's own settings, placeholders resolved.
         read_task_config: Reads the task's settings again with placeholders resolved anew.
-        paused: Whether it is to rest from the beginning.
-        task_count: How many tasks the connector has.
-        confirm: Of an exactly-once source: lets the task pass that is still to run here; blocks; raises
-            ConnectException.
-        confirm_owner: Of the same: whether the group has said after this monotonic time that it runs here; blocks.
-        again: Whether it takes the place of an instance that has ended by itself.
-        backfill: Of a backfill: what it reads, in place of what its group or its source has next.
+        paused: True if it starts paused.
+        task_count: The number of tasks of the connector.
+        confirm: For an exactly-once source: returns if the task still belongs here; blocks; raises ConnectException.
+        confirm_owner: For the same: True if the group has confirmed after this monotonic time that it runs here;
+            blocks.
+        again: True if it replaces an instance that ended by itself.
+        backfill: For a backfill: the ranges to read, instead of the next records of its group or source.
     """
 
     id: ConnectorTaskId
