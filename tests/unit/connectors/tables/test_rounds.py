@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import random
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from deltalake import DeltaTable
 from tests.unit.connectors.tables import lakes
 from tests.unit.connectors.tables.writing import Writing, records
 
-from penstock.api import TopicPartition
+from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.connectors.tables import TableSink
 from penstock.connectors.tables.delta import DeltaLake, DeltaLakeTable
 from penstock.connectors.tables.iceberg import IcebergLake, IcebergTable
@@ -583,3 +584,139 @@ def test_a_commit_takes_what_continues_the_table(units: Any, positions: Any, tak
     found, moved = chain(units, positions, {"mine-1"})
     assert [one.name for one in found] == taken
     assert moved == moves
+
+
+# ---------------------------------------------------------------------------------------------------------- at random
+class Cluster:
+    """Tasks of one connector in a group: partitions move, tasks die or freeze, the lake goes away, at random."""
+
+    def __init__(self, path: Path, lake: str, seed: int, **settings: str) -> None:
+        self.path, self.lake, self.settings = path, lake, settings
+        self.chance = random.Random(seed)
+        self.places = [TopicPartition("t", number) for number in range(4)]
+        self.topic = dict.fromkeys(self.places, 0)
+        self.kafka: dict[TopicPartition, int] = {}
+        self.tasks: list[Task] = []
+        self.frozen: list[Task] = []
+        self.read: dict[TopicPartition, int] = {}
+        self.steps: list[str] = []
+        self.now = [1000.0]
+
+    def deal_out(self, count: int) -> None:
+        """A rebalance: all partitions are given back and dealt out anew."""
+        for task in self.tasks:
+            self.close(task)
+        self.tasks = []
+        for number in range(count):
+            task = Task(self.path, self.lake, *self.places[number::count], **self.settings)
+            task.rounds._clock = lambda: self.now[0]
+            task.task._due = self.now[0] + 10  # By the wall clock in a worker.
+            self.tasks.append(task)
+            for place in self.places[number::count]:
+                self.read[place] = task.context.rewound.pop(place, self.kafka.get(place, 0))
+
+    def close(self, task: Task) -> None:
+        task.context.closing = True
+        self.commit(task)
+        task.task.close(task.context.places)
+        task.task.stop()
+
+    def commit(self, task: Task) -> None:
+        given = {place: OffsetAndMetadata(self.read[place]) for place in task.context.places if place in self.read}
+        for place, found in task.task.pre_commit(given).items():
+            self.kafka[place] = found.offset
+            self.check(place)
+
+    def check(self, place: TopicPartition) -> None:
+        """What is committed to the group is in the tables."""
+        base = place.partition * 1000
+        wanted = {base + number for number in range(self.kafka[place])}
+        there = {one for table in ("a", "b") for one in self.ids(table)}
+        assert wanted <= there, (place, self.kafka[place], self.steps)
+
+    def ids(self, table: str) -> list[int]:
+        if not (self.path / "lake").exists():
+            return []
+        found = [row["id"] for row in lakes.rows(self.path, self.lake, table)]
+        assert len(found) == len(set(found)), (table, sorted(found), self.steps)
+        return found
+
+    def step(self) -> None:
+        kind = self.chance.choices(
+            ["put", "tick", "look", "commit", "deal", "kill", "freeze", "wake", "away"], [12, 6, 8, 4, 1, 1, 1, 2, 2]
+        )[0]
+        task = self.chance.choice(self.tasks)
+        self.steps.append(f"{kind} {self.tasks.index(task)}")
+        self.now[0] += self.chance.choice([0.0, 0.5, 6.0])
+        self.rewind(task)
+        match kind:
+            case "put":
+                place = self.chance.choice(task.context.places)
+                self.topic[place] += self.chance.randint(1, 4)
+                self.give(task, place, self.topic[place])
+            case "tick" | "look":
+                self.tick(task, kind)
+            case "commit":
+                self.commit(task)
+            case "deal":
+                self.deal_out(self.chance.randint(1, 3))
+            case "kill":
+                self.tasks.remove(task)  # It gives nothing back.
+                self.deal_out(self.chance.randint(1, 3))
+            case "freeze":
+                self.tasks.remove(task)
+                self.frozen.append(task)
+                self.deal_out(self.chance.randint(1, 3))
+            case "wake":
+                if self.frozen:
+                    self.tick(self.frozen.pop(), "tick")
+            case "away":
+                kind_ = DeltaLakeTable if self.lake == "delta" else IcebergTable
+                name = self.chance.choice(["add", "write", "refresh"])
+                with mock.patch.object(kind_, name, side_effect=RetriableException("503")):
+                    self.tick(task, "tick")
+
+    def tick(self, task: Task, kind: str) -> None:
+        task.task._due = 0.0 if kind == "tick" else float("inf")
+        with suppress(RetriableException):
+            task.context.call()
+
+    def rewind(self, task: Task) -> None:
+        for place, offset in task.context.rewound.items():
+            self.read[place] = offset
+        task.context.rewound.clear()
+
+    def give(self, task: Task, place: TopicPartition, end: int) -> None:
+        first = self.read[place]
+        if first < end:
+            base = place.partition * 1000
+            rows = [{"id": base + number, "name": "ab"[number % 2]} for number in range(first, end)]
+            task.put(rows, first=first, partition=place.partition)
+            self.read[place] = end
+
+
+@formats
+def test_whatever_happens_each_record_is_once_in_its_table(tmp_path: Path, lake: str) -> None:
+    routes = {"tables": "a,b", "route_field": "name", "tables_a_route_regex": "a", "tables_b_route_regex": "b"}
+    for seed in range(int(os.environ.get("PENSTOCK_EXAMPLES", "1"))):
+        (tmp_path / str(seed)).mkdir()
+        cluster = Cluster(tmp_path / str(seed), lake, seed, **routes)
+        cluster.deal_out(2)
+        for _ in range(60):
+            cluster.step()
+        for _ in range(20):
+            for task in cluster.tasks:
+                cluster.rewind(task)
+                for place in task.context.places:
+                    cluster.give(task, place, cluster.topic[place])
+                cluster.now[0] += 60
+                cluster.tick(task, "tick")
+                cluster.tick(task, "look")
+                cluster.rewind(task)
+                cluster.commit(task)
+            if all(cluster.kafka.get(place, 0) == end for place, end in cluster.topic.items()):
+                break
+        found = sorted(cluster.ids("a") + cluster.ids("b"))
+        wanted = sorted(place.partition * 1000 + n for place, end in cluster.topic.items() for n in range(end))
+        assert found == wanted, (seed, cluster.steps)
+        assert cluster.kafka == {**cluster.kafka, **cluster.topic}, (seed, cluster.kafka, cluster.topic)
