@@ -238,6 +238,15 @@ class SinkTaskContext(TaskContext):
         ``flush`` of other commits, in ``close`` and in ``stop``. Source: KIP-275.
         """
 
+    @property
+    def is_backfill(self) -> bool:
+        """True for a task that reads a range of the topics once more, beside the tasks of the connector.
+
+        A sink that keeps offsets in its target writes such records without a look at them, and leaves them as they are.
+        It is the same from ``initialize`` to ``stop``. Source: Penstock's own.
+        """
+        return False
+
 
 class AnySinkTask(Task):
     """The common base of ``SinkTask`` and ``FrameSinkTask``: everything except ``put``. Subclass one of these two.

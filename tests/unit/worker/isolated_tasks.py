@@ -190,6 +190,7 @@ class Sink(SinkTask):
 
     def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
         assert self.context.is_closing
+        assert not self.context.is_backfill
         return {partition: OffsetAndMetadata(len(self.seen)) for partition in offsets}
 
     def stop(self) -> None: ...

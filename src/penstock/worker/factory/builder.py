@@ -361,6 +361,7 @@ class TaskBuilder:
             ),
             shares_id=self._shares_id(client, request.id),
             bulk=bulk,
+            is_backfill=bool(request.ranges),
         )
         services = self._services(
             report,

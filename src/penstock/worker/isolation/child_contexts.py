@@ -210,6 +210,11 @@ class ChildSinkTaskContext(SinkTaskContext):
         """See ``SinkTaskContext``."""
         return Closing(self._channel.call("is_closing"))
 
+    @property
+    def is_backfill(self) -> bool:
+        """See ``SinkTaskContext``."""
+        return bool(self._channel.call("is_backfill"))
+
     def reported(self, number: int) -> None:
         """A report is stored."""
         self._reporter.stored(number)

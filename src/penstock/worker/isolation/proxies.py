@@ -281,6 +281,8 @@ class _IsolatedAnySink(_Isolated, AnySinkTask):
                 return context.errant_record_reporter() is not None
             case "is_closing":
                 return bool(context.is_closing)
+            case "is_backfill":
+                return context.is_backfill
             case "report":
                 self._report(context, *args)
                 return None

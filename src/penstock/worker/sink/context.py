@@ -51,6 +51,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         metrics: The metrics of this instance; None: they are not shown.
         progress: Receives the task's progress.
         spark: Gives the Spark session; None: there is none.
+        is_backfill: True for the task of a backfill.
 
     Attributes:
         calls: The timed calls that the task has scheduled.
@@ -69,8 +70,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
         metrics: InstanceMetrics | None = None,
         progress: Callable[[Progress | None], None] = lambda progress: None,
         spark: Callable[[], SparkSession] | None = None,
+        is_backfill: bool = False,
     ) -> None:
         self._task = task
+        self._is_backfill = is_backfill
         self._read_config = read_config
         self._assignment = assignment
         self._reporter = reporter
@@ -182,6 +185,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """Returns the registry for the task's own metrics. Thread: any."""
         self._check_open()
         return self._plugin_metrics
+
+    @property
+    def is_backfill(self) -> bool:
+        """True for the task of a backfill."""
+        self._check_open()
+        return self._is_backfill
 
     @property
     def is_closing(self) -> Closing:

@@ -62,6 +62,7 @@ class SinkServices:
         holder: Separates the partitions of the worker's tasks that share a group.
         shares_id: See ``state_after``.
         bulk: The task itself, if executors do its work; else None.
+        is_backfill: True for the task of a backfill.
     """
 
     pipeline: BatchConverter
@@ -73,6 +74,7 @@ class SinkServices:
     holder: Holder = field(default_factory=lambda: PartitionHolders().holder("alone"))
     shares_id: bool = False
     bulk: BulkSinkDriver | None = None
+    is_backfill: bool = False
 
 
 class SinkTaskRunner(TaskEngine[AnySinkTask]):
@@ -205,6 +207,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             metrics=self._services.metrics,
             progress=self._set_progress,
             spark=self._services.session.session,
+            is_backfill=self._sink.is_backfill,
         )
         if self._sink.bulk is not None:
             self._sink.bulk.attach(

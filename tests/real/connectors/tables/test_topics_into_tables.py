@@ -242,5 +242,11 @@ def test_a_catalog_that_is_away_is_seen_and_what_it_gets_once_it_is_back_is_read
     send(broker, topic, range(20, 25))
     values = read_values(broker.bootstrap_servers, f"back-{topic}", 25, 90)
     assert sorted(json.loads(one or b"{}")["id"] for one in values) == list(range(25))
+    part = {"kafka_topic": topic, "kafka_partition": 0, "start_offset": 0, "end_offset": 2}
+    assert shared_worker.ask("POST", f"/connectors/{name}/backfill", {"offsets": [part]})[0] == 202
+    shared_worker.wait(lambda: len(ids()) == 27, "two rows are added once more", 60)
+    send(broker, topic, range(25, 28))
+    shared_worker.wait(lambda: len(ids()) == 30, "the connector goes on", 60)
+    assert ids() == sorted([*range(28), 0, 3])
     assert shared_worker.ask("DELETE", f"/connectors/back-{topic}")[0] == 204
     assert shared_worker.ask("DELETE", f"/connectors/{name}")[0] == 204

@@ -673,6 +673,57 @@ def test_a_record_goes_to_all_tables_that_are_listed(tmp_path: Path, lake: str) 
     assert writing.ids("one") == writing.ids("two") == [0, 1]
 
 
+# -------------------------------------------------------------------------------------------------------- backfills
+@formats
+@pytest.mark.parametrize("commit", ["task", "connector"])
+def test_a_backfill_adds_rows_once_more_and_leaves_the_offsets_to_the_connector(
+    tmp_path: Path, lake: str, commit: str
+) -> None:
+    live = Writing(tmp_path, lake, tables_commit=commit, commit_wait_ms="0")
+    live.put(records(0, 10))
+    live.tick()
+    live.put(records(10, 2), first=10)
+    backfill = Writing(tmp_path, lake, tables_commit=commit, backfill=True)
+    assert backfill.context.rewound == {}
+    backfill.put(records(3, 2), first=3)
+    backfill.put(records(11, 1), first=11)
+    assert backfill.safe(12) == 3
+    backfill.close()
+    live.tick()
+    assert live.safe(12) == 12
+    assert live.ids() == sorted([*range(12), 3, 4, 11])
+    assert live.context.rewound == {}
+    assert Writing(tmp_path, lake).context.rewound == {HERE: 12}
+
+
+@formats
+def test_a_backfill_ahead_of_the_connector_takes_no_record_from_it(tmp_path: Path, lake: str) -> None:
+    routes = {"tables": "a,b", "route_field": "name", "tables_a_route_regex": "a", "tables_b_route_regex": "b"}
+    settings: dict[str, Any] = routes
+    live = Writing(tmp_path, lake, **settings)
+    backfill = Writing(tmp_path, lake, backfill=True, **settings)
+    backfill.put([{"id": n, "name": "ab"[n % 2]} for n in range(4, 8)], first=4)
+    backfill.tick()
+    live.put([{"id": n, "name": "ab"[n % 2]} for n in range(8)])
+    live.tick()
+    assert live.ids("a") == [0, 2, 4, 4, 6, 6]
+    assert live.ids("b") == [1, 3, 5, 5, 7, 7]
+    assert live.safe(8) == 8
+
+
+@formats
+def test_a_backfill_by_key_replaces_rows(tmp_path: Path, lake: str) -> None:
+    live = Writing(tmp_path, lake, **KEYED)
+    live.put(records(0, 5))
+    live.tick()
+    backfill = Writing(tmp_path, lake, backfill=True, **KEYED)
+    backfill.put(records(2, 2, "new"), first=2)
+    backfill.tick()
+    assert live.ids() == [0, 1, 2, 3, 4]
+    assert sorted(row["id"] for row in live.rows() if row["name"] == "new") == [2, 3]
+    assert Writing(tmp_path, lake, **KEYED).context.rewound == {HERE: 5}
+
+
 # ----------------------------------------------------------------------------------------------------------- faults
 @formats
 def test_a_table_that_is_not_there_is_named(tmp_path: Path, lake: str) -> None:

@@ -38,6 +38,7 @@ class Writing:
         lake: The lake of its tables.
         tolerant: Whether bad rows may be reported.
         places: Its partitions.
+        backfill: True for the task of a backfill.
         settings: Its settings beside those of ``lakes.settings``.
     """
 
@@ -47,11 +48,13 @@ class Writing:
         lake: str,
         tolerant: bool = True,
         places: Sequence[TopicPartition] = (HERE,),
+        backfill: bool = False,
         **settings: str,
     ) -> None:
         self.path, self.lake = path, lake
         self.props = {"topics": "t", **lakes.settings(path, lake, **settings)}
         self.context = _Context(self.props, tolerant, places)
+        self.context._is_backfill = backfill
         self.task = TableSinkTask()
         self.task.initialize(self.context)
         self.task.start(self.props)

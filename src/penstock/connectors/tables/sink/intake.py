@@ -50,23 +50,27 @@ class Intake:
         props: The same, as they are.
         lake: Where the tables are.
         report: Takes rows that go to no table, with the reason.
+        again: True if records are taken that their tables have, too.
 
     Attributes:
         tables: What waits for each table that a record was for.
     """
 
-    def __init__(self, config: TableSinkConfig, props: Mapping[str, str], lake: Lake, report: Report) -> None:
+    def __init__(
+        self, config: TableSinkConfig, props: Mapping[str, str], lake: Lake, report: Report, *, again: bool = False
+    ) -> None:
         self.router = router_of(config, props)
         self.tables: dict[str, Pending] = {}
         self._config = config
         self._props = props
         self._lake = lake
         self._report = report
+        self._again = again
         self._on_null = config.on_null(props)
         self._warned: set[TopicPartition] = set()
 
     def take(self, frame: SinkFrame) -> None:
-        """Takes the rows of a frame that are not in their tables yet.
+        """Takes the rows of a frame that are not in their tables yet, or all of them ``again``.
 
         Raises:
             RetriableException: The lake is away; no row was taken.
@@ -80,7 +84,7 @@ class Intake:
             if pending is None:
                 self._without_table(name, part)
             else:
-                self._add(pending, self._not_there_yet(pending, part))
+                self._add(pending, part if self._again else self._not_there_yet(pending, part))
 
     def load(self, name: str) -> Pending | None:
         """What waits for a table; None if it is not there and must not be created.

@@ -30,7 +30,7 @@ _TICK_S: Final = 0.5
 
 
 class TableSinkTask(FrameSinkTask):
-    """Writes records into tables, in one commit an interval, which carries the offsets.
+    """Writes records into tables, in one commit an interval, which carries the offsets, but for those of a backfill.
 
     Exactly once: a task begins behind the offset that a table has, and a commit is refused whose table has other
     offsets than the task left there.
@@ -64,9 +64,10 @@ class TableSinkTask(FrameSinkTask):
         self._retry = RetryPolicy(max(0.001, config.retry_backoff_ms / 1000))
         self._lake = sink_lake(config, props, self.context.configs)
         self._lake.check()
-        if config.tables_commit is Commit.CONNECTOR:
+        self._is_backfill = self.context.is_backfill
+        if config.tables_commit is Commit.CONNECTOR and not self._is_backfill:
             self._rounds = Rounds(props["name"], config.commit_interval_ms / 1000, config.commit_wait_ms / 1000)
-        self._intake = Intake(config, dict(props), self._lake, self._report)
+        self._intake = Intake(config, dict(props), self._lake, self._report, again=self._is_backfill)
         self._maintenance = Maintenance(config)
         self._wait()
         self.context.every(_TICK_S, self._tick)
@@ -81,6 +82,8 @@ class TableSinkTask(FrameSinkTask):
             pending.forget(partitions)
             if pending.table is not None:
                 pending.table.refresh()
+        if self._is_backfill:
+            return
         names = {place: self._taking.router.only_table(place.topic) for place in partitions}
         if self._rounds is not None:
             for one in {one for one in names.values() if one is not None}:
@@ -235,7 +238,8 @@ class TableSinkTask(FrameSinkTask):
     def _commit(self, pending: Pending) -> None:
         for tries_left in range(AT_ONCE, -1, -1):
             try:
-                moves = pending.moves(self._next)
+                # A backfill leaves the offsets of tables to the connector's own tasks.
+                moves = {} if self._is_backfill else pending.moves(self._next)
                 if not self._is_there(pending, moves):
                     self._taking.evolve(pending)
                     if self._rounds is not None:
