@@ -361,7 +361,7 @@ class TaskBuilder:
             ),
             shares_id=self._shares_id(client, request.id),
             bulk=bulk,
-            is_backfill=bool(request.ranges),
+            is_backfill=request.backfill is not None,
         )
         services = self._services(
             report,
