@@ -143,7 +143,7 @@ def test_a_topic_goes_into_a_table_once_and_comes_back(
     settings = {**place, **(catalog if lake == "iceberg" else {})}
 
     def task(*places: TopicPartition) -> Writing:
-        return Writing(tmp_path, lake, True, places, **settings)
+        return Writing(tmp_path, lake, True, places, False, **settings)
 
     # Two tasks commit in turns to one table, each on what the other has made; one is killed, and reads again.
     one, other = task(PLACES[0]), task(PLACES[1])
