@@ -34,7 +34,8 @@ The reaction of the worker depends on the class, never on the text::
     |-- OwnershipLostException         another task has the partitions of this one, which must write nothing more
     `-- OffsetStoreException           source offsets could not be read or written
 
-Each class carries ``java_name``: what Kafka Connect calls it in traces and in the headers of dead letter queue records.
+Each class carries ``java_name``: the name of Kafka Connect's class in traces and in the headers of dead letter queue
+records.
 
 Owning thread: none; errors are values.
 """
@@ -97,9 +98,9 @@ class ConfigException(KafkaException):
     """A setting has a wrong value.
 
     Args:
-        name: Name of the setting; given alone, the whole message.
+        name: Name of the setting; as the only argument, the whole message.
         value: The value that was refused.
-        message: Why, and what is allowed.
+        message: The reason, and the allowed values.
 
     >>> str(ConfigException("tasks.max", 0, "Value must be at least 1"))
     'Invalid value 0 for configuration tasks.max: Value must be at least 1'
@@ -176,8 +177,8 @@ class SslAuthenticationException(AuthenticationException):
 class ProducerFencedException(KafkaException):
     """Another producer has the transactional id, or the coordinator has ended the transaction by its timeout.
 
-    The producer sends nothing any more. Whoever still owns the work makes another one, which begins where the offsets
-    that were committed end. If that happens again and again, raise ``transaction.timeout.ms`` or commit more often.
+    The producer sends nothing any more. The present owner of the work creates another producer, which begins at the
+    committed offsets. If that happens repeatedly, raise ``transaction.timeout.ms`` or commit more often.
     """
 
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.ProducerFencedException"
@@ -190,7 +191,7 @@ class FencedInstanceIdException(KafkaException):
 
 
 class OffsetOutOfRangeException(KafkaException):
-    """A partition has no records from the offset on at which it was to be read.
+    """A partition has no records at the offset at which reading was to start.
 
     Args:
         message: The message.
@@ -207,7 +208,7 @@ class OffsetOutOfRangeException(KafkaException):
 
 
 class TransactionalIdAuthorizationException(KafkaException):
-    """The user may not use a transactional id: give it WRITE and DESCRIBE on the resource TransactionalId."""
+    """The user may not use a transactional id: grant it WRITE and DESCRIBE on the resource TransactionalId."""
 
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.TransactionalIdAuthorizationException"
 
@@ -219,10 +220,10 @@ class TransactionAbortableException(KafkaException):
 
 
 class CommitOutcomeUnknownException(KafkaException):
-    """A commit was asked for, and nobody knows yet whether it has happened.
+    """A commit was requested, and its outcome is unknown.
 
-    Call ``commit`` again: it goes on asking until the coordinator answers. The next ``init_transactions`` with the same
-    transactional id settles it too; what was committed is then found by reading.
+    Call ``commit`` again: it keeps asking until the coordinator answers. The next ``init_transactions`` with the same
+    transactional id also settles the transaction; then the records show if it was committed.
     """
 
     java_name: ClassVar[str] = "org.apache.kafka.common.errors.TimeoutException"
@@ -243,8 +244,8 @@ class RetriableException(ConnectException):
 
     Args:
         args: The message.
-        retry_after_s: How many seconds to wait before the call is made again; None to leave that to the worker. It may
-            be longer than the settings allow.
+        retry_after_s: The seconds until the retry; None to leave that to the worker. It may be longer than the settings
+            allow.
 
     Raises:
         ValueError: ``retry_after_s`` is not a number of seconds.
@@ -273,14 +274,14 @@ class ServiceUnavailableException(RetriableException):
     of them, because the fault is not theirs.
 
     Attributes:
-        waits_for: The reason that ``explain`` gives meanwhile.
+        waits_for: The reason that ``explain`` shows until then.
     """
 
     waits_for: ClassVar[str] = "service"
 
 
 class ServiceDeniedException(ConfigException):
-    """A service that a converter or transform asks wants other credentials. Any author may raise it.
+    """A service that a converter or transform calls requires other credentials. Any author may raise it.
 
     The task fails; ``errors.tolerance=all`` skips no record, because the fault is one of the settings.
     """
@@ -291,7 +292,7 @@ class SparkUnavailableException(RetriableException):
 
 
 class SparkOverdueException(ConnectException):
-    """A batch took longer on Spark than its transform may; the session was given up for it.
+    """A batch took longer on Spark than its transform may; the session was abandoned for it.
 
     Not retriable: the same rows would take the session from all others again. The worker tries them in parts, in a
     session of their own; a task fails with this error only where there is none, as with Spark Connect.
@@ -306,7 +307,7 @@ class SparkSessionLostException(SparkUnavailableException):
 
 
 class SparkStoppedException(SparkUnavailableException):
-    """The worker, or the task, is stopping. What the task has read is read again by the next one."""
+    """The worker, or the task, is stopping. The next instance of the task reads its records again."""
 
 
 class DataException(ConnectException):
@@ -356,7 +357,7 @@ class ConflictException(ConnectException):
 
 
 class ForbiddenException(ConnectException):
-    """Whoever asks may not ask for this."""
+    """The caller may not make this request."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.runtime.rest.errors.ConnectRestException"
 
@@ -378,7 +379,7 @@ class ToleranceExceededException(ConnectException):
 
 
 class OwnershipLostException(ConnectException):
-    """Another task has claimed the partitions of this sink task, which must write nothing of what it has in hand.
+    """Another task has claimed the partitions of this sink task, which must not write the records that it has in hand.
 
     If ``put`` or a call by the clock raises it, the worker closes and opens the partitions again, so that ``open`` can
     claim them. The batch comes again, without the partitions that ``open`` has set offsets of. While two tasks take
@@ -390,7 +391,7 @@ class OffsetStoreException(ConnectException):
     """Source offsets could not be read or written."""
 
 
-#: Errors of libraries that do what a class of Java's does there.
+#: Errors of libraries that correspond to a Java class.
 _JAVA_OF_LIBRARIES: Final = {
     ("cimpl", "KafkaException"): "org.apache.kafka.common.KafkaException",
     ("json.decoder", "JSONDecodeError"): "com.fasterxml.jackson.core.JsonParseException",
@@ -432,19 +433,19 @@ def java_class_name(exc: BaseException) -> str:
 
 
 def stack_trace(exc: BaseException, *, root_first: bool = True) -> str:
-    """The trace with its causes, as it goes to the status, the log and the dead letter queue.
+    """The trace with its causes, as the status, the log and the dead letter queue show it.
 
     It begins with the class and the message of the root cause (tools read a trace from there, as in Java), then come
-    those of the errors that were made of it; the Python frames follow. A cause that the message of the next error
-    repeats is not told twice. Frames of the worker's own code are left out but for the one that raised the error; those
-    of connectors, transforms and converters of authors, and of what they call, are all there.
+    those of the errors that it caused; the Python frames follow. A cause that the message of the next error repeats is
+    left out. Frames of the worker's own code are left out, except the frame that raised the error; the frames of
+    authors' connectors, transforms and converters, and of the code that they call, are all there.
 
-    Files are shown from where they are imported, as ``package/module.py``: whoever reads a status over REST is not told
-    where things are installed.
+    Files are shown by their import path, as ``package/module.py``: a reader of a status over REST does not learn the
+    directories of the installation.
 
     Args:
         exc: The error.
-        root_first: Whether the root cause comes first; else it comes last, as in Java.
+        root_first: True if the root cause comes first; else it comes last, as in Java.
 
     >>> try:
     ...     raise ConnectException("the rows cannot be read") from KeyError("price")
@@ -457,7 +458,7 @@ def stack_trace(exc: BaseException, *, root_first: bool = True) -> str:
 
 
 def _heads(exc: BaseException, root_first: bool) -> list[str]:
-    """Class and message of an error and its causes, without causes whose error says what they say."""
+    """Class and message of an error and its causes, without causes that the message of their error repeats."""
     chain: list[BaseException] = []
     seen: set[int] = set()
     one: BaseException | None = exc
@@ -474,11 +475,11 @@ def _heads(exc: BaseException, root_first: bool) -> list[str]:
 
 
 def _repeats(text: str, cause: BaseException) -> bool:
-    """If a message says what its cause says. What a bare key or word means only the class of the error tells."""
+    """True if a message repeats its cause. A bare key or word is meaningless without the class of the error."""
     said = (str(cause), getattr(cause, "strerror", None))
     return any(isinstance(part, str) and part and part in text and not _bare(text, part) for part in said)
 
 
 def _bare(text: str, part: str) -> bool:
-    """If a text ends with nothing more of its cause than a word behind a colon."""
+    """True if a text ends with a single word of its cause after a colon."""
     return len(part.split()) < 2 and text.rstrip(" .").endswith(f": {part}")

@@ -1,14 +1,12 @@
-"""Threads with an owner, and deadlines.
+"""Threads with an owner, deadlines, and the end of work that no caller waits for.
 
 Main names: ``StopEvent`` (on which a task waits), ``OwnedThread`` (start, name, join with a deadline), ``start_within``
-(one that logs as the thread that starts it), ``in_thread`` (one call on a thread of its own, as a future),
-``as_future`` (the same for a thread that is there), ``NoThreadException`` (the system gives no more), ``Deadline``.
-Threads are daemons: one that a user's code blocks for ever must not keep the process alive.
+(a thread with the log context of its starter), ``in_thread`` (one call on a separate thread, as a future),
+``as_future`` (the same for an existing thread), ``NoThreadException`` (the system refuses another thread),
+``Deadline``. Threads are daemons: a thread that a user's code blocks for ever must not keep the process alive.
 
-Ends the work of a thread whose result nobody waits for any more.
-
-Main function: ``end_work``. Python code of a plugin that loops for ever ends; what blocks in a call into C ends when
-that call returns. Only work that changes nothing may be ended so: a check of a configuration, not the writing of one.
+``end_work`` ends Python code of a plugin that loops for ever; a blocking call into C ends only when it returns. Only
+work that changes nothing may be ended so: a check of a configuration, not the writing of one.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from typing import Final, TypeVar
 
 from penstock.errors import ConnectException, as_exception
 
-#: Code that takes a plugin's error for its verdict catches this one, too, and goes on: then it is raised once more.
+#: Code that treats any error of a plugin as its verdict also catches this one and continues: then it is raised again.
 _FIRST_S: Final = 0.05
 _LONGEST_S: Final = 0.2
 _TRIES_S: Final = 600.0
-#: These take locks of the whole process, not always with a statement that lets go of them whatever happens.
+#: These modules take locks of the whole process, not always with a statement that releases them in every case.
 _LOCKING: Final = ("threading", "logging", "importlib", "_frozen_importlib", "concurrent.futures", "queue")
 
 
@@ -60,7 +58,7 @@ def _end(thread: threading.Thread) -> None:
 def _is_locking(frame: FrameType | None) -> bool:
     """True if the thread may have taken a lock that only its next instruction lets go of; None has no frame.
 
-    What is raised in a thread comes where it has left the interpreter to this one: in the frame that is seen here.
+    The exception is raised where the thread has released the interpreter: in the frame that is visible here.
     """
     if frame is None:
         return True
@@ -77,7 +75,7 @@ class Deadline:
     """A moment that a chain of blocking calls shares.
 
     Args:
-        seconds: How far away it is.
+        seconds: The time until the deadline.
         clock: Seconds of a monotonic clock.
 
     >>> now = [10.0]
@@ -106,9 +104,9 @@ class NoThreadException(ConnectException):
 
 
 class StopEvent(threading.Event):
-    """The event that a task waits on for its end: who waits here has nothing to do.
+    """The event that a task waits on for its end: a task that waits here is idle.
 
-    Whoever looks at the thread finds ``wait`` of this class as the last of the worker's frames, and so no code of the
+    The stack of the thread shows ``wait`` of this class as the last of the worker's frames, and so no code of the
     author's that would keep it busy.
     """
 
@@ -122,7 +120,7 @@ class StopEvent(threading.Event):
         return super().wait(timeout)
 
     def set(self) -> None:
-        """See ``threading.Event``; calls what was given to ``then``, each once."""
+        """See ``threading.Event``; calls the functions given to ``then``, each once."""
         super().set()
         with self._adding:
             told, self._then = self._then, []
@@ -140,7 +138,7 @@ class StopEvent(threading.Event):
 
 
 class OwnedThread:
-    """A named daemon thread of one owner. What its function raises is logged: it has nowhere else to go."""
+    """A named daemon thread of one owner. An error of its function is logged, because no caller would get it."""
 
     def __init__(self, name: str, body: Callable[[], None]) -> None:
         self._body = body
@@ -177,7 +175,7 @@ class OwnedThread:
         return not self._thread.is_alive()
 
     def end_work(self) -> None:
-        """Has what it does end soon, where that changes nothing; returns at once. Thread: any."""
+        """Ends its work soon, if that changes nothing; returns at once. Thread: any."""
         end_work(self._thread)
 
     def _run(self) -> None:
@@ -190,7 +188,7 @@ class OwnedThread:
 
 
 def start_within(name: str, body: Callable[[], None]) -> OwnedThread:
-    """A running thread whose log lines name the same task as those of the thread that starts it."""
+    """A running thread whose log lines name the same task as the lines of the thread that starts it."""
     thread = OwnedThread(name, partial(contextvars.copy_context().run, body))
     thread.start()
     return thread
@@ -199,7 +197,7 @@ def start_within(name: str, body: Callable[[], None]) -> OwnedThread:
 def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
     """Runs one call on a new thread.
 
-    For calls that may block for as long as a user's code likes: a pool would run out of threads.
+    For calls in which a user's code may block for any time: a pool would run out of threads.
 
     Raises:
         NoThreadException: the system refuses the thread; the call has not begun.
@@ -223,8 +221,8 @@ def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
     """The outcome of a call as a future.
 
     Returns:
-        What is waited for, and what some thread has to run for it, once. Where that is cancelled before, nothing runs;
-        a call that has begun is not cancelled.
+        The future, and the function that a thread must run for it, once. If the future is cancelled before, nothing
+        runs; a call that has begun is not cancelled.
     """
     future: Future[T] = Future()
 
@@ -234,7 +232,7 @@ def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
         try:
             result = call()
         except BaseException as error:
-            # One that is no ``Exception`` would end whatever loop waits for it.
+            # An error that is no ``Exception`` would end the loop that waits for it.
             future.set_exception(as_exception(error))
         else:
             future.set_result(result)

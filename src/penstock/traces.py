@@ -1,4 +1,4 @@
-"""The origin of the frames of a trace, and the trace without those that tell users nothing.
+"""Finds the origin of the frames of a trace, and removes frames that do not help users.
 
 Main functions: ``python_trace``, ``root_cause``, ``is_authors_part``, ``is_library``. Pure; any thread.
 """
@@ -19,7 +19,7 @@ _BEGIN: Final = "Traceback (most recent call last):"
 _STANDARD: Final = tuple({sysconfig.get_path(kind) + os.sep for kind in ("stdlib", "platstdlib")})
 #: A module among installed ones.
 _INSTALLED: Final = re.compile(r"/(?:site|dist)-packages/(\w+)")
-#: The libraries that the worker calls, and those that they call.
+#: The libraries that the worker calls, and their dependencies.
 _LIBRARIES: Final = re.compile(
     "anyio|attrs?|authlib|cachetools|certifi|click|confluent_kafka|cryptography|fastavro|google|grpc|h11|httpcore2?|httpx2?"
     "|javaproperties|jsonschema|numpy|orjson|pandas|py4j|pyarrow|pyspark|referencing|rich|starlette|uvicorn"
@@ -44,7 +44,7 @@ def python_trace(exc: BaseException) -> str:
 
 
 def root_cause(trace: str) -> str:
-    """The part of a status's trace that tells the error: all in front of the frames.
+    """The error in a status's trace: the text before the frames.
 
     >>> root_cause("KeyError: 'price'\\nLed to: a.B: no rows\\nTraceback (most recent call last):\\n  File ...")
     "KeyError: 'price'\\nLed to: a.B: no rows"
@@ -88,7 +88,7 @@ def is_authors_part(file: str) -> bool:
 def is_library(file: str) -> bool:
     """True if a file is of the standard library, or of a library that the worker itself calls.
 
-    A plugin that is installed as a distribution is none: it stands beside these libraries.
+    A plugin that is installed as a distribution is not a library, although it is installed next to them.
     """
     installed = _INSTALLED.search(file)
     if installed is not None:

@@ -2,14 +2,14 @@
 
 Everything here is a value or a pure function. Start from:
 
-- ``assign`` (``assignment``): decides which worker runs which connector and task, so that as little as possible moves;
-  ``assign_eagerly`` beside it deals out everything anew.
-- ``Units`` (``assignment``): the connectors and tasks that a worker runs, or that are to be given or taken.
-- ``Metadata``, ``Assignment`` (``connect_protocol``): what members of the group tell each other, as bytes that Java
-  Kafka Connect reads and writes.
+- ``assign`` (``assignment``): assigns connectors and tasks to workers with the fewest moves; ``assign_eagerly`` next to
+  it assigns everything again.
+- ``Units`` (``assignment``): the connectors and tasks that a worker runs, gets or gives back.
+- ``Metadata``, ``Assignment`` (``connect_protocol``): the messages between members of the group, in Java Kafka
+  Connect's bytes.
 
-``python -m differential.cluster`` compares all this with Java's. When a round begins, and what a worker does with what
-it was given, ``penstock.herder.cluster`` knows.
+``python -m differential.cluster`` compares all this with Java's. ``penstock.herder.cluster`` decides when a round
+begins, and applies the assignment of a worker.
 
 Source: KIP-415, KIP-507.
 """

@@ -1,28 +1,22 @@
-"""Deals out work so that as little as possible moves, as the incremental cooperative protocols do.
+"""Assigns connectors and tasks to the workers of a group, by Kafka Connect's incremental or eager protocol.
 
-Main function: ``assign``, one round of the leader: what it remembers of the rounds before and what the members run now
-go in, what each member gets and gives up comes out, with what to remember. Types: ``Memory``, ``Round``, ``Plan``.
+Main functions: ``assign``, one round of the leader: from its memory of earlier rounds and the units that the members
+run now it computes the units that each member gets and gives back, and its new memory; ``assign_eagerly`` assigns all
+units again, as the eager protocol does. Types: ``Units`` (connector instances and tasks), ``Memory``, ``Round``,
+``Plan``.
 
-The rules of a round:
+The rules of a round of ``assign``, which moves as little as possible:
 
-- What is not configured any more, and what runs on two members, is given up. What ran twice is dealt in a later round.
-- What is new goes to the members with the least work, connectors first, then tasks.
-- What was lost with a member waits for that member to come back, up to ``max_delay_ms``. Members that come without work
-  meanwhile get it when the time is over; where there are none, it counts as new.
-- While nothing waits, members that run more than their share give up the rest, which is dealt in the next round. Where
-  that happens round after round, the next time is put off, each time longer.
+- A unit that is not configured any more, or runs on two members, is revoked. A duplicate is assigned again in a later
+  round.
+- A new unit goes to the member with the least work, connectors first, then tasks.
+- The units of a lost member wait for it to come back, up to ``max_delay_ms``. Afterwards members that joined without
+  work get them; if there are none, the units count as new.
+- While no units wait, members with more than their share give the excess back, and the next round assigns it. If that
+  happens in several rounds in a row, the next time is delayed, longer each time.
 
 Pure; any thread. The leader keeps the ``Memory`` between rounds; another leader starts with an empty one.
-Source: KIP-415; org.apache.kafka.connect.runtime.distributed.IncrementalCooperativeAssignor.
-
-The units of work of a cluster: connector instances and tasks.
-
-Main type: ``Units``. A value; any thread.
-
-Deals out all work anew in each round, as the eager protocol does.
-
-Main function: ``assign_eagerly``. Pure; any thread.
-Source: org.apache.kafka.connect.runtime.distributed.EagerAssignor.
+Source: KIP-415; IncrementalCooperativeAssignor and EagerAssignor of org.apache.kafka.connect.runtime.distributed.
 """
 
 from __future__ import annotations
@@ -41,7 +35,8 @@ from penstock.model import ConnectorTaskId
 class Units:
     """Connectors and tasks, each once, in the order in which they were named.
 
-    Which units a worker gives up first depends on that order. Two are equal when they hold the same in the same order.
+    The order decides which units a worker gives back first. Two are equal if they hold the same units in the same
+    order.
 
     >>> Units.of(["a", "b", "a"]) - Units.of(["b"])
     Units(connectors=('a',), tasks=())
@@ -52,7 +47,7 @@ class Units:
 
     @classmethod
     def of(cls, connectors: Iterable[str] = (), tasks: Iterable[ConnectorTaskId] = ()) -> Units:
-        """Makes one; what is named twice counts once, at its first place."""
+        """Makes one; a unit that is named twice counts once, at its first place."""
         return cls(tuple(dict.fromkeys(connectors)), tuple(dict.fromkeys(tasks)))
 
     @classmethod
@@ -85,7 +80,7 @@ class Units:
         yield from self.tasks
 
     def of_connectors(self, names: Container[str]) -> Units:
-        """Those of some connectors."""
+        """The units of some connectors."""
         return self._only(lambda one: one in names, lambda one: one.connector in names)
 
     def ordered(self) -> Units:
@@ -101,7 +96,7 @@ NOTHING = Units()
 
 T = TypeVar("T", bound=Hashable)
 
-#: How much longer the next pause is, where rounds that take work away follow each other.
+#: The growth of the next pause, if rounds that revoke units for the balance follow each other.
 _BACK_OFF_FACTOR: Final = 40
 
 
@@ -110,15 +105,15 @@ class Memory:
     """The leader's memory between two rounds.
 
     Attributes:
-        assigned: All that runs after the last round if it went well, with what was lost and not dealt.
-        revoked: What was taken from members in the last round.
+        assigned: All units that run after the last round if it succeeded, and the lost units that are not assigned yet.
+        revoked: The units revoked in the last round.
         generation: The generation of the last round; -1 before the first.
-        members: Who was there.
-        took_for_balance: The last round took work away for the balance alone.
-        rounds_taking: How many such rounds followed each other.
-        candidates: Members that came without work while lost work waits, the first one first.
-        wait_until_ms: Until when lost work waits, or balancing is put off; 0 for neither.
-        delay_ms: What members were told of that.
+        members: The members of the last round.
+        took_for_balance: True if the last round revoked units only for the balance.
+        rounds_taking: The number of such rounds in a row.
+        candidates: Members that joined without work while lost units wait, in the order of joining.
+        wait_until_ms: The time until which lost units wait, or balancing is delayed; 0 for neither.
+        delay_ms: The delay that the members got for that.
     """
 
     assigned: Units = NOTHING
@@ -142,9 +137,9 @@ class Round:
 
     Attributes:
         configured: All connectors and tasks of the config topic.
-        running: What each member says that it runs; every member is there.
+        running: The units that each member reports; has every member.
         generation: The generation of the group that this round makes.
-        last_completed: The last generation that this worker has got an assignment in.
+        last_completed: The last generation in which this worker got an assignment.
         now_ms: The time.
     """
 
@@ -160,10 +155,10 @@ class Plan:
     """The result of a round.
 
     Attributes:
-        assigned: What each member gets in addition.
-        revoked: What each member gives up.
-        owners: All that each member runs once both have happened.
-        delay_ms: After which time the members join again; 0 for never.
+        assigned: The units that each member gets in addition.
+        revoked: The units that each member gives back.
+        owners: All units that each member runs afterwards.
+        delay_ms: The time after which the members join again; 0 for never.
     """
 
     assigned: Mapping[str, Units]
@@ -203,7 +198,7 @@ class _Loads:
         _deal(self.tasks, units.tasks)
 
     def deal_round(self, units: Units, members: Sequence[str]) -> None:
-        """Gives units to these members in turns, whatever they run."""
+        """Assigns units to these members in turns, whatever they run."""
         for number, connector in enumerate(units.connectors):
             self.connectors[members[number % len(members)]].append(connector)
         for number, task in enumerate(units.tasks):
@@ -214,12 +209,12 @@ def assign(memory: Memory, now: Round, max_delay_ms: int) -> tuple[Memory, Plan]
     """Decides one round.
 
     Args:
-        memory: What the leader remembers.
-        now: What it knows.
-        max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``: how long lost work waits for its member.
+        memory: The leader's memory of earlier rounds.
+        now: The input of this round.
+        max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``: the time that lost units wait for their member.
 
     Returns:
-        What to remember, and what to tell the members.
+        The new memory, and the plan for the members.
     """
     active = Units.union(now.running[member] for member in sorted(now.running))
     previous = _previous(memory, now, active)
@@ -254,9 +249,9 @@ def assign(memory: Memory, now: Round, max_delay_ms: int) -> tuple[Memory, Plan]
 
 def _previous(memory: Memory, now: Round, active: Units) -> Units:
     """Returns the units that ran after the last round, as far as the leader can still rely on it."""
-    # A round whose answers did not reach this worker may not have reached the others either.
+    # If the answers of a round did not reach this worker, they may not have reached the other members either.
     previous = memory.assigned if memory.generation == now.last_completed else NOTHING
-    # Somebody still runs what was taken: the last round did not come into force.
+    # A member still runs a revoked unit: the last round did not come into force.
     return active if memory.revoked & active else previous
 
 
@@ -269,15 +264,15 @@ def _twice(running: Mapping[str, Units]) -> Units:
 
 
 def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay_ms: int) -> tuple[Memory, Units]:
-    """Decides what to do about work whose member is gone.
+    """Decides on the units of a lost member.
 
     Returns:
-        What to remember, and what of the lost work is dealt as if it were new. Work for members that came meanwhile is
-        in ``loads`` already.
+        The new memory, and the lost units that are assigned as if they were new. Units for members that joined since
+        are in ``loads`` already.
     """
     if not lost and not memory.took_for_balance:
         return memory.without_delay(), NOTHING
-    # Nobody left, so the members did not get the last answer; or no waiting is wished for.
+    # No member is lost, so the members did not get the last answer; or the delay is turned off.
     if (memory.wait_until_ms <= 0 and memory.members <= now.running.keys()) or max_delay_ms == 0:
         return memory, lost
     if 0 < memory.wait_until_ms <= now.now_ms:
@@ -293,7 +288,7 @@ def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay
 
 
 def _balance(memory: Memory, now: Round, loads: _Loads, max_delay_ms: int) -> tuple[Memory, dict[str, Units]]:
-    """Returns the units that members give up because they run more than their share."""
+    """Returns the units that members give back because they run more than their share."""
     if memory.delay_ms:
         return replace(memory, took_for_balance=False), {}
     surplus = _surplus(now.configured, loads)
@@ -312,7 +307,7 @@ def _balance(memory: Memory, now: Round, loads: _Loads, max_delay_ms: int) -> tu
 
 
 def back_off_ms(rounds: int, max_delay_ms: int) -> int:
-    """Returns how long balancing is put off when it took work away in so many rounds, one after the other.
+    """Returns the delay of balancing after ``rounds`` rounds in a row that revoked units for the balance.
 
     >>> [back_off_ms(rounds, 300_000) for rounds in (1, 2, 3, 4)]
     [40, 1600, 64000, 300000]
@@ -365,14 +360,14 @@ def _deal(loads: dict[str, list[T]], units: Iterable[T]) -> None:
 def assign_eagerly(members: Iterable[str], configured: Units) -> Mapping[str, Units]:
     """Gives each member its share: first connectors, then tasks, one after the other to the members by their ids.
 
-    Connectors and tasks are not dealt together: with one task each, one member of two would get all connectors.
+    Connectors and tasks are assigned separately: with one task each, one member of two would get all connectors.
 
     Args:
         members: The ids of all members; at least one.
-        configured: Everything that is to run.
+        configured: All units that are to run.
 
     Returns:
-        What each member runs.
+        The units of each member.
 
     >>> assign_eagerly(["m2", "m1"], Units.of(["a", "b", "c"]))["m1"].connectors
     ('a', 'c')

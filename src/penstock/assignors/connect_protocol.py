@@ -1,10 +1,10 @@
 """The messages between the members of a group, as bytes: Kafka Connect's sub-protocols of the group protocol.
 
-Main types: ``Metadata``, what a member says when it joins; ``Assignment``, what the leader answers to a member.
+Main types: ``Metadata``, the message of a member that joins; ``Assignment``, the leader's answer to a member.
 Functions: ``encode_metadata``, ``decode_metadata``, ``encode_assignment``, ``decode_assignment``, ``offered``.
 
 Numbers are big endian. A string is an int16 length and UTF-8, bytes are an int32 length and data (-1 for null), an
-array is an int32 count and its items (-1 for null). A connector instance is told as task -1 of its connector.
+array is an int32 count and its items (-1 for null). A connector instance is written as task -1 of its connector.
 Versions 1 and 2 have one layout; version 2 says that internal requests are signed.
 
 Values and pure functions; any thread.
@@ -78,11 +78,11 @@ class Assignment:
     Attributes:
         leader: Member id of the leader.
         leader_url: Its advertised REST URL.
-        config_offset: The offset behind the last config record that this was decided with.
-        assigned: Version 0: all that the member runs. Later: what it runs in addition.
-        revoked: What it gives up; never in version 0.
-        delay_ms: After which time it joins again; 0 for never.
-        error: Whether the leader could decide at all.
+        config_offset: The offset after the last config record that the decision used.
+        assigned: Version 0: all units of the member. Later versions: its additional units.
+        revoked: The units that it gives back; never in version 0.
+        delay_ms: The time after which it joins again; 0 for never.
+        error: The error if the leader could not decide.
     """
 
     leader: str
@@ -100,8 +100,8 @@ class Metadata:
 
     Attributes:
         url: Its advertised REST URL.
-        config_offset: The offset behind the last config record that it has read; -1 when it has read none.
-        current: All that it runs, under the leader who gave it; None when it runs nothing. Never in version 0.
+        config_offset: The offset after the last config record that it has read; -1 if it has read none.
+        current: All units that it runs, with the leader that assigned them; None if it runs none. Never in version 0.
     """
 
     url: str
@@ -111,10 +111,10 @@ class Metadata:
 
 # ------------------------------------------------------------------ writing
 def encode_metadata(metadata: Metadata, version: int) -> bytes:
-    """Writes what a member says.
+    """Encodes the message of a member.
 
     Args:
-        metadata: What it says.
+        metadata: The message.
         version: 0, 1 or 2; version 0 leaves ``current`` out.
     """
     written = struct.pack(">h", version) + _string(metadata.url) + struct.pack(">q", metadata.config_offset)
@@ -127,10 +127,10 @@ def encode_metadata(metadata: Metadata, version: int) -> bytes:
 
 
 def encode_assignment(assignment: Assignment, version: int) -> bytes:
-    """Writes what the leader tells a member.
+    """Encodes the leader's answer to a member.
 
     Args:
-        assignment: What it tells.
+        assignment: The answer.
         version: 0, 1 or 2; version 0 leaves ``revoked`` and ``delay_ms`` out.
     """
     written = (
@@ -162,7 +162,7 @@ def _units(units: Units) -> bytes:
 
 # ------------------------------------------------------------------ reading
 def decode_metadata(data: bytes) -> Metadata:
-    """Reads what a member says, of any version. What a newer version may have behind is passed over.
+    """Decodes the message of a member, of any version. Ignores further fields of newer versions.
 
     Raises:
         BadProtocolException: it cannot be read.
@@ -177,7 +177,7 @@ def decode_metadata(data: bytes) -> Metadata:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Reads what the leader tells, of any version; fields that are missing at the end have their defaults.
+    """Decodes the leader's answer, of any version; fields that are missing at the end have their defaults.
 
     Raises:
         BadProtocolException: it cannot be read.

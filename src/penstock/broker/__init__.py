@@ -2,14 +2,14 @@
 
 Start from:
 
-- ``EmbeddedBroker`` (``process``): one KRaft broker in a JVM of its own.
+- ``EmbeddedBroker`` (``process``): one KRaft broker in its own JVM.
 - ``resolve_jars`` (``jars``): jars of Maven coordinates in a cache directory, fetched by the Ivy inside PySpark.
 - ``PostgreSql`` (``postgresql``): a PostgreSQL server, for connectors of databases.
-- ``free_port``, ``free_ports`` (``java``): ports that nobody uses.
+- ``free_port``, ``free_ports`` (``java``): unused ports.
 
-The other modules are parts of a broker's life: ``java`` finds a JVM, ``storage`` writes the files of a node, and
-``process`` asks whether it serves and ends it with its owner. The package stands below ``penstock.kafka`` and uses no
-Kafka client.
+The other modules are parts of a broker's lifecycle: ``java`` finds a JVM, ``storage`` writes the files of a node, and
+``process`` checks that it serves and ends it with its owner. The package is below ``penstock.kafka`` and uses no Kafka
+client.
 
 Thread: an ``EmbeddedBroker`` belongs to the thread that started it; the functions are safe from any thread.
 """

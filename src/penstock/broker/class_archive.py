@@ -25,13 +25,13 @@ class ArchiveFailedException(ConnectException):
 
 
 def archive_file(program: str, java: Path, parts: Sequence[str], environment: Mapping[str, str] | None = None) -> Path:
-    """The archive of a program's classes in the cache, whether it is there or not.
+    """The archive of a program's classes in the cache; it may not exist yet.
 
     Args:
         program: names the file.
-        java: what runs the program; another build of it has another archive.
-        parts: what else the archive hangs on, such as the class path.
-        environment: the process environment when None.
+        java: the Java that runs the program; another build of it has another archive.
+        parts: further inputs of the archive, such as the class path.
+        environment: None for the process environment.
     """
     java = java.resolve()
     text = "\n".join((str(java), str(java.stat().st_mtime_ns), *parts))
@@ -40,11 +40,11 @@ def archive_file(program: str, java: Path, parts: Sequence[str], environment: Ma
 
 
 def kafka_archive(java: Path, cache: Path | None = None) -> Path:
-    """The archive of the embedded broker's classes, whether it is there or not.
+    """The archive of the embedded broker's classes; it may not exist yet.
 
     Args:
-        java: what runs the broker.
-        cache: where its jars are; `cache_directory()` when None.
+        java: the Java that runs the broker.
+        cache: the directory of its jars; None for `cache_directory()`.
     """
     jars = jar_directory(BROKER_COORDINATES, cache_directory() if cache is None else cache)
     return archive_file(f"kafka-classes-{KAFKA_VERSION}", java, [str(jars)])
@@ -60,8 +60,8 @@ def make_archive(target: Path, record: Callable[[Path], str]) -> Path:
 
     Args:
         target: The file.
-        record: Runs the program to its end, and has it write its classes to the path that it is given; what the program
-            said, for the error message.
+        record: Runs the program to its end, which writes its classes to the given path; returns the program's output,
+            for the error message.
 
     Returns:
         The file.

@@ -13,7 +13,7 @@ instead name a directory that holds the jar of connect-file.) Logging is log4j2:
 
 Environment: `PENSTOCK_CACHE` moves the cache, `PENSTOCK_MAVEN_REPOSITORY` names a mirror of Maven Central.
 
-Thread: any; processes that want the same jars wait for each other.
+Thread: any; processes that need the same jars wait for each other.
 """
 
 import fcntl
@@ -71,9 +71,9 @@ def resolve_jars(coordinates: Sequence[str], cache: Path | None = None) -> list[
         cache: the directory to keep them in; `cache_directory()` when None.
 
     Raises:
-        JavaNotFoundException: there is no Java 17 or later to run Ivy with.
+        JavaNotFoundException: no Java 17 or later was found to run Ivy.
         JarsNotFoundException: no network, no such artifact, or the cache cannot be written.
-        ValueError: a coordinate has not three parts.
+        ValueError: a coordinate does not have three parts.
     """
     if not coordinates or any(len([part for part in text.split(":") if part]) != 3 for text in coordinates):
         raise ValueError(f"expected coordinates of the form group:artifact:version, got {list(coordinates)}")
@@ -101,7 +101,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _fetch(java: Path, coordinates: Sequence[str], cache: Path, target: Path) -> None:
-    """Resolve into a temporary directory beside the target, then rename: a broken run leaves nothing behind."""
+    """Resolve into a temporary directory next to the target, then rename: a failed run leaves nothing behind."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".resolve-", dir=target.parent) as scratch:
         work = Path(scratch)
@@ -174,7 +174,7 @@ def ivy_module(coordinates: Sequence[str]) -> str:
 
 
 def _tail(output: str, lines: int = 15) -> str:
-    """The lines of Ivy's output that say what failed."""
+    """The lines of Ivy's output that describe the failure."""
     telling = [
         line for line in output.splitlines() if line.strip() and "downloading" not in line and "...." not in line
     ]

@@ -1,12 +1,7 @@
-"""Finding a Java that can run Kafka.
+"""Finds a Java that can run Kafka, and free TCP ports for brokers and servers.
 
-Main function: `find_java`.
-
-Thread: any.
-
-Free TCP ports of this machine, for brokers and servers that must be told their port.
-
-Main functions: `free_port`, `free_ports`, `is_free`.
+Main functions: `find_java`; `free_port`, `free_ports`, `is_free`, for servers that need a port number before they
+start.
 
 Thread: any.
 """
@@ -29,7 +24,7 @@ MINIMUM_VERSION = 17
 
 
 class JavaNotFoundException(ConnectException):
-    """No Java, or one too old for Kafka 4.3: the message says what to install."""
+    """No Java, or one too old for Kafka 4.3: the message names the version to install."""
 
 
 def parse_version(text: str) -> int | None:
@@ -50,7 +45,7 @@ def java_command(environment: Mapping[str, str]) -> str | None:
     It is neither run nor asked for its version, see `find_java`.
 
     Args:
-        environment: of the process that is to run it.
+        environment: the environment of the process that is to run it.
     """
     home = environment.get("JAVA_HOME", "")
     if home:
@@ -95,19 +90,19 @@ _HIGHEST = 65_535
 _ENOUGH = 1_000
 _TRIES = 50
 _CHANCE = random.SystemRandom()
-#: The ports that this process was given before: their servers may not have started yet.
+#: The ports that this process has returned before: their servers may not have started yet.
 _given_before: set[int] = set()
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Find ports that nobody listens on, all different.
+    """Find ports without a listener, all different.
 
     They are outside the range from which the system gives each outgoing connection a port, so that no connection takes
     one between the answer and the use, or while a server restarts. Another server may still do so; a process is given
     other ports each time.
 
     Args:
-        count: how many.
+        count: the number of ports.
         host: the address the server will bind.
     """
     candidates = port_candidates(_given_to_connections())
@@ -116,7 +111,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """One port that nobody listens on (see `free_ports`)."""
+    """One port without a listener (see `free_ports`)."""
     return free_ports(1, host)[0]
 
 

@@ -21,7 +21,7 @@ from typing import Final, Self
 from penstock.broker.java import free_port
 from penstock.errors import ConnectException
 
-#: Nobody relies on the data after a loss of power, only after a kill.
+#: The data must survive a kill, but not a loss of power.
 _SETTINGS: Final = ("fsync=off", "full_page_writes=off", "log_statement=ddl")
 _TIME_S: Final = 60
 
@@ -29,8 +29,8 @@ _TIME_S: Final = 60
 class PostgreSql:
     """A server on the loopback address, whose user ``postgres`` needs no password.
 
-    As a context manager it is started and stopped. PostgreSQL refuses to run as the superuser: it then runs in a user
-    namespace without rights, or as ``nobody`` where there are no such namespaces.
+    As a context manager it starts and stops the server. PostgreSQL refuses to run as the superuser: it then runs in a
+    user namespace without rights, or as ``nobody`` where there are no such namespaces.
 
     Args:
         directory: Where its data and its log are; one with data is continued.

@@ -1,24 +1,15 @@
-"""The embedded broker: one JVM with one KRaft node.
+"""The embedded broker: one JVM with one KRaft node, which ends with its owner.
 
-Main type: `EmbeddedBroker`. States follow from the process: not started, running, ended; a broker object may be
-started again after `stop` or `kill` and then keeps its ports and data.
-
-Thread: one owner starts and stops it; `bootstrap_servers` and `is_running` may be read from any thread.
-
-Processes that end when their owner does, however the owner ends.
-
-Main type: `OwnerGuard`. A small shell waits on a pipe that only the owner holds open; when the owner is gone, even by
+Main types: `EmbeddedBroker`. Its states follow from the process: not started, running, ended; a broker object may be
+started again after `stop` or `kill` and then keeps its ports and data. `OwnerGuard` ends a process when its owner ends,
+however that happens: a small shell waits on a pipe that only the owner holds open; when the owner is gone, even by
 SIGKILL, the pipe ends and the shell kills the guarded process. (Linux's parent-death signal follows the thread that
-started the child, not the process, and is lost on other systems.)
+started the child, not the process, and does not exist on other systems.) Main function: `ask_cluster` checks that a
+broker serves, without a Kafka client: one Metadata request (version 2, without topics) over a fresh connection.
 
-Thread: one owner; start and release from any one thread at a time.
-
-Asking a broker whether it serves, without a Kafka client.
-
-Main function: `ask_cluster`, one Metadata request (version 2, without topics) over a fresh connection.
-
+Thread: one owner starts and stops a broker; `bootstrap_servers` and `is_running` may be read from any thread. A guard
+has one owner; start and release from any one thread at a time.
 Source: the Kafka protocol guide, Metadata API key 3.
-Thread: any.
 """
 
 from __future__ import annotations
@@ -63,11 +54,11 @@ class OwnerGuard:
         )
 
     def watch(self, pid: int) -> None:
-        """From now on, kill `pid` when this process ends without `release`."""
+        """Kill `pid` when this process ends without `release`."""
         self._write(f"{pid}\n")
 
     def release(self) -> None:
-        """Let go: the guarded process has ended, or may outlive this one."""
+        """Stop guarding: the guarded process has ended, or may outlive this one."""
         self._write("released\n")
         if self._shell.stdin is not None:
             try:
@@ -111,7 +102,7 @@ def ask_cluster(host: str, port: int, timeout_s: float) -> ClusterView:
     """The cluster of the broker at this address, with the brokers that are alive.
 
     Raises:
-        OSError: nobody listens, or the peer closed the connection or was silent for too long.
+        OSError: nothing listens there, or the peer closed the connection or was silent for too long.
         ValueError: the answer is not Kafka's.
     """
     body = struct.pack(">hhih", _METADATA, _VERSION, _CORRELATION, len(_CLIENT_ID)) + _CLIENT_ID + struct.pack(">i", 0)
@@ -128,7 +119,7 @@ def parse_metadata(response: bytes) -> ClusterView:
     """The first part of a Metadata v2 response.
 
     Raises:
-        ValueError: the bytes are not such a response.
+        ValueError: the bytes are not a Metadata response.
     """
     try:
         correlation, count = struct.unpack_from(">ii", response, 0)
@@ -181,17 +172,17 @@ class EmbeddedBroker:
 
     Args:
         data_dir: holds log segments, configuration and log of the node; an existing one is continued.
-        port: where clients connect; a free one when None or 0.
+        port: the port for clients; None or 0 for a free one.
         properties: server properties that win over the built-in ones.
         cache: the jar cache (see `penstock.broker.jars.cache_directory`).
         heap: the JVM's largest heap.
         outlive: leave the JVM running when this process ends (for `penstock broker start`); without it the JVM is
             killed with its owner, however the owner ends.
-        log_level: of the server's log file.
-        listeners: further ones by name, each with its settings: `security.protocol` (the name when it is left out) and
-            what Kafka reads below `listener.name.<name>.`; see `bootstrap_of`.
+        log_level: the level of the server's log file.
+        listeners: further ones by name, each with its settings: `security.protocol` (by default the name) and the
+            settings that Kafka reads below `listener.name.<name>.`; see `bootstrap_of`.
         jvm_options: further options of the JVM. As with Kafka's own scripts, `KAFKA_JVM_PERFORMANCE_OPTS` in the
-            environment has the place of the built-in ones that are about speed.
+            environment replaces the built-in options for speed.
     """
 
     def __init__(
@@ -322,7 +313,7 @@ class EmbeddedBroker:
             pause.wait(0.01)
 
     def thaw(self) -> None:
-        """Let a frozen broker go on."""
+        """Let a frozen broker continue."""
         self._signal(signal.SIGCONT)
 
     def __enter__(self) -> EmbeddedBroker:
@@ -390,9 +381,9 @@ def await_serving(
     """Wait until the broker at this address names itself in its metadata.
 
     Args:
-        cluster_id: tells the broker from a stranger on its port.
-        exit_code: of its process, None while it runs.
-        log_tail: text for the error message.
+        cluster_id: distinguishes the broker from another one on its port.
+        exit_code: returns the exit code of its process, None while it runs.
+        log_tail: returns the end of the log, for the error message.
 
     Raises:
         BrokerException: the process ended, or the time is over.

@@ -2,10 +2,12 @@
 
 Start from:
 
-- ``connect_standalone``, ``connect_distributed``, ``penstock`` (``commands``): where the installed commands begin.
+- ``connect_standalone``, ``connect_distributed``, ``penstock`` (``commands``): the entry points of the installed
+  commands.
 - ``worker``: one worker in either mode, from start to exit code.
 - ``main`` (``main``): ``penstock ...``, with ``connectors``, ``cluster``, ``broker``, ``postgresql``, ``quickstart``
-  and ``spark``; those that ask a worker do it in a ``Session`` through an ``ApiClient`` (``session``).
+  and ``spark``; the commands that call a worker use a ``Session`` with an ``ApiClient`` (``session``).
 
-Nothing is decided here: ``penstock.herder`` decides what runs, and ``penstock.settings`` what a setting means.
+Decisions are elsewhere: ``penstock.herder`` decides which connectors and tasks run, and ``penstock.settings`` defines
+the settings.
 """

@@ -122,7 +122,7 @@ def stop(data_dir: Path, timeout: float) -> None:
 @broker.command()
 @_data_dir
 def status(data_dir: Path) -> None:
-    """Say whether the broker runs and serves; the exit code is 0 when it serves, else 3."""
+    """Show if the broker runs and serves; the exit code is 0 if it serves, else 3."""
     running = read_running(data_dir)
     if running is None:
         click.echo(f"no broker runs on {data_dir}")
@@ -139,7 +139,7 @@ def status(data_dir: Path) -> None:
 
 @broker.command()
 def archive() -> None:
-    """Archive Kafka's classes: brokers on this machine start in half the time from then on.
+    """Archive Kafka's classes, so that brokers on this machine start in half the time.
 
     Takes some ten seconds and 50 MB of the cache directory. To be done again after an update of Java or Penstock.
     """

@@ -1,8 +1,8 @@
 """``penstock cluster``: the workers of a group from the command line.
 
-Main object: the click command ``cluster``. Any worker is asked; it names the leader, and that one the others, which are
-asked side by side. ``view_of`` puts together what they say (``ClusterView``, ``MemberView``): who is in the group, what
-each runs, and what is not in order. It is pure.
+Main object: the click command ``cluster``. It calls any worker, which names the leader; the leader names the other
+workers, which it calls in parallel. ``view_of`` combines the answers (``ClusterView``, ``MemberView``): the members of
+the group, the work of each, and the problems. It is pure.
 
 Exit codes: as of ``penstock.cli.session``, 4 where the worker is standalone, and 5 where the group is not in order.
 Thread: the main thread of the command, and one for each worker that is asked.
@@ -37,11 +37,11 @@ class MemberView:
     """One member.
 
     Attributes:
-        url: Its address, as the group knows it.
-        leads: Whether it leads.
-        given: What the leader has given it: ``connectors`` and ``tasks``.
-        answer: What it says itself; None where it does not answer.
-        error: Why it does not.
+        url: Its address in the group.
+        leads: True if it leads.
+        given: The work that the leader has assigned to it: ``connectors`` and ``tasks``.
+        answer: Its own answer; None if it does not answer.
+        error: The reason why it does not answer.
     """
 
     url: str
@@ -67,11 +67,11 @@ class ClusterView:
     """A group.
 
     Attributes:
-        leading: What its leader says; where that says nothing, what the worker says that was asked.
-        led: Whether it is the leader's word.
+        leading: The answer of the leader; if it does not answer, that of the worker called first.
+        led: True if it is the leader's answer.
         members: By address.
-        written: Up to where the config topic was written before the members were asked, as far as is known.
-        findings: What is not in order, for people; empty where all is.
+        written: The known end of the config topic before the members were called.
+        findings: The problems, as sentences; empty if there are none.
     """
 
     leading: Answer
@@ -81,7 +81,7 @@ class ClusterView:
     findings: tuple[str, ...] = ()
 
     def state(self, member: MemberView) -> str:
-        """In a word, how a member is."""
+        """The state of a member, in a word."""
         answer = member.answer
         if answer is None:
             return "no answer"
@@ -126,14 +126,14 @@ class ClusterView:
 def view_of(
     asked: Answer, leading: Answer | None, members: Iterable[MemberView], leader_error: str = "", written: int = -1
 ) -> ClusterView:
-    """Puts together what was found out.
+    """Combines the answers.
 
     Args:
-        asked: What the worker says that was asked first.
-        leading: What the leader says; None where there is none, or it does not answer.
-        members: All that are known.
-        leader_error: Why the leader does not answer; empty where there is none.
-        written: Up to where the config topic was written before they were asked; less where that is not known.
+        asked: The answer of the worker called first.
+        leading: The answer of the leader; None if there is no leader, or it does not answer.
+        members: All known members.
+        leader_error: The reason why the leader does not answer; empty if there is no leader.
+        written: The end of the config topic before they were called; negative if unknown.
     """
     word = asked if leading is None else leading
     ordered = tuple(sorted(members, key=lambda one: one.url))
@@ -160,7 +160,7 @@ def named(units: Answer) -> str:
 
 
 def task_names(tasks: Sequence[Answer]) -> list[str]:
-    """Tasks by connector and number, those that follow each other together."""
+    """Tasks by connector and number; consecutive numbers are joined."""
     names: list[str] = []
     ordered = sorted((task["connector"], task["task"]) for task in tasks)
     for (connector, _), run in groupby(enumerate(ordered), key=lambda one: (one[1][0], one[1][1] - one[0])):
@@ -235,7 +235,7 @@ def _units(said: Answer) -> tuple[frozenset[str], frozenset[tuple[str, int]]]:
 EXIT_NOT_IN_ORDER: Final = 5
 
 _SIDE_BY_SIDE: Final = 16
-#: What a worker says may have been overtaken when another one was asked.
+#: The pause before a second look: an answer may be outdated by the time of the next call.
 _AGAIN_S: Final = 1.0
 _COLOURS: Final = {"ok": "green", "no answer": "bold red", "not in": "bold red", "behind": "yellow"}
 
@@ -246,7 +246,8 @@ _COLOURS: Final = {"ok": "green", "no answer": "bold red", "not in": "bold red",
 )
 @asking
 def cluster(session: Session, timeout: float) -> None:
-    """Show the workers of a group: who leads, what each runs, what waits; the exit code is 5 when it is not in order.
+    """Show the workers of a group: the leader, the work of each, and what waits; the exit code is 5 if there is a
+    problem.
 
     Any worker of the group may be asked; the others are found through it.
     """
@@ -260,8 +261,8 @@ def look(api: ApiClient, timeout_s: float) -> ClusterView:
     """Asks all workers of a group; those and their leader once more where the group was about to change.
 
     Args:
-        api: Of any of them.
-        timeout_s: How long each answer may take.
+        api: The client of any member.
+        timeout_s: The time limit of each answer.
 
     Raises:
         ApiError: it refuses, or is standalone.
@@ -298,7 +299,7 @@ def _members(asked: Answer, leading: Answer | None) -> list[MemberView]:
 
 
 def _seen(api: ApiClient, known: dict[str, Answer], timeout_s: float, member: MemberView) -> MemberView:
-    """A member with what it says."""
+    """A member with its own answer."""
     member_id = member.given["member_id"]
     said = known.get(member_id) or _ask(api, member.url, timeout_s)
     if isinstance(said, str):

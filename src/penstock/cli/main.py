@@ -1,4 +1,4 @@
-"""`penstock`: the commands beside the workers'.
+"""`penstock`: all commands except those that run workers.
 
 Main object: the click group `main`. Thread: the main thread of the command.
 """
@@ -71,7 +71,7 @@ def plugins(plugin_path: str, kind: str | None, url: str | None, output: str) ->
 
 @main.command("archive-spark")
 def archive_spark_classes() -> None:
-    """Archive Spark's classes: workers on this machine start in half the time from then on.
+    """Archive Spark's classes, so that workers on this machine start in half the time.
 
     Takes about a minute and 150 MB of the cache directory. To be done again after an update of Java or PySpark.
     """

@@ -1,8 +1,8 @@
 """The output of commands: tables for people, JSON for programs.
 
-Main functions: ``show_json``, ``table``, ``state_text``, and ``filling`` and ``counting`` (bars for what lasts). What a
-worker says about a configuration or a request, in the words of the command line: ``Fault``, ``faults``, ``warnings``,
-``in_commands``, all pure. Standard output is for results, standard error for messages and bars.
+Main functions: ``show_json``, ``table``, ``state_text``, and ``filling`` and ``counting`` (progress bars). ``Fault``,
+``faults``, ``warnings`` and ``in_commands``, all pure, put a worker's answers in the words of the command line.
+Standard output is for results, standard error for messages and bars.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rich.text import Text
 
 from penstock.config.parse import HIDDEN
 
-#: What is said of a setting whose value could not be read, behind the error that says so.
+#: The follow-up errors of a setting whose value could not be read.
 _NULL: Final = re.compile(r"Invalid value null for configuration |Missing required configuration ")
 _REQUEST: Final = re.compile(r"issuing a '(?:PUT|POST)' request to the '/connectors/([^']*)/(\w+)' endpoint")
 _LISTED_ELSEWHERE: Final = re.compile(r"\s*You can also find the above list of errors at the endpoint `[^`]*`")
@@ -36,8 +36,8 @@ class Fault:
 
     Attributes:
         name: The setting.
-        value: What it was set to; None when it was not. That of a secret is hidden.
-        error: Why that cannot be.
+        value: Its value; None if it was not set. The value of a secret is hidden.
+        error: The error.
     """
 
     name: str
@@ -50,13 +50,13 @@ def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[Fault]:
 
     Args:
         found: The answer.
-        config: What was validated.
+        config: The validated configuration.
     """
     listed = []
     for entry in found["configs"]:
         value, definition = entry["value"], entry["definition"] or {}
         name, errors = value["name"], list(dict.fromkeys(value["errors"]))
-        # A value that cannot be read is null for whoever looks at it next: that is no other fault.
+        # A value that cannot be read counts as null in later checks, which is no further fault.
         errors = [error for error in errors if not _NULL.match(error)] or errors[:1]
         if not errors:
             continue
@@ -148,7 +148,7 @@ class _OverTime(ProgressColumn):
 
 @contextmanager
 def filling(text: str, seconds: float) -> Iterator[None]:
-    """Shows a bar that is full after so many seconds, while a command waits for an answer.
+    """Shows a bar that is full after ``seconds``, while a command waits for an answer.
 
     Nothing is shown where standard error is no terminal.
     """
@@ -159,7 +159,7 @@ def filling(text: str, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def counting(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar; gives what sets it, to so many of so many.
+    """Shows a bar; yields the function that sets it, with the done and the total number.
 
     Nothing is shown where standard error is no terminal.
     """

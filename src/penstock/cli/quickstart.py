@@ -1,8 +1,8 @@
 """`penstock quickstart`: the documentation's worked example on a real broker, in one command.
 
 Main object: the click command `quickstart`. It starts the embedded broker and a standalone worker with the example
-configuration, which is a part of the package, shows what arrives and compares it byte for byte with what the
-documentation promises.
+configuration, which is a part of the package, shows the received records and compares them byte for byte with the
+documentation.
 
 Thread: the main thread; broker and worker are processes of their own that end with this one.
 """
@@ -34,7 +34,7 @@ T = TypeVar("T")
 PLAIN = b'"hello world"'
 TRANSFORMED = b'{"line":"hello world","data_source":"test-file-source"}'
 REST_PORT = 8083
-#: The wheel brings the example configuration beside this module; in a checkout it lies in `config/`.
+#: The wheel has the example configuration next to this module; a checkout has it in `config/`.
 PACKED = Path(__file__).with_name("config")
 EXAMPLES = PACKED if PACKED.is_dir() else Path(__file__).parents[3] / "config"
 TRANSFORMS = {
@@ -48,7 +48,7 @@ TRANSFORMS = {
 
 
 class _Mismatch(click.ClickException):
-    """An error: what was shown is not what the documentation promises."""
+    """An error: the output differs from the documentation."""
 
 
 @click.command()

@@ -1,13 +1,13 @@
-"""The common part of the commands that call a worker: the options for its address, the form of answers, and exit codes.
+"""The common part of the commands that call a worker: its address, the form of answers, exit codes, and the client.
 
-Main objects: ``Session`` is what such a command gets, from the decorator ``asking``. Exit codes: 0 done, 1 the worker
-refused or a configuration is invalid, 2 wrong usage, 3 no worker answers, 4 there is no such connector or task.
+Main objects: ``Session``, which the decorator ``asking`` passes to such a command. ``ApiClient`` calls a worker's REST
+API; it blocks, and has no dependencies. Its errors are ``ApiError`` (the worker refused) and ``Unreachable`` (no worker
+answered).
+
+Exit codes: 0 done, 1 the worker refused or a configuration is invalid, 2 wrong usage, 3 no worker answers, 4 the
+connector or task does not exist.
 
 Thread: the main thread of the command.
-
-A client for a worker's REST API, for the commands: blocking, without dependencies.
-
-Main types: ``ApiClient``, ``ApiError`` (the worker refused), ``Unreachable`` (nobody answered). Main thread.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class ApiClient:
     """Asks one worker.
 
     Args:
-        url: Of the worker; may hold ``user:password@``.
-        timeout_s: How long one answer may take; the worker itself gives up after 90 seconds.
+        url: The worker's address; may hold ``user:password@``.
+        timeout_s: The time limit of an answer; the worker's own limit is 90 seconds.
         ca_file: Certificates to trust instead of the system's.
-        certificate: A PEM file with key and certificate, for workers that ask for one.
+        certificate: A PEM file with key and certificate, for workers that require one.
 
     Attributes:
-        warnings: What answers have warned of so far.
+        warnings: The warnings of all answers so far.
 
     Raises:
         ConfigException: the address is none, or a file of certificates cannot be used.
@@ -98,8 +98,8 @@ class ApiClient:
         A login that was given for https is not sent over http.
 
         Args:
-            url: Of the other worker, as a worker names it.
-            timeout_s: How long one answer may take.
+            url: The address of the other worker, as a worker names it.
+            timeout_s: The time limit of an answer.
 
         Raises:
             ConfigException: the address is none, or a file of certificates cannot be used.
@@ -131,7 +131,7 @@ class ApiClient:
 
         Raises:
             ApiError: the worker refused.
-            Unreachable: nobody answered, or not with HTTP.
+            Unreachable: there was no answer, or it was not HTTP.
         """
         url = "/".join([self.url, *(quote(segment, safe="") for segment in path)])
         if query:
@@ -209,13 +209,13 @@ _COMMON: Final = ("url", "ca_file", "certificate", "output")
 
 @dataclass(frozen=True)
 class Session:
-    """The session of a command: which worker to call, and how to show its answers."""
+    """The session of a command: the worker to call, and the form of the output."""
 
     api: ApiClient
     json: bool
 
     def show(self, found: object, draw: Callable[[], None]) -> None:
-        """Prints an answer in the form that was asked for."""
+        """Prints an answer in the requested form."""
         if self.json:
             show_json(found)
         else:

@@ -1,4 +1,4 @@
-"""`penstock spark pack`: what executors of Spark need for bulk work, as an archive.
+"""`penstock spark pack`: makes the archive that Spark's executors need for bulk work.
 
 Main object: the click group `spark`. Thread: the main thread of the command.
 """
@@ -30,7 +30,7 @@ def spark() -> None:
     help="A module, or a folder of modules, of your own: transforms and converters. May be given several times.",
 )
 def pack(archive: Path, more: tuple[Path, ...]) -> None:
-    """Make ARCHIVE (.tar.gz) of Penstock and what it needs, for `spark.archives` of a worker.
+    """Make ARCHIVE (.tar.gz) of Penstock and its dependencies, for `spark.archives` of a worker.
 
     For executors that have Spark, and the Python and platform of this machine, but not Penstock.
     """

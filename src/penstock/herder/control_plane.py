@@ -1,13 +1,10 @@
 """The shared state of all requests of a herder: the configuration, the running instances, the leader, the requests in
 progress.
 
-Main type: ``ControlPlane``. It is filled when the worker is there; requests wait for that with ``ready``.
+Main types: ``ControlPlane``; it is filled when the worker is ready, and requests wait for that with ``ready``.
+``Health`` and ``Created`` are the herder's answers that are not in ``penstock.model``; values.
 
 Thread: the herder's, unless a method says otherwise.
-
-The herder's answers that are not in ``penstock.model``.
-
-Main types: ``Health``, ``Created``. Values; any thread.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Start from:
 
-- ``key_material``, ``trusted_certificates`` (``tls_settings``): what the settings ``ssl.*`` name.
-- ``open_store`` (``store``): a ``KeyStore`` of a file, whose first bytes tell the format (``jks``, ``pkcs12``).
+- ``key_material``, ``trusted_certificates`` (``tls_settings``): the keys and certificates that the settings ``ssl.*``
+  name.
+- ``open_store`` (``store``): a ``KeyStore`` of a file, whose first bytes identify the format (``jks``, ``pkcs12``).
 - ``load_key``, ``trust`` (``tls_settings``): keys and certificates in an ``ssl.SSLContext``.
 
-Nothing here writes a file. Who uses them: ``penstock.rest.server`` for servers, ``penstock.kafka.settings.security``
-for clients.
+Nothing here writes a file. Users of the package: ``penstock.rest.server`` for servers,
+``penstock.kafka.settings.security`` for clients.
 """

@@ -33,7 +33,7 @@ def decode_jks(data: bytes, kind: str, password: str | None) -> KeyStore:
         password: The store's; None to leave out the check of its digest.
 
     Raises:
-        KeyStoreFault: damaged, the password is wrong, or it holds what cannot be read.
+        KeyStoreFault: damaged, the password is wrong, or it has entries that cannot be read.
     """
     reader = _Reader(data)
     reader.number(4)
@@ -82,7 +82,7 @@ class _Reader:
         return int.from_bytes(self._take(size), "big")
 
     def text(self) -> str:
-        # Java's modified UTF-8: surrogates one by one. Only shown, so a replaced letter does no harm.
+        # Java's modified UTF-8: surrogates one by one. It is only shown, so a replaced character does no harm.
         return self._take(self.number(2)).decode("utf-8", "replace")
 
     def block(self) -> bytes:
@@ -172,7 +172,7 @@ def _protected_parts(protected: bytes) -> tuple[bytes, bytes]:
 
 
 def _der(data: bytes) -> tuple[bytes, bytes]:
-    """The content of the first element, and what comes behind it.
+    """The content of the first element, and the bytes after it.
 
     >>> _der(bytes([4, 2, 7, 8, 5, 0]))
     (b'\\x07\\x08', b'\\x05\\x00')

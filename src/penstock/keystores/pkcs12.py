@@ -2,7 +2,7 @@
 
 Main function: ``decode_pkcs12``. Pure.
 
-Source: sun.security.pkcs12.PKCS12KeyStore for what is trusted.
+Source: sun.security.pkcs12.PKCS12KeyStore for the trusted certificates.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def decode_pkcs12(data: bytes, password: str | None) -> KeyStore:
         own = [] if found.cert is None else [found.cert.certificate]
         return KeyStore("PKCS12", [], [_der(one) for one in [*own, *others]])
     chain = _chain(found, others)
-    # A file with a key says which certificates are trusted by an attribute that the library does not show. The chain of
-    # a key is there without it, so what is left over without the chain is what was put in to be trusted.
+    # A file with a key marks trusted certificates by an attribute that the library does not show. The chain of a key
+    # comes without that mark, so the certificates outside of the chain are the trusted ones.
     left = list(others)
     for one in chain[1:]:
         left.remove(one)

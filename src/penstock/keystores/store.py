@@ -24,7 +24,7 @@ class KeyStoreFault(Exception):
     """A store that cannot be read.
 
     Attributes:
-        blame: What is to be corrected.
+        blame: The setting or file to correct.
     """
 
     def __init__(self, blame: Blame, message: str) -> None:
@@ -55,7 +55,7 @@ class KeyStore:
     Attributes:
         format: ``JKS``, ``JCEKS`` or ``PKCS12``.
         keys: In the order of the file.
-        trusted: What the file says is trusted: certificates in DER.
+        trusted: The certificates that the file marks as trusted, in DER.
     """
 
     format: str
@@ -63,7 +63,9 @@ class KeyStore:
     trusted: Sequence[bytes]
 
     def anchors(self) -> list[bytes]:
-        """Returns what Java trusts if this is its trust store: trusted certificates, and those of the keys."""
+        """Returns the certificates that Java trusts if this is its trust store: the trusted ones, and those of the
+        keys.
+        """
         return [*self.trusted, *(entry.chain[0] for entry in self.keys if entry.chain)]
 
 

@@ -1,14 +1,10 @@
-"""Keys and trusted certificates that the settings ``ssl.*`` name, as PEM text.
+"""Keys and trusted certificates of the settings ``ssl.*``, as PEM text and in an ``ssl.SSLContext``.
 
-Main functions: ``key_material``, ``trusted_certificates``. Both read files and keep nothing; any thread.
+Main functions: ``key_material``, ``trusted_certificates`` read the files and keep nothing; ``load_key``, ``trust``,
+``set_versions``, ``set_ciphers`` configure a context; ``enabled_versions`` and ``openssl_cipher`` read the settings.
+For servers (the REST API) and clients (Kafka's) alike.
 
-Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
-
-The configuration of an ``ssl.SSLContext``: keys, trusted certificates, versions of TLS, cipher suites.
-
-Main functions: ``load_key``, ``trust``, ``set_versions``, ``set_ciphers``; ``enabled_versions`` and ``openssl_cipher``
-read the settings. For servers (the REST API) and clients (Kafka's) alike. Any thread.
-
+Thread: any.
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
 """
 
@@ -63,10 +59,10 @@ def openssl_cipher(java_name: str) -> str | None:
 
 
 def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Suites of TLS 1.2; those of TLS 1.3 are always offered, and alone when no other is named.
+    """Sets the suites of TLS 1.2; those of TLS 1.3 are always offered, and are the only ones if no other is named.
 
     Args:
-        context: is told.
+        context: the context to change.
         names: Java's names, as ``ssl.cipher.suites`` lists them.
 
     Raises:
@@ -84,10 +80,10 @@ def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def trust(context: ssl.SSLContext, certificates: str) -> None:
-    """Trust certificates (PEM). As in Java every one of them is trusted, not only those that have signed themselves.
+    """Trust certificates (PEM). As in Java every one of them is trusted, not only the self-signed ones.
 
     Raises:
-        ConfigException: there is no usable certificate among them.
+        ConfigException: none of them is a usable certificate.
     """
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
@@ -100,9 +96,9 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial, location: str) -> N
     """Hands a key to the library, which takes names of files only: a file in memory that only this process sees.
 
     Args:
-        context: is told.
+        context: the context to change.
         material: the key with its certificates.
-        location: where it is from, for the message.
+        location: its origin, for the message.
 
     Raises:
         ConfigException: they cannot be used, or the password is wrong.
@@ -131,8 +127,8 @@ class KeyMaterial:
 
     Attributes:
         key: The key, PEM; may be encrypted.
-        chain: Its certificates, PEM; empty where they stand beside the key.
-        password: What decrypts it; empty for a key without encryption.
+        chain: Its certificates, PEM; empty if they are in the text of the key.
+        password: Its password; empty for a key without encryption.
     """
 
     key: str = field(repr=False)
@@ -150,7 +146,7 @@ def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
         In the order of the file; empty when the settings name no key.
 
     Raises:
-        ConfigException: a file cannot be read, a password is wrong, or there is no key in it.
+        ConfigException: a file cannot be read, a password is wrong, or it has no key.
     """
     location = settings.get("ssl.keystore.location")
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
@@ -184,13 +180,13 @@ def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
 
 
 def trusted_certificates(settings: Mapping[str, str]) -> str:
-    """The certificates of a trust store, or those that the settings hold themselves; empty for none.
+    """The certificates of a trust store, or the certificates in the settings; empty for none.
 
     Args:
         settings: ``ssl.*``.
 
     Raises:
-        ConfigException: the file cannot be read, its password is wrong, or there is no certificate in it.
+        ConfigException: the file cannot be read, its password is wrong, or it has no certificate.
     """
     location = settings.get("ssl.truststore.location")
     if not location:
@@ -228,7 +224,7 @@ def read_store(setting: str, path: str) -> bytes:
     Raises:
         ConfigException: It is no file, cannot be read, or is too large for one.
     """
-    # What a setting names may be a device or a pipe, whose end never comes; of some files the system tells no size.
+    # A setting may name a device or a pipe, which never ends; the system reports no size for some files.
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ConfigException(setting, path, "It is not a file")

@@ -1,4 +1,4 @@
-"""Backfills: what is to be read again beside a connector that runs, and how far that is.
+"""Backfills, which read ranges again while the connector runs: their requests, plans and progress.
 
 Main types: ``BackfillRequest``, ``BackfillQuestion``, ``BackfillPlan``, ``BackfillView``. Values; any thread.
 """
@@ -33,7 +33,7 @@ class BackfillRange:
         topic: The topic.
         partition: Its partition.
         start: The offset of the first message.
-        end: The offset behind the last one.
+        end: The offset after the last one.
     """
 
     topic: str
@@ -56,12 +56,12 @@ class BackfillRequest:
     """A request to read again.
 
     Attributes:
-        start_ms: Messages, or rows, that are not older than this; None where it goes by offsets.
-        end_ms: Those that are older than this; None: than the request.
-        ranges: The messages of a sink, where it goes by offsets.
-        span: The first position of a source and the one behind the last, where it goes by offsets.
-        of: The part of a source that is meant, a table or a file; None: all of them.
-        dry_run: Only tell what would be read and written.
+        start_ms: The time of the first messages, or rows; None for a request by offsets.
+        end_ms: The time before which they end; None: the time of the request.
+        ranges: The messages of a sink, for a request by offsets.
+        span: The first position of a source and the one after the last, for a request by offsets.
+        of: A part of a source, such as a table or a file; None: all parts.
+        dry_run: True to return the plan only.
     """
 
     start_ms: int | None = None
@@ -80,8 +80,8 @@ class BackfillQuestion:
         name: The connector.
         kind: Source or sink.
         config: Its settings, placeholders resolved.
-        tasks: Read the settings of each of its tasks, with placeholders resolved anew.
-        request: What was asked for.
+        tasks: Functions that read the settings of each of its tasks, with placeholders resolved again.
+        request: The request.
     """
 
     name: str
@@ -97,7 +97,7 @@ class BackfillShare:
 
     Attributes:
         read_config: Reads the settings of that task.
-        parts: What is read.
+        parts: The parts to read.
     """
 
     read_config: Callable[[], Mapping[str, str]]
@@ -109,17 +109,17 @@ class BackfillView:
     """A backfill as readers see it.
 
     Attributes:
-        state: What it is doing.
-        worker_id: Where it runs.
-        began: When, in ISO 8601.
-        ended: When it ended.
-        reads: What it reads, in the shape of REST.
-        records: How many records it has read.
-        total: How many there are at most; None where that is not known.
-        trace: What it has failed with.
-        positions: How far it is: for each source or topic partition the position behind what is delivered.
-        progress: How far its task says that it is, in the shape of REST; None if it does not.
-        waiting_for: What its task waits for before it tries again, in the shape of REST; None if it does not.
+        state: Its state.
+        worker_id: The worker that runs it.
+        began: Its begin, in ISO 8601.
+        ended: Its end.
+        reads: The ranges that it reads, in the shape of REST.
+        records: The number of records that it has read.
+        total: The most records that there can be; None if unknown.
+        trace: The error that failed it.
+        positions: For each source or topic partition the position after the delivered records.
+        progress: The progress that its task reports, in the shape of REST; None if it reports none.
+        waiting_for: The wait of its task for a retry, in the shape of REST; None if there is none.
     """
 
     state: BackfillState
@@ -155,11 +155,11 @@ class BackfillPlan:
     """The work of a backfill.
 
     Attributes:
-        reads: What is read, in the shape of REST.
-        writes: Where to, for people.
-        total: How many records these are at most.
-        ranges: The messages, of a sink.
-        shares: The parts, of a source.
+        reads: The ranges to read, in the shape of REST.
+        writes: A description of the target.
+        total: The most records that these can be.
+        ranges: The messages, for a sink.
+        shares: The parts, for a source.
     """
 
     reads: Sequence[Mapping[str, object]]

@@ -1,24 +1,17 @@
-"""The configuration of a cluster, as the records of its config topic say.
+"""The configuration of a cluster: the records of its config topic, and the snapshot that they make.
 
-Main types: ``ClusterConfig``, an immutable snapshot; ``ConfigRecord``, one record of the topic. Main function:
-``fold``, which takes a snapshot and the records behind it to the next snapshot, with what has changed: ``Change`` and
-its kinds.
+Main types: ``ClusterConfig``, an immutable snapshot; ``ConfigRecord``, one record that was read; ``Entry``, the key and
+value of one to write (None is a tombstone); ``Change`` and its kinds. Main function: ``fold`` applies records to a
+snapshot and returns the next snapshot with the changes. Each function ``..._entries`` returns the entries of one
+change, byte for byte as Kafka Connect writes them, in the order in which they must be written: the last one makes the
+earlier ones count.
 
-Task configurations count only from their commit record on, and only as a whole set: a connector whose set is not
-whole is ``inconsistent`` and has no tasks until its owner writes them again. So a snapshot never holds a task without
-a configuration, whatever records compaction has left.
+Task configurations count only after their commit record, and only as a whole set: a connector whose set is not whole is
+``inconsistent`` and has no tasks until its owner writes them again. So a snapshot never holds a task without a
+configuration, whatever records compaction has left.
 
 Values and pure functions; any thread.
 Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore, ClusterConfigState.
-
-The records of the config topic, as Kafka Connect writes them, byte for byte.
-
-Main type: ``Entry``, the key and the value of one record; a value of None is a tombstone. Each function gives the
-entries that say one thing, in the order in which they have to be written: the last one makes the others count.
-``penstock.model.cluster_config`` reads them.
-
-Pure functions; any thread.
-Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore.
 """
 
 from __future__ import annotations
@@ -83,14 +76,15 @@ class ClusterConfig:
     """Everything that the records up to an offset say.
 
     Attributes:
-        offset: The offset of the last record, plus one; -1 when none was read. Members of the group compare it.
+        offset: The offset of the last record, plus one; -1 if none was read. Members of the group compare it.
         connectors: The connectors, by name.
-        targets: What users asked of connectors. A target state may come before the connector that it is for.
-        fenced: How many task producers of a connector there were when all of them were last fenced.
+        targets: The target states of connectors. A target state may come before its connector.
+        fenced: The number of task producers of a connector at its last fencing round.
         unfenced: Connectors with a commit that is newer than their last fencing round.
-        session_key: What internal requests are signed with; None before there was one.
+        session_key: The key that signs internal requests; None before the first one.
         uncommitted: Task configurations that wait for their commit record, by connector and number.
-        recorded: The numbers of the task records that the topic has, by connector, also of those that count no more.
+        recorded: The numbers of the task records that the topic has, by connector, also of records that do not count
+            any more.
     """
 
     offset: int = -1
@@ -119,7 +113,7 @@ class ClusterConfig:
 # ------------------------------------------------------------------ changes
 @dataclass(frozen=True)
 class ConnectorChanged:
-    """A connector was created, got settings, or was deleted; ``config`` tells which of them.
+    """A connector was created, got settings, or was deleted; ``config`` distinguishes these.
 
     Settings that are stored again as they were ask for another instance, as in Java.
     """
@@ -138,7 +132,7 @@ class TasksCommitted:
 
 @dataclass(frozen=True)
 class TargetChanged:
-    """A user asked for another state."""
+    """A user requested another state."""
 
     connector: str
     target: TargetState
@@ -146,7 +140,7 @@ class TargetChanged:
 
 @dataclass(frozen=True)
 class RestartAsked:
-    """A user asked for a restart of the connector, perhaps with tasks, perhaps of what failed alone."""
+    """A user requested a restart of the connector, with or without its tasks, or only of the failed ones."""
 
     connector: str
     include_tasks: bool
@@ -160,7 +154,7 @@ class SessionKeyChanged:
 
 @dataclass(frozen=True)
 class LoggerLevelAsked:
-    """A user asked for a level of a logger, on every worker."""
+    """A user requested a level of a logger, on every worker."""
 
     logger: str
     level: str
@@ -188,7 +182,7 @@ Change = (
 
 # ------------------------------------------------------------------ folding
 def fold(config: ClusterConfig, records: Iterable[ConfigRecord]) -> tuple[ClusterConfig, list[Change]]:
-    """The snapshot behind some records, and what they have changed, in their order. Invariant 8.
+    """The snapshot after some records, and their changes, in their order. Invariant 8.
 
     Args:
         config: The snapshot in front of them.
@@ -252,7 +246,7 @@ class _Folding:
         known = self._connectors.get(name)
         before = known.config if known else None
         if value is None:
-            # Records of its tasks may come behind its deletion, from a leader that was replaced meanwhile.
+            # A leader that was replaced may write records of its tasks after its deletion.
             self._connectors.pop(name, None)
             self._uncommitted.pop(name, None)
             self._unfenced.discard(name)
@@ -263,7 +257,7 @@ class _Folding:
         said = value.get("secrets")
         secrets = frozenset(one for one in said if isinstance(one, str)) if isinstance(said, list) else frozenset()
         known = known or ConfiguredConnector(config)
-        # A worker that knows nothing of secrets, such as Java's, leaves them out.
+        # A worker that does not know secrets, such as Java's, leaves them out.
         self._connectors[name] = replace(known, config=config, secrets=known.secrets | secrets)
         self._targets.setdefault(name, TargetState.STARTED)
         self.changes.append(ConnectorChanged(name, before, config))
@@ -397,14 +391,14 @@ def _count(value: Mapping[str, object], name: str) -> int:
 
 Entry: TypeAlias = tuple[str, "bytes | None"]
 
-#: What workers of versions that do not know STOPPED are told.
+#: The state for workers of versions that do not know STOPPED.
 _FOR_OLD_WORKERS: Final = {TargetState.STOPPED: TargetState.PAUSED}
 
 
 def connector_entries(
     name: str, config: Properties, target: TargetState | None = None, secrets: Collection[str] = ()
 ) -> list[Entry]:
-    """A connector's settings, placeholders unresolved; in front of them the state that it is to begin in.
+    """A connector's settings, placeholders unresolved; before them the state that it begins in.
 
     Args:
         name: Its name.
@@ -456,9 +450,9 @@ def deletion_entries(name: str, config: ClusterConfig, *, fenced: bool = False) 
 
     Args:
         name: The connector.
-        config: What the topic says now: which task records there are.
-        fenced: A fencing round for the recorded number of task producers was done. Without it the record stays: a task
-            that is frozen now could write again, and nobody would know how many there were.
+        config: The present configuration, with the numbers of the task records.
+        fenced: A fencing round for the recorded number of task producers was done. Without it the record stays: a
+            frozen task could write again, and its number must be known for the next round.
     """
     keys = [
         f"connector-{name}",
@@ -472,7 +466,7 @@ def deletion_entries(name: str, config: ClusterConfig, *, fenced: bool = False) 
 
 
 def restart_entries(name: str, *, include_tasks: bool, only_failed: bool) -> list[Entry]:
-    """A request to restart a connector, on whichever workers it runs.
+    """A request to restart a connector, on all workers that run it or its tasks.
 
     >>> restart_entries("c", include_tasks=True, only_failed=False)
     [('restart-connector-c', b'{"include-tasks":true,"only-failed":false}')]
@@ -491,7 +485,7 @@ def fencing_entries(name: str, count: int) -> list[Entry]:
 
 
 def session_key_entries(key: SessionKey) -> list[Entry]:
-    """Returns the entries for the key with which workers sign internal requests from now on."""
+    """Returns the entries for the key with which workers sign internal requests afterwards."""
     text = (
         f'{{"key":{json_string(b64encode(key.key).decode())},"algorithm":{json_string(key.algorithm)},'
         f'"creation-timestamp":{key.created_ms}}}'

@@ -19,7 +19,7 @@ from penstock.model.states import State, TargetState
 
 
 class Phase(Enum):
-    """The phases of an instance's life; each value says what is true in it."""
+    """The phases of an instance's lifecycle; each value describes the phase."""
 
     NEW = "NEW"
     """Constructed; ``initialize`` has not returned."""
@@ -47,7 +47,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True)
 class ConnectorLife:
-    """The state: the phase, and whether ``stop`` is owed to the user's instance."""
+    """The state: the phase, and True if ``stop`` of the user's instance is still to be called."""
 
     phase: Phase = Phase.NEW
     live: bool = False
@@ -61,7 +61,7 @@ class InitializeDone:
 
 @dataclass(frozen=True)
 class Asked:
-    """A target state was asked for."""
+    """A user requested a target state."""
 
     target: TargetState
 
@@ -92,7 +92,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class ShutdownAsked:
-    """The instance is to go away."""
+    """The instance is to end."""
 
 
 ConnectorEvent = InitializeDone | Asked | StartDone | StopDone | CallFailed | Raised | ShutdownAsked
@@ -119,14 +119,14 @@ class WriteStatus:
 
 @dataclass(frozen=True)
 class Reached:
-    """The target asked for is reached: tell who asked."""
+    """The requested target is reached: answer the request."""
 
     target: TargetState
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The target asked for cannot be reached: tell who asked."""
+    """The requested target cannot be reached: answer the request."""
 
     reason: str
 
@@ -150,7 +150,7 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
     """
     phase = life.phase
     if phase is Phase.CLOSED:
-        # A late raise_error from the connector's own thread: the context is closed, nobody listens.
+        # A late raise_error from the connector's own thread: the context is closed, and the error has no receiver.
         if isinstance(event, (Raised, ShutdownAsked)):
             return life, []
         raise ValueError(f"no transition from {phase.name} on {event!r}")
@@ -238,6 +238,6 @@ def _call_failed(life: ConnectorLife, trace: str) -> tuple[ConnectorLife, list[C
     if phase is Phase.STARTING:
         return ConnectorLife(Phase.FAILED), [WriteStatus(State.FAILED, trace), Refused("the connector's start failed")]
     if phase is Phase.FAILED:
-        # The call was under way when raise_error came: the first cause stays. stop is not tried twice.
+        # The call was in progress when raise_error came: the first cause stays. stop is not tried twice.
         return ConnectorLife(Phase.FAILED), [Refused("the connector has failed")]
     raise ValueError(f"no transition from {phase.name} on a failed call")

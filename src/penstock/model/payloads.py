@@ -1,11 +1,8 @@
-"""Shapes of what REST answers about connectors, as values with a ``to_json``.
+"""Shapes of REST's answers about connectors, as values with a ``to_json``, and the request for a preview.
 
-Main types: ``ConnectorInfo``, ``TaskInfo``, ``ConnectorView`` (all a reader may ask about one connector),
-``ServerInfo``, ``PluginInfo``. Immutable, so that the herder can hand them to any thread.
-
-The request for a preview: a configuration, perhaps records, and limits.
-
-Main types: ``PreviewRequest``, ``PreviewLimits``. Values; any thread.
+Main types: ``ConnectorInfo``, ``TaskInfo``, ``ConnectorView`` (all information about one connector), ``ServerInfo``,
+``PluginInfo``; ``PreviewRequest``, a configuration with optional records, and its ``PreviewLimits``. Immutable, so that
+the herder can hand them to any thread.
 """
 
 from __future__ import annotations
@@ -83,11 +80,11 @@ class ConnectorView:
     Attributes:
         name: The connector.
         config: Its settings as given.
-        type: Source or sink; unknown when its class could not be loaded.
-        target: What a user asked for.
-        status: What the connector is doing; None before the first word from it.
+        type: Source or sink; unknown if its class could not be loaded.
+        target: Its target state.
+        status: The state of the connector; None before its first report.
         task_configs: Settings of each task, in order.
-        tasks: What the tasks are doing, in order.
+        tasks: The states of the tasks, in order.
     """
 
     name: str
@@ -124,7 +121,7 @@ class ConnectorView:
         """Returns the answer of ``GET /connectors/{name}/status``, or None if nothing is known yet.
 
         Args:
-            beside: Tells what a task says beside its state; see ``TaskStatus.to_json``.
+            beside: Returns the further fields of a task; see ``TaskStatus.to_json``.
         """
         if self.status is None:
             return None
@@ -141,9 +138,9 @@ class PreviewLimits:
     """The limits at which a preview ends.
 
     Attributes:
-        records: After so many records.
-        seconds: After this time, whatever the connector does.
-        bytes: After so many bytes of records.
+        records: The most records.
+        seconds: The time limit, whatever the connector does.
+        bytes: The most bytes of records.
     """
 
     records: int = 10
@@ -176,9 +173,9 @@ class PreviewRequest:
 
     Attributes:
         type: Source or sink.
-        config: The connector's, placeholders resolved.
-        records: Those of the caller; None to read some from the source, or from the sink's topics.
-        limits: When to stop reading.
+        config: The connector's configuration, placeholders resolved.
+        records: The caller's records; None to read some from the source, or from the sink's topics.
+        limits: The limits of reading.
     """
 
     type: ConnectorType

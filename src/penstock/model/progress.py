@@ -14,10 +14,10 @@ class Progress:
     """Work that has an end, or at least a measure.
 
     Attributes:
-        done: How much is done.
-        total: How much there is; None if that is not known. May grow.
-        unit: Of what: ``rows``, ``bytes``, ``files``.
-        text: More to say of it, for people; empty for nothing.
+        done: The amount that is done.
+        total: The whole amount; None if unknown. May grow.
+        unit: The unit: ``rows``, ``bytes``, ``files``.
+        text: A further description; may be empty.
 
     Raises:
         ValueError: One of the numbers is none, or negative.

@@ -1,8 +1,8 @@
 """The life of one runner of a task, source or sink, as a pure function.
 
 ``step(life, event) -> (life, effects)``: no thread, clock or I/O. The runner (``penstock.worker.task.engine``) holds a
-``RunnerLife`` under its lock, feeds events from whatever thread they come, and performs the effects in order on that
-thread. What the worker makes of the states that are reported is ``task_life``.
+``RunnerLife`` under its lock, feeds events from any thread, and performs the effects in order on that thread.
+``task_life`` decides the status that the worker publishes from the reported states.
 
     NEW --> (HELD) --> PREPARING --> STARTING --> BETWEEN <--> WORKING, RESTING --> DRAINING --> CLOSING --> ENDED
 
@@ -71,11 +71,11 @@ class RunnerLife(NamedTuple):
     """The state.
 
     Attributes:
-        phase: Where the task's thread is.
-        paused: Whether the task is to rest.
-        ending: What ends it.
-        stop: How far its `stop` is.
-        failure: The first error, whether it counts or not.
+        phase: The phase of the task's thread.
+        paused: True if the task is to pause.
+        ending: The reason for its end.
+        stop: The state of its `stop`.
+        failure: The first error, also if it does not count.
     """
 
     phase: Phase = Phase.NEW
@@ -100,7 +100,7 @@ class RunnerLife(NamedTuple):
         return self.ending is Ending.CANCEL
 
 
-#: What a task goes to and fro between that nobody asks anything of; see ``step``.
+#: The two states between which an undisturbed task alternates; see ``step``.
 _BETWEEN_CALLS, _IN_CALL = RunnerLife(Phase.BETWEEN), RunnerLife(Phase.WORKING)
 
 
@@ -117,7 +117,7 @@ class Started:
 
 @dataclass(frozen=True)
 class PollReturned:
-    """`poll` has returned or raised; what comes of that is told by another event."""
+    """`poll` has returned or raised; another event reports the outcome."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class Drained:
-    """Nothing is under way any more, and the last commit was made."""
+    """No records are in flight any more, and the last commit was made."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class StopReturned:
 
 @dataclass(frozen=True)
 class Closed:
-    """All that the task used was let go."""
+    """All resources of the task were released."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ RunnerEvent = (
 # ------------------------------------------------------------------ effects
 @dataclass(frozen=True)
 class Report:
-    """Tell the worker a state; FAILED comes with its error, after which the task may be made anew."""
+    """Report a state to the worker; FAILED comes with its error, after which the task may be created again."""
 
     state: State
     error: BaseException | None = None
@@ -217,12 +217,12 @@ class CallStop:
 
 @dataclass(frozen=True)
 class AwaitStop:
-    """Wait for the call of `stop` that is under way on another thread."""
+    """Wait for the call of `stop` in progress on another thread."""
 
 
 @dataclass(frozen=True)
 class BeginRest:
-    """Everything up to here is to be committed, before the task rests."""
+    """Commit everything up to here before the task pauses."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class LogFailure:
 
     Attributes:
         error: The error.
-        asked: What was asked of the task before.
+        asked: The earlier request to the task.
     """
 
     error: BaseException
@@ -240,7 +240,7 @@ class LogFailure:
 
 @dataclass(frozen=True)
 class Abandon:
-    """See to it that nothing more is committed, and give up what is under way. Invariant 4."""
+    """Make sure that nothing more is committed, and abandon the work in flight. Invariant 4."""
 
 
 RunnerEffect = Report | Interrupt | CallWakeup | CallStop | AwaitStop | BeginRest | LogFailure | Abandon
@@ -320,13 +320,13 @@ def _proceed(life: RunnerLife) -> _Step:
 
 
 def _raised(life: RunnerLife, error: BaseException) -> _Step:
-    """The task's thread leaves what it was in; no `wakeup` is needed for that."""
+    """The task's thread leaves its present call; that needs no `wakeup`."""
     noted, told = _noted(life, error)
     effects = [*told, *([] if life.is_ending else [Interrupt()])]
     if life.phase in _BEFORE:
         return noted.at(Phase.CLOSING), effects
     if life.phase is Phase.STARTING:
-        # Nothing was delivered, and the task's `commit` may not be ready to be called.
+        # Nothing was delivered, and the task's `commit` may not be ready for a call.
         closing, calls = _closing(noted)
         return closing, [*effects, *calls]
     return noted.at(Phase.DRAINING), effects
@@ -342,7 +342,7 @@ def _closing(life: RunnerLife) -> _Step:
 
 
 def _noted(life: RunnerLife, error: BaseException) -> _Step:
-    """The first error counts, unless the end was asked for before."""
+    """The first error counts, unless the end was requested before."""
     if life.failure is not None:
         return life, _NOTHING
     ending = life.ending if life.is_ending else Ending.FAILURE

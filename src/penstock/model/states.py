@@ -1,14 +1,8 @@
-"""The states of connectors and tasks, and what a user asked for.
+"""The states and statuses of connectors and tasks, the target states, and the names of tasks.
 
-Main types: ``State`` (what is), ``TargetState`` (what should be), ``ConnectorType``. Values; any thread.
-
-The name of a task: connector and number.
-
-Main type: ``ConnectorTaskId``. A value; any thread.
-
-The status of one connector or task: state, who runs it, and why it failed.
-
-Main types: ``ConnectorStatus``, ``TaskStatus``. Values; any thread.
+Main types: ``State`` (the actual state), ``TargetState`` (the state that a user requested), ``ConnectorType``;
+``ConnectorTaskId``, connector and number; ``ConnectorStatus`` and ``TaskStatus``: state, worker, and the error of a
+failure. Values; any thread.
 """
 
 from __future__ import annotations
@@ -109,11 +103,11 @@ class ConnectorStatus:
 
     Attributes:
         name: The connector.
-        state: What it is doing.
-        worker_id: ``host:port`` of the worker that says so.
-        trace: The stack trace, when it failed.
-        version: Version of the connector's class, when known.
-        generation: Of the group when it was said; 0 on a standalone worker.
+        state: Its state.
+        worker_id: ``host:port`` of the worker that reports it.
+        trace: The stack trace, if it failed.
+        version: Version of the connector's class, if known.
+        generation: The group's generation at the report; 0 on a standalone worker.
     """
 
     name: str
@@ -143,7 +137,7 @@ class TaskStatus:
         """One entry of ``tasks`` in the status endpoint's answer.
 
         Args:
-            beside: More fields: ``waiting_for``, why it stands still, and ``progress``, how far it is.
+            beside: Further fields: ``waiting_for``, the reason for a long wait, and ``progress``.
         """
         return {"id": self.id.task, **_to_json(self.state, self.worker_id, self.version, self.trace), **beside}
 

@@ -1,7 +1,7 @@
 """The life of one task as its worker sees it, as a pure function.
 
-``step(state, event) -> (state, effects)``. The worker feeds what it asks of a task and what the task's runner reports;
-the effects say which status to publish. It is what keeps a cancelled or stopped task's late words out of the status.
+``step(state, event) -> (state, effects)``. The worker feeds its requests to a task and the reports of the task's
+runner; the effects are the statuses to publish. It keeps late reports of a cancelled or stopped task out of the status.
 
 Source: org.apache.kafka.connect.runtime.WorkerTask.
 """
@@ -15,7 +15,7 @@ from penstock.model.states import State
 
 
 class TaskPhase(Enum):
-    """The phases of a task's life; each value says what is true in it."""
+    """The phases of a task's lifecycle; each value describes the phase."""
 
     BUILDING = "BUILDING"
     """Its converters, transforms and clients are being made."""
@@ -55,7 +55,7 @@ class StopAsked:
 
 @dataclass(frozen=True)
 class CancelAsked:
-    """The worker gives up on the task."""
+    """The worker abandons the task."""
 
 
 TaskEvent = Built | Reports | StopAsked | CancelAsked
@@ -68,7 +68,7 @@ class BuildAgain:
 
 @dataclass(frozen=True)
 class PublishStatus:
-    """Tell the herder."""
+    """Report to the herder."""
 
     state: State
     trace: str | None = None
@@ -89,7 +89,7 @@ def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect
     match event:
         case CancelAsked():
             return TaskPhase.CANCELLED, []
-        # Invariant 4: what a cancelled task says does not count.
+        # Invariant 4: the reports of a cancelled task do not count.
         case _ if phase is TaskPhase.CANCELLED:
             return phase, []
         case Built():
@@ -108,7 +108,7 @@ def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect
 
 def _reported(phase: TaskPhase, state: State, trace: str | None) -> tuple[TaskPhase, list[TaskEffect]]:
     if phase in (TaskPhase.FAILED, TaskPhase.ENDED):
-        return phase, []  # the end of the thread after its failure was told
+        return phase, []  # the end of the thread after its failure was reported
     if state is State.UNASSIGNED:
         return TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)]
     if phase is TaskPhase.STOPPING:

@@ -2,12 +2,12 @@
 
 Start from:
 
-- ``Plugins`` (``registry``): a class for a name. It is a value that is passed on; there is no global registry.
+- ``Plugins`` (``registry``): finds a class by its name. It is passed as an argument; there is no global registry.
 - ``STOCK`` (``stock``): the classes that come with Penstock, with their Java names and aliases.
-- ``find_entry_points``, ``find_in_directories`` (``registry``): the classes of other people.
+- ``find_entry_points``, ``find_in_directories`` (``registry``): the classes of other authors.
 - ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException`` (``kinds``).
-- ``check_methods`` (``kinds``): whether an author's methods can be called as the worker calls them; ``LoadedCode``
-  (``registry``): whether their files have changed since.
+- ``check_methods`` (``kinds``): checks that the worker can call an author's methods; ``LoadedCode`` (``registry``):
+  finds files that have changed since they were loaded.
 
 A class is imported when it is first needed, so that a worker answers before Spark loads. The settings of a class are
 read by ``penstock.settings.plugin_classes``, its instances are made by ``penstock.worker.factory.instances``.

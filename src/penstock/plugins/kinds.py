@@ -1,10 +1,9 @@
-"""The kinds of plugin, and the description of one.
+"""The kinds of plugin, the description of one, and the check of an author's methods.
 
-Main types: ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException``. Values; any thread.
+Main types: ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException``. Main function: ``check_methods`` checks,
+once before any call, that the worker can call the methods of a class with its arguments.
 
-The check that the methods of an author's class can be called as the worker calls them; made once, before any call.
-
-Main function: ``check_methods``. Pure; any thread.
+Values and pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ _BASES = {
     PluginKind.CONFIG_PROVIDER: "penstock.config:ConfigProvider",
 }
 
-#: Endings that may be left out of a simple name.
+#: Optional endings of a simple name.
 _PRUNED = {
     PluginKind.SOURCE: ("SourceConnector", "Connector"),
     PluginKind.SINK: ("SinkConnector", "Connector"),
@@ -84,12 +83,12 @@ class PluginDescriptor:
     """A plugin that is there, without having imported it.
 
     Attributes:
-        kind: What it is.
-        name: What users see and REST lists: the Java name for Kafka's own classes, else ``module.Class``.
-        target: Where it is: ``module:Class``.
+        kind: Its kind.
+        name: The name that users see and REST lists: the Java name for Kafka's own classes, else ``module.Class``.
+        target: Its place: ``module:Class``.
         aliases: Other names for it.
-        version: Its version, when that is known without importing it.
-        origin: Where it was found: ``built-in``, the name of a distribution, or a directory of ``plugin.path``.
+        version: Its version, if known without importing it.
+        origin: Its origin: ``built-in``, the name of a distribution, or a directory of ``plugin.path``.
     """
 
     kind: PluginKind
@@ -114,7 +113,7 @@ class PluginDescriptor:
 
 
 def simple_name(name: str) -> str:
-    """The last part of a class name: what follows the last dot or colon.
+    """The last part of a class name: the text after the last dot or colon.
 
     >>> simple_name("org.apache.kafka.connect.transforms.HoistField$Value")
     'HoistField$Value'
@@ -146,7 +145,7 @@ _OTHER_FORMS: Final = {"commit_record": ("record", "metadata")}
 
 
 class SignatureError(TypeError):
-    """A method that the worker cannot call; the text names it and the form that is wanted."""
+    """A method that the worker cannot call; the text names the method and its required form."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -169,7 +168,7 @@ def check_methods(cls: type) -> None:
             # Without regard to __wrapped__: it is the wrapper that is called.
             signature = inspect.signature(method, follow_wrapped=False)
         except (ValueError, TypeError):
-            continue  # one that is not written in Python tells nothing
+            continue  # a method that is not written in Python has no signature
         owner = () if isinstance(member, (staticmethod, classmethod)) else ("self",)
         forms = [form for form in (arguments, _OTHER_FORMS.get(name)) if form is not None]
         reasons = [reason for form in forms if (reason := _refusal(signature, owner + form)) is not None]
@@ -179,7 +178,7 @@ def check_methods(cls: type) -> None:
 
 
 def _methods_of_bases(cls: type) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The methods of the API that a class has in another form, and what the worker gives them."""
+    """The methods of the API that a class has in another form, and the arguments of the worker."""
     seen: set[str] = set()
     for base in cls.__mro__:
         if not f"{base.__module__}.".startswith(_API):

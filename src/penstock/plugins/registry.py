@@ -1,16 +1,12 @@
-"""Turns the class names in configurations into classes.
+"""Finds plugins, and turns the class names in configurations into classes.
 
-Main type: ``Plugins``. Any thread; what it remembers is guarded by a lock.
+Main types: ``Plugins``; a lock guards its cache. ``LoadedCode`` compares plugin code on disk with the code of this
+process, because Python loads a module once: it notes the state of files when it first sees their modules, which is
+right after a class of them was loaded. Main functions: ``find_entry_points`` (of installed distributions) and
+``find_in_directories`` (of ``plugin.path``). Both import the plugins to find their kind, and log a plugin that cannot
+be imported; they do not raise.
 
-Looks for plugins of other people: entry points of installed distributions, and directories of ``plugin.path``.
-
-Main functions: ``find_entry_points``, ``find_in_directories``. Both import what they list, to know its kind, and say in
-the log what cannot be imported; neither raises for one bad plugin. Any thread.
-
-The check that plugin code on disk is still what this process runs: Python loads a module once.
-
-Main type: ``LoadedCode``. It notes the state of files when their modules are first seen, which is when a class of them
-was just loaded. Any thread.
+Thread: any.
 """
 
 from __future__ import annotations
@@ -85,7 +81,7 @@ def _from_entry_point(
 def plugin_roots(plugin_path: Iterable[str]) -> list[Path]:
     """The directories to import from: each entry of ``plugin.path``, and its sub-directories that are no packages.
 
-    A sub-directory stands for one plugin with what it needs, as ``pip install --target`` makes it.
+    A sub-directory is one plugin with its dependencies, as ``pip install --target`` makes it.
     """
     roots: list[Path] = []
     for text in plugin_path:
@@ -107,7 +103,7 @@ def _has_modules(directory: Path) -> bool:
 
 
 def make_importable(roots: Iterable[Path]) -> None:
-    """Appends the directories to Python's search path; what is installed wins over what is dropped in."""
+    """Appends the directories to Python's search path; an installed module wins over one in the directories."""
     for root in roots:
         if str(root) not in sys.path:
             sys.path.append(str(root))
@@ -197,7 +193,7 @@ class LoadedCode:
                     self._stamps[name] = _stamp(file)
 
     def changed(self, modules: Iterable[str]) -> list[str]:
-        """The modules that were loaded with these, themselves included, and whose files are others now."""
+        """The modules loaded together with these, themselves included, whose files have changed since."""
         found: dict[str, str] = {}
         for module in modules:
             self.note(module)
@@ -210,7 +206,7 @@ class LoadedCode:
 
 @dataclass(frozen=True)
 class _Loaded:
-    """The modules that were loaded at a moment, and those found among them since, by the module asked for."""
+    """The modules of one load, and the modules found among them since, by the requested module."""
 
     names: Sequence[str]
     with_module: dict[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
@@ -227,7 +223,7 @@ def _files_with(module: str) -> Sequence[tuple[str, str]]:
     top = module.partition(".")[0]
     if top == _OWN:
         return ()
-    # A module that is loaded anew comes last.
+    # A module that is loaded again comes last.
     loaded, names = _last, list(sys.modules)
     if loaded.names != names:
         loaded = _last = _Loaded(names)
@@ -279,7 +275,7 @@ log = logging.getLogger(__name__)
 _CONNECTOR_KINDS = (PluginKind.SOURCE, PluginKind.SINK)
 
 
-#: An error names so many classes: those whose names are nearest.
+#: The number of classes that an error names: those with the closest names.
 _SHOWN: Final = 3
 _JAVA_ROOTS: Final = frozenset({"org", "com", "io", "net", "dev", "de"})
 _INSTALL: Final = (
@@ -321,7 +317,7 @@ class Plugins:
     def discover(cls, plugin_path: Sequence[str] = ()) -> Plugins:
         """Prepares to look in the built-in plugins, installed distributions and these directories.
 
-        Nothing is imported yet: that happens when a name is first asked for.
+        Nothing is imported yet: that happens when a name is first resolved.
         """
         return cls(plugin_path)
 
@@ -337,12 +333,13 @@ class Plugins:
         """The class of a name.
 
         Raises:
-            PluginNotFoundException: there is none; the message lists what is there and the closest name.
+            PluginNotFoundException: the class does not exist; the message lists the present classes and the closest
+                name.
         """
         return self._resolve((kind,), class_text)
 
     def find(self, kind: PluginKind, class_text: str) -> type | None:
-        """As ``resolve``; None where there is no class of that name, for callers that look elsewhere, too.
+        """As ``resolve``; None if the class does not exist, for callers that search elsewhere, too.
 
         Raises:
             PluginNotFoundException: there is one that cannot be used.
@@ -370,7 +367,8 @@ class Plugins:
         """The class of a source or sink connector.
 
         Raises:
-            PluginNotFoundException: there is none; the message lists what is there and the closest name.
+            PluginNotFoundException: the class does not exist; the message lists the present classes and the closest
+                name.
         """
         return self._resolve(_CONNECTOR_KINDS, class_text)
 
@@ -378,13 +376,13 @@ class Plugins:
         """A new instance of a class.
 
         Raises:
-            PluginNotFoundException: the class is not there.
-            Exception: what its constructor raised.
+            PluginNotFoundException: the class does not exist.
+            Exception: the error of its constructor.
         """
         return self.resolve(kind, class_text)()
 
     def version(self, cls: type) -> str | None:
-        """The version of a plugin's class: what the class says, else the release it comes with."""
+        """The version of a plugin's class: the class's own, else that of its distribution."""
         target = f"{cls.__module__}:{cls.__qualname__}"
         for plugin in self._stock:
             if plugin.target == target or self._same_package(plugin, cls):
@@ -410,7 +408,7 @@ class Plugins:
         why = refusal(text.partition(":")[0] if ":" in text else text.rpartition(".")[0]) if _is_path(text) else None
         if _is_path(text) and why is None:
             found = self._import(kinds, text)
-        # One that was discovered has been imported, whatever it belongs to.
+        # Discovery imports a plugin, whatever its kind.
         found = found or self._listed(kinds, self._found_elsewhere(), text)
         if found is None and why is not None:
             raise PluginRefusedException(f"{said(text, why)}; {_sentence(self._choice(kinds, text))}")
@@ -428,7 +426,7 @@ class Plugins:
         return None
 
     def _import(self, kinds: Sequence[PluginKind], text: str) -> type | None:
-        """The class of ``module.Class`` or ``module:Class``; None when there is no such module."""
+        """The class of ``module.Class`` or ``module:Class``; None if the module does not exist."""
         if ":" in text:
             found = self._load(kinds, text, text)
             self._require_of_plugin(text, found)
@@ -547,7 +545,7 @@ def _likeness(text: str, plugin: PluginDescriptor) -> float:
     """Returns the likeness of a text to one of a plugin's names, from 0 to 1."""
     matcher, best = difflib.SequenceMatcher(), 0.0
     for one in {text, simple_name(text)}:
-        # What is compared with several texts comes second: that is what the library prepares.
+        # The text that is compared with several others comes second: the library prepares that one.
         matcher.set_seq2(one)
         for name in plugin.names():
             matcher.set_seq1(name.lower())

@@ -1,13 +1,9 @@
-"""The web applications: routes over a herder, with Kafka Connect's error bodies, and what happens around them.
+"""The web applications: routes over a herder, with Kafka Connect's error bodies, and their middleware.
 
-Main functions: ``build_app`` (the API), ``build_admin_app`` (log levels alone, for ``admin.listeners``). Applications
-run on the REST thread.
+Main functions: ``build_app`` (the API), ``build_admin_app`` (log levels only, for ``admin.listeners``). Main types:
+``ResponseHeaders`` (``response.http.headers.config``) and ``CrossOrigin`` (``access.control.*``) process every request.
 
-The processing around every request: headers of answers, calls from browsers.
-
-Main types: ``ResponseHeaders`` (``response.http.headers.config``), ``CrossOrigin`` (``access.control.*``). Runs on the
-REST thread.
-
+Thread: applications run on the REST thread.
 Source: Jetty's HeaderFilter and CrossOriginHandler, as Kafka Connect 4.3 sets them up.
 """
 
@@ -50,7 +46,7 @@ class HeaderRule:
     Attributes:
         action: set, add, setDate or addDate.
         name: The header.
-        value: Its text; for dates how many milliseconds from now.
+        value: Its text; for dates the milliseconds from now.
     """
 
     action: str
@@ -77,8 +73,8 @@ class ResponseHeaders:
     """Adds headers to every answer, errors too.
 
     Args:
-        app: Answers.
-        rules: What to add.
+        app: The application inside.
+        rules: The headers to add.
         now_s: The time of day.
     """
 
@@ -115,7 +111,7 @@ class ResponseHeaders:
 def origin_pattern(origins: str) -> Any:
     """A pattern for the origins of ``access.control.allow.origin``, separated by commas; ``*`` stands for anything."""
     patterns = [re.escape(origin.strip()).replace(r"\*", ".*") for origin in origins.split(",") if origin.strip()]
-    # In linear time: whoever calls chooses the text.
+    # Linear time, because a client chooses the text.
     return re2.compile(f"(?i:{'|'.join(patterns)})")
 
 
@@ -123,9 +119,9 @@ class CrossOrigin:
     """Lets browsers call from other origins.
 
     Args:
-        app: Answers.
-        origins: Those that may call, separated by commas; ``*`` stands for anything.
-        methods: Those that they may use, separated by commas; empty for GET, POST, HEAD.
+        app: The application inside.
+        origins: The allowed origins, separated by commas; ``*`` stands for anything.
+        methods: The methods that they may use, separated by commas; empty for GET, POST, HEAD.
     """
 
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
@@ -174,11 +170,11 @@ class AppOptions:
     """The options of the API.
 
     Attributes:
-        admin: Whether it has the admin part too.
+        admin: True if it has the admin part, too.
         header_rules: Headers of its answers.
         allow_origin: The origins that browsers may call from; empty for none.
         allow_methods: The methods that they may use.
-        filters: What extensions put before every request.
+        filters: The filters of extensions, before every request.
         entries: Paths of extensions.
     """
 

@@ -35,7 +35,7 @@ _CREATE_FIELDS = {"name", "config", "initial_state"}
 
 
 class WrittenNumber(float):
-    """A number with a fraction or an exponent that knows how it was written: settings are text.
+    """A number with a fraction or an exponent that keeps its spelling: settings are text.
 
     Attributes:
         text: As it stood in the body.
@@ -58,8 +58,8 @@ async def read_json(request: Request, *, as_written: bool = False) -> object:
     """The body as JSON.
 
     Args:
-        request: Has it.
-        as_written: Whether numbers with a fraction or an exponent are to be ``WrittenNumber``.
+        request: The request.
+        as_written: True to read numbers with a fraction or an exponent as ``WrittenNumber``.
 
     Raises:
         HTTPException: 415 for another media type, 413 for a body that is too large, 408 for one that does not come.
@@ -77,7 +77,7 @@ async def read_json(request: Request, *, as_written: bool = False) -> object:
 
 
 def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> object:
-    """JSON out of bytes, in any encoding that JSON may have.
+    """Parses JSON from bytes, in any encoding that JSON may have.
 
     >>> parse_json(b'{"a": [1, 1.50]}'), parse_json(b"\\xff\\xfe7\\x00")
     ({'a': [1, 1.5]}, 7)
@@ -87,7 +87,7 @@ def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> obje
     """
     try:
         text = plain_json(body).decode().lstrip(" \t\r\n")
-        # What follows the value is ignored, as Jackson does.
+        # Text after the value is ignored, as Jackson does.
         value: object = JSONDecoder(parse_float=parse_float, parse_constant=_no_constant).raw_decode(text)[0]
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
@@ -105,8 +105,8 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
     """The body as bytes.
 
     Args:
-        request: Has it.
-        most: How many bytes it may have.
+        request: The request.
+        most: The most bytes that it may have.
 
     Raises:
         HTTPException: 413 for a body that is too large, 408 for one that does not come.
@@ -129,7 +129,7 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
 
 
 def config_map(value: object, what: str = "The configuration") -> dict[str, str | None]:
-    """A configuration out of JSON: scalars become text, null stays.
+    """A configuration from JSON: scalars become text, null stays.
 
     >>> config_map({"tasks.max": 1, "errors.log.enable": True, "topic": None, "rate": WrittenNumber("1e5")})
     {'tasks.max': '1', 'errors.log.enable': 'true', 'topic': None, 'rate': '1e5'}
@@ -186,7 +186,7 @@ def create_request(value: object) -> CreateRequest:
     """The body of ``POST /connectors``.
 
     Raises:
-        BadRequestException: it is not what it must be.
+        BadRequestException: the body is invalid.
     """
     if not isinstance(value, Mapping):
         raise BadRequestException("The request body must be a JSON object with name and config")
@@ -214,7 +214,7 @@ def offsets_request(value: object, *, dry_run: bool) -> AlterRequest:
     """The body of ``PATCH /connectors/{name}/offsets``.
 
     Raises:
-        BadRequestException: it is not what it must be.
+        BadRequestException: the body is invalid.
     """
     if not isinstance(value, Mapping):
         raise BadRequestException("The request body must be a JSON object with offsets")
@@ -243,7 +243,7 @@ def backfill_request(value: object, *, dry_run: bool) -> BackfillRequest:
     1000
 
     Raises:
-        BadRequestException: it is not what it must be.
+        BadRequestException: the body is invalid.
     """
     if not isinstance(value, Mapping):
         raise BadRequestException("The request body must be a JSON object with from and to, or offsets")
@@ -332,7 +332,7 @@ def preview_body(value: object) -> PreviewBody:
     """Reads the body of a preview.
 
     Raises:
-        BadRequestException: it is not what it must be.
+        BadRequestException: the body is invalid.
     """
     fields = _fields(value, _PREVIEW_FIELDS, "The request body")
     if fields.get("config") is None:

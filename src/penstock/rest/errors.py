@@ -35,7 +35,7 @@ from penstock.threads import NoThreadException
 
 log = logging.getLogger(__name__)
 
-#: The whole table; what is not in it is an error of the worker: 500.
+#: The whole table; other errors are errors of the worker: 500.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (BadRequestException, 400),
     (ConfigException, 400),
@@ -145,16 +145,16 @@ def on_error(request: Request, error: Exception, own: Mapping[str, str]) -> Resp
     """Answers a failed request.
 
     Args:
-        request: What was asked.
-        error: Why it failed.
-        own: What ``without_paths`` hides.
+        request: The request.
+        error: Its error.
+        own: The paths that ``without_paths`` hides.
     """
     if isinstance(error, RequestTimeout):
         return error_response(500, str(error))
     if isinstance(error, CancelledError):
         return error_response(500, SHUTTING_DOWN)
     if isinstance(error, ClientDisconnect):
-        # Nobody takes this answer.
+        # There is no client left for this answer.
         return error_response(400, "The client went away before its request was complete")
     status = status_of(error)
     if status == 500:
@@ -164,7 +164,7 @@ def on_error(request: Request, error: Exception, own: Mapping[str, str]) -> Resp
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answers what the framework refuses: unknown paths and methods."""
+    """Answers requests that the framework refuses: unknown paths and methods."""
     assert isinstance(error, HTTPException)
     if request.method == "OPTIONS" and error.status_code == 405:
         allowed = ",".join(sorted({*(error.headers or {}).get("Allow", "").replace(" ", "").split(","), "OPTIONS"}))

@@ -1,19 +1,15 @@
-"""Loads REST extensions and serves what they add.
+"""Loads REST extensions and serves their filters and routes; the stock extension for basic authentication.
 
-Main types: ``Extensions``, ``ExtensionFilters`` (the part around the application). Filters and handlers run on threads
-of their own, because they may block.
+Main types: ``Extensions``, ``ExtensionFilters`` (the part around the application). Filters and handlers run on separate
+threads, because they may block. ``BasicAuthExtension`` requires a user and password from a file.
 
-Source: org.apache.kafka.connect.runtime.rest.RestServer.registerRestExtensions; KIP-285.
+The worker's setting ``rest.basic.auth.file`` names a file of ``user=password`` lines, and is enough to turn the stock
+extension on. Without it the file is named as in Java: ``KAFKA_OPTS`` has ``-Djava.security.auth.login.config=FILE``,
+and the entry ``KafkaConnect`` of that JAAS file names the users' file. ``rest.basic.auth.read.only.users`` names the
+users who may only read. Files are read once, at the start of the worker.
 
-The stock REST extension: requests need a user and password of a file.
-
-Main type: ``BasicAuthExtension``. The worker's setting ``rest.basic.auth.file`` names a file of ``user=password``
-lines, and is enough to turn it on. Without it the file is named where Java names it: ``KAFKA_OPTS`` has
-``-Djava.security.auth.login.config=FILE``, and the entry ``KafkaConnect`` of that JAAS file names the users' file.
-``rest.basic.auth.read.only.users`` names those who may look, but change and run nothing.
-Files are read once, at the start of the worker.
-
-Source: org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
+Source: org.apache.kafka.connect.runtime.rest.RestServer.registerRestExtensions; KIP-285;
+    org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
 """
 
 from __future__ import annotations
@@ -67,9 +63,9 @@ ENTRY: Final = "KafkaConnect"
 _OPTION: Final = "-Djava.security.auth.login.config="
 _COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*|(?m:^\s*#[^\n]*)", re.DOTALL)
 _FILE_OPTION: Final = re.compile(r"""\bfile\s*=\s*(?:"([^"]*)"|([^\s;]+))""")
-#: What workers ask of each other; it carries a signature of its own.
+#: Requests between workers; they carry their own signature.
 _INTERNAL: Final = re.compile(r"(?:POST /connectors/[^/]+/tasks|PUT /connectors/[^/]+/fence)/?")
-#: What changes nothing and runs no code with settings of the caller's.
+#: The methods that change nothing and run no code with a client's settings.
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _REFUSED: Final = RestResponse(401, b"User cannot access the resource.", {"Content-Type": "application/json"})
 
@@ -81,7 +77,8 @@ class BasicAuthExtension(RestExtension):
         environment: Where ``KAFKA_OPTS`` is.
 
     Attributes:
-        guards_admin: Whether admin listeners of their own ask too; Java's way of naming the file leaves them open.
+        guards_admin: True if separate admin listeners require authentication, too; with Java's way of naming the file
+            they stay open.
     """
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
@@ -97,7 +94,7 @@ class BasicAuthExtension(RestExtension):
             configs: The worker's settings.
 
         Raises:
-            ConfigException: a file is missing or names no users, or a user who may only read is not among them.
+            ConfigException: a file is missing or names no users, or one of the read-only users is not among them.
         """
         own = configs.get(USERS_FILE, "").strip()
         self.guards_admin = bool(own)
@@ -105,7 +102,7 @@ class BasicAuthExtension(RestExtension):
         self._passwords = read_users(path)
         self._read_only = frozenset(filter(None, map(str.strip, configs.get(READ_ONLY, "").split(","))))
         if unknown := sorted(self._read_only - self._passwords.keys()):
-            # A misspelt name would leave the user who is meant with all rights.
+            # A misspelt name would leave the intended user with all rights.
             raise ConfigException(READ_ONLY, ", ".join(unknown), f"The file {path} has no such user")
 
     def register(self, context: RestExtensionContext) -> None:
@@ -149,7 +146,7 @@ def users_file(path: str) -> str:
     """The file of users that the entry ``KafkaConnect`` of a JAAS file names.
 
     Raises:
-        ConfigException: the JAAS file cannot be read, or there is no such entry.
+        ConfigException: the JAAS file cannot be read, or has no such entry.
     """
     text = _COMMENT.sub("", _read(path))
     entry = re.search(rf"\b{ENTRY}\s*\{{(.*?)\}}\s*;", text, re.DOTALL)
@@ -230,8 +227,8 @@ class Extensions:
 
     Args:
         classes: ``rest.extension.classes``.
-        settings: The worker's; ``rest.basic.auth.file`` adds the stock extension, before all others.
-        state: What extensions may know.
+        settings: The worker's settings; ``rest.basic.auth.file`` adds the stock extension, before all others.
+        state: The cluster state that extensions may read.
 
     Raises:
         ConfigException: one cannot be found, made or configured.
@@ -287,7 +284,7 @@ class ExtensionFilters:
     """Asks the filters before each request.
 
     Args:
-        app: Answers what they let pass.
+        app: The application inside.
         filters: In order.
         shared: Runs them.
     """

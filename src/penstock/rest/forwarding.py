@@ -1,10 +1,10 @@
 """The calls to other workers of the group that a request of this one needs.
 
-Main functions: ``forward`` passes a request on to the worker that can serve it. What this worker cannot serve raises
-``NotHereException`` with the address of the one that can. A request is passed on at most twice: the first worker sends
-it to the leader or to where a task runs, with ``forward=true``; that one may pass it on once more, with
-``forward=false``. ``with_other_workers`` completes an explanation: what a task waits for, only its own worker sees.
-``raw_path`` is the path of a request as it was sent.
+Main functions: ``forward`` passes a request on to the worker that can serve it. A request that this worker cannot serve
+raises ``NotHereException`` with the address of that worker. A request is passed on at most twice: the first worker
+sends it to the leader or to the worker of a task, with ``forward=true``; that worker may pass it on once more, with
+``forward=false``. ``with_other_workers`` completes an explanation, because only a task's own worker knows its wait.
+``raw_path`` is the path of a request as sent.
 
 Thread: the REST server's; other workers are asked on threads of their own, side by side.
 Source: org.apache.kafka.connect.runtime.rest.HerderRequestHandler.completeOrForwardRequest.
@@ -45,7 +45,7 @@ def raw_path(scope: Scope) -> str:
 
 _FORWARD: Final = "forward"
 _CONFLICT: Final = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
-#: What of an answer is the connection's, or is written anew.
+#: Headers that belong to the connection, or are written again.
 _NOT_PASSED_ON: Final = ("connection", "content-length", "date", "server", "transfer-encoding", "keep-alive")
 
 
@@ -53,7 +53,7 @@ async def forward(request: Request, elsewhere: NotHereException) -> Response:
     """The answer of the worker that can serve a request.
 
     Raises:
-        ConflictException: it was passed on often enough, or nobody knows that worker now.
+        ConflictException: it was passed on twice already, or the worker is unknown now.
     """
     s = services(request)
     passed_on = request.query_params.get(_FORWARD)
@@ -72,7 +72,7 @@ async def forward(request: Request, elsewhere: NotHereException) -> Response:
     answer = await s.on_thread("forward", lambda: workers.ask(method, url, path, body, headers))
     passed = {name: value for name, value in answer.headers.items() if name not in _NOT_PASSED_ON}
     if (location := passed.get("location")) is not None:
-        # The client knows this worker; others it may not reach.
+        # The client knows this worker's address; it may not be able to reach other workers.
         passed["location"] = f"{str(request.base_url).rstrip('/')}/connectors/{location.rpartition('/')[2]}"
     return Response(answer.body, answer.status, passed)
 
@@ -103,9 +103,10 @@ async def with_other_workers(request: Request, name: str, found: Mapping[str, An
     """An explanation in which each part comes from the worker that runs it.
 
     Args:
-        request: That for the explanation; one with ``forward=false`` comes from another worker, which does the rest.
+        request: The request for the explanation; with ``forward=false`` it comes from another worker, which completes
+            it.
         name: The connector.
-        found: What this worker knows.
+        found: This worker's part of the explanation.
     """
     s = services(request)
     view = s.herder.connectors().get(name)
@@ -121,7 +122,7 @@ async def with_other_workers(request: Request, name: str, found: Mapping[str, An
 
 
 def _summed(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Counts the records of a connector on all workers by road, most first."""
+    """Sums the counts of a connector's records by path over all workers, most first."""
     found: Counter[tuple[str, str | None]] = Counter()
     for part in parts:
         for one in part.get("roads", ()):

@@ -13,14 +13,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.rest.errors import error_response
 
-#: Bytes that the bodies of all requests under way have together. Read as JSON they take some ten times as much.
+#: The most bytes that the bodies of all requests in progress have together. Parsed JSON takes some ten times as much.
 MOST_TOGETHER: Final = 32 * 1024 * 1024
 #: Bodies up to this size, as nearly all are, have a budget of their own, so that large ones do not keep them waiting.
 SMALL: Final = 64 * 1024
 MOST_SMALL: Final = 16 * 1024 * 1024
 
 _CHANGES_NOTHING: Final = ("GET", "HEAD", "OPTIONS")
-#: What a page may send to any server without asking it first. Source: the Fetch standard, CORS-safelisted headers.
+#: The content types that a page may send to any server without a preflight request. Source: the Fetch standard,
+#: CORS-safelisted headers.
 _SIMPLE: Final = ("", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data")
 _DEFAULT_PORTS: Final = (":80", ":443")
 
@@ -75,7 +76,7 @@ class BodyBudget:
 class ForeignOrigins:
     """Refuses changes that a page of another site has its visitor's browser ask for.
 
-    A browser sends some requests, such as that for a restart, without asking the server whether the page may.
+    A browser sends some requests, such as that for a restart, without a preflight request to the server.
 
     Args:
         app: Answers.

@@ -260,10 +260,10 @@ class Operation:
     """One operation of the API.
 
     Attributes:
-        method: In lower case.
-        path: As in the routes.
-        id: What clients call it.
-        summary: What it does.
+        method: The method in lower case.
+        path: The path, as in the routes.
+        id: The name of the operation for clients.
+        summary: A description in one line.
         answers: The schema of each good answer; None for an empty one.
         refusals: The status codes of errors it may answer.
         body: The schema of its body.
@@ -474,7 +474,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
     ),
 )
 
-#: What may be asked next about a connector that was just created.
+#: The operations that may follow for a connector that was just created.
 _FOLLOWING: Final = (
     "getConnector",
     "getConfig",
@@ -497,8 +497,8 @@ def document(version: str, *, admin: bool = True) -> Json:
     """The OpenAPI document.
 
     Args:
-        version: Of the API.
-        admin: Whether log levels are served here too.
+        version: The version of the API.
+        admin: True if log levels are served here, too.
     """
     paths: Json = {}
     for operation in OPERATIONS:

@@ -28,7 +28,7 @@ _NOT_JSON: Final = "answers_not_json"
 
 
 def not_json(endpoint: E) -> E:
-    """Marks an endpoint whose answers are something else: whether a client takes JSON does not matter to it."""
+    """Marks an endpoint whose answers are not JSON: a client need not accept JSON."""
     setattr(endpoint, _NOT_JSON, True)
     return endpoint
 

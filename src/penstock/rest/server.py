@@ -1,26 +1,16 @@
-"""The listeners of the REST API, and the thread that serves it.
+"""The REST server of a worker: its listeners, the thread that serves them, and TLS.
 
-Main types: ``RestServer``, ``Served`` (one application on some sockets); ``Listener``, ``ListeningSocket``: the setting
-``listeners`` and the sockets made of it. ``open_listeners`` binds before anything is served, so that a taken port ends
-the start of the worker; the thread ``rest``, owned by ``RestServer``, serves them all. ``BoundedConnection``: a client
-that sends or takes nothing keeps a connection for a limited time only. The web server itself bounds only the time
-between two requests.
+Main types: ``WorkerRest`` builds the server from ``RestSettings`` (the part of the worker's settings that it needs).
+``RestServer`` serves applications (``Served``) on the thread ``rest``, which it owns. ``Listener`` is one address of
+the setting ``listeners``, ``ListeningSocket`` its bound socket. Main functions: ``open_listeners`` binds before
+anything is served, so that a taken port fails the start of the worker; ``server_context`` and ``client_context`` read
+the ``ssl.*`` settings once, at the start of the worker (``penstock.keystores`` knows the file formats).
 
-Source: the idle timeout of Jetty's connectors.
+``BoundedConnection`` limits the time of a client that sends or takes nothing; the web server itself bounds only the
+time between two requests.
 
-TLS of the REST server out of Java's ``ssl.*`` settings.
-
-Main functions: ``server_context``, ``client_context``. Reads files once, at the start of the worker;
-``penstock.keystores`` knows their formats.
-
-Source: org.apache.kafka.connect.runtime.rest.util.SSLUtils.
-
-Puts the REST server of a worker together out of its settings.
-
-Main types: ``RestSettings`` (the part of the worker's settings that is needed), ``WorkerRest``. Made, started and
-stopped by the command's main thread.
-
-Source: org.apache.kafka.connect.runtime.rest.RestServer.
+Thread: the command's main thread makes, starts and stops the server.
+Source: org.apache.kafka.connect.runtime.rest.RestServer and util.SSLUtils; the idle timeout of Jetty's connectors.
 """
 
 from __future__ import annotations
@@ -66,13 +56,13 @@ class RestSettings:
     """The settings of a REST server.
 
     Attributes:
-        listeners: Where the API is served.
-        admin_listeners: Where log levels are served; None for with the API, empty for nowhere.
-        advertised_host: What other programs are told; None for that of the listener.
+        listeners: The addresses of the API.
+        admin_listeners: The addresses for log levels; None: those of the API, empty: log levels are not served.
+        advertised_host: The host in the advertised address; None for that of the listener.
         advertised_port: The same for the port.
-        advertised_scheme: Which listener other programs are told of; None for http when there is one.
-        tls: ``ssl.*`` of https listeners.
-        admin_tls: ``ssl.*`` of https admin listeners.
+        advertised_scheme: The scheme of the advertised listener; None for http if there is one.
+        tls: The ``ssl.*`` settings of https listeners.
+        admin_tls: The ``ssl.*`` settings of https admin listeners.
         raw: All settings of the worker, for extensions.
     """
 
@@ -117,10 +107,10 @@ class RestSettings:
         )
 
     def advertised(self, ports: Sequence[int]) -> tuple[str, str]:
-        """Protocol and ``host:port`` of the worker, as other programs are told it.
+        """The advertised protocol and ``host:port`` of the worker.
 
         Args:
-            ports: Those that the listeners are bound to.
+            ports: The ports of the bound listeners.
         """
         wanted = self.advertised_scheme
         schemes = [listener.scheme for listener in self.listeners]
@@ -213,9 +203,9 @@ class WorkerRest:
 
 
 _BACKLOG = 128
-#: What the system says when it has no room for another connection.
+#: The system's errors when it has no room for another connection.
 NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-#: The event loop looks again a second after it was told so.
+#: The event loop tries again a second after such an error.
 _FULL_S: Final = 0.9
 
 
@@ -243,7 +233,7 @@ class Listener:
         Listener(host='::1', port=0, scheme='https')
 
         Raises:
-            ConfigException: not such a URI.
+            ConfigException: the text is not such a URI.
         """
         try:
             parts = urlsplit(text.strip())
@@ -261,8 +251,8 @@ class Listener:
 class ListeningSocket(socket.socket):
     """A listening socket that, after a refusal for lack of room, says for a while that no connection waits.
 
-    The event loop asks for two thousand connections in one go, goes on asking when there is no room, and takes every
-    refusal for a reason to begin again.
+    The event loop accepts up to two thousand connections in one go, keeps trying when there is no room, and starts over
+    after every refusal.
     """
 
     _full_until = 0.0
@@ -324,14 +314,14 @@ def _bind(listener: Listener) -> socket.socket:
         ) from error
 
 
-#: A request has to be there as a whole in this time; more than its body may take, whose late coming has an answer.
+#: The time in which a whole request must arrive; longer than the limit of its body, because a late body gets an answer.
 REQUEST_TIMEOUT_S: Final = 45.0
 #: An answer has to be taken in this time, once the network's buffers are full.
 ANSWER_TIMEOUT_S: Final = 45.0
 
 
-#: A body may come in so many pieces, and in one more for so many of its bytes: each takes the thread some time, however
-#: small it is.
+#: A body may arrive in this many pieces, and in one more for each ``BYTES_A_PIECE`` bytes: each piece takes some time
+#: of the thread, however small it is.
 MOST_PIECES: Final = 2_000
 BYTES_A_PIECE: Final = 64
 
@@ -368,8 +358,8 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has come."""
         super().connection_made(transport)
-        # Then `pause_writing` comes as soon as the client does not take what is sent. With a limit of 0 a connection
-        # with TLS counts as full while it is empty.
+        # Then `pause_writing` comes as soon as the client stops taking data. With a limit of 0 a connection with TLS
+        # counts as full while it is empty.
         transport.set_write_buffer_limits(high=1)
         self._watch_request()
 
@@ -379,7 +369,7 @@ class BoundedConnection(H11Protocol):
         self._watch_request()
 
     def pause_writing(self) -> None:
-        """The client does not take what is sent."""
+        """The client does not take the sent data."""
         super().pause_writing()
         if self._answer_late is None:
             self._answer_late = self.loop.call_later(self.answer_timeout_s, self._drop)
@@ -399,10 +389,12 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Says nothing: a request to talk otherwise is answered as it is, and nobody needs to install anything."""
+        """Logs nothing: a request to upgrade is answered as a plain one, and there is no package to install."""
 
     def _watch_request(self) -> None:
-        """The time runs from the first byte of a request to its last, and for the first one from the connection on."""
+        """The time runs from the first byte of a request to its last; for the first request it starts with the
+        connection.
+        """
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             _cancel(self._request_late)
             self._request_late = None
@@ -422,7 +414,7 @@ log = logging.getLogger(__name__)
 _seldom = SeldomLog(log)
 
 STOP_TIMEOUT_S = 10.0
-#: How long open requests may take when the worker ends.
+#: The time that open requests may take when the worker ends.
 PATIENCE_S = 3.0
 
 
@@ -433,7 +425,7 @@ class Served:
     Attributes:
         app: The application.
         sockets: Bound sockets; closed by ``RestServer.stop``.
-        tls: How connections are encrypted; None for not at all.
+        tls: The encryption of connections; None for none.
     """
 
     app: ASGIApp
@@ -445,8 +437,8 @@ class RestServer:
     """Serves applications on sockets that are bound already.
 
     Args:
-        parts: What is served where.
-        patience_s: How long open requests may take once it stops; what is left is answered with an error.
+        parts: The applications and their sockets.
+        patience_s: The time that open requests may take after a stop; the remaining ones are answered with an error.
 
     Thread: made, started and stopped by the command's main thread; serves on the thread ``rest``.
     """
@@ -527,7 +519,7 @@ def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         settings: ``ssl.*``, without the prefix of a group of listeners.
 
     Raises:
-        ConfigException: there is no certificate, or a file cannot be used.
+        ConfigException: the certificate is missing, or a file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     set_versions(context, enabled_versions(settings.get("ssl.enabled.protocols", "")))

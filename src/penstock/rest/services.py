@@ -23,12 +23,12 @@ from penstock.validation.plugin_checks import PluginCatalog
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 90.0
-#: How long a reader waits for classes to say what may be shown; until then less is shown.
+#: The time that a reader waits for classes to declare secrets; until then less is shown.
 _LOOK_S: Final = 2.0
 
 
 class RequestTimeout(Exception):
-    """A request took too long; it goes on, but its caller is told."""
+    """A request took too long; its work continues, and the caller gets this error."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Services:
 
     Attributes:
         herder: Serves requests and reads.
-        version: Of the worker.
+        version: The worker's version.
         commit: The commit it was built from.
-        plugins: Knows the plugins; may import them, so it is asked on other threads.
+        plugins: The catalog of plugins; it may import them, so its calls run on other threads.
         loggers: The log levels.
-        metrics: The worker's.
-        topic_tracking: Whether the topics of connectors are tracked.
-        topic_reset: Whether users may reset them.
-        request_timeout_s: How long a request may take.
-        workers: Asks other workers of the group; None where there are none.
-        scheme: Of its address, and of those of the others.
+        metrics: The worker's metrics.
+        topic_tracking: True if the topics of connectors are tracked.
+        topic_reset: True if users may reset them.
+        request_timeout_s: The time limit of a request.
+        workers: Sends requests to other workers of the group; None if there is no group.
+        scheme: The scheme of the addresses of all workers.
         own_paths: The worker's files and directories by the settings that name them: no answer shows them.
     """
 
@@ -67,9 +67,9 @@ class Services:
         """Awaits a request.
 
         Args:
-            future: Its answer.
-            name: The connector it is about, to say what it waits for.
-            ends: Whether it is a question: the work for it ends when it took too long. A change goes on.
+            future: The answer of the request.
+            name: The connector that it is about, to name its present step after a timeout.
+            ends: True for a read, whose work ends after a timeout. A change continues.
 
         Raises:
             RequestTimeout: it took too long.
@@ -90,7 +90,7 @@ class Services:
         return waiting.result()
 
     async def look_at(self, names: Iterable[str]) -> None:
-        """Waits a moment for what the classes of connectors say of them: which settings are secret, source or sink."""
+        """Waits a moment for the facts of the classes of connectors: the secret settings, source or sink."""
         if (looking := self.herder.look_at(names)) is not None:
             await asyncio.wait({asyncio.wrap_future(looking)}, timeout=_LOOK_S)
 

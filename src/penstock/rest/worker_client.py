@@ -1,6 +1,6 @@
 """Requests of a worker to other workers of its group.
 
-Main types: ``WorkerClient``; ``Answer``; ``SignedRequests``, which asks what only workers may ask of each other.
+Main types: ``WorkerClient``; ``Answer``; ``SignedRequests``, which makes the signed requests between workers.
 
 Thread: any but the REST server's and the herder's: every call blocks.
 Source: org.apache.kafka.connect.runtime.rest.RestClient; KIP-507.
@@ -21,7 +21,7 @@ from penstock.herder.cluster.session_keys import Signer
 from penstock.model import ConnectorTaskId
 from penstock.model.cluster_config import SessionKey
 
-#: As long as the request of the user may take who waits for it.
+#: The same as the time limit of the user's request that waits for it.
 TIMEOUT_S: Final = 90.0
 _CONNECT_S: Final = 10.0
 #: No answer of a worker is that large.
@@ -52,15 +52,15 @@ class Answer:
 
 
 class UnreachableWorkerException(ConflictException):
-    """Another worker does not answer: it may have ended, and the group will soon have dealt out its work anew."""
+    """Another worker does not answer: it may have ended, and the group will soon assign its work again."""
 
 
 class WorkerClient:
     """Asks other workers.
 
     Args:
-        tls: For those at https addresses; None where there can be none.
-        timeout_s: How long an answer may take.
+        tls: The TLS context for https addresses; None if there are none.
+        timeout_s: The time limit of an answer.
     """
 
     def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None, timeout_s: float = TIMEOUT_S) -> None:
@@ -80,12 +80,12 @@ class WorkerClient:
         """Makes one request.
 
         Args:
-            method: Of the request.
+            method: The HTTP method.
             base_url: The worker's address.
-            path: With the query, encoded.
-            body: Its bytes, JSON where there are any.
-            headers: More of them.
-            timeout_s: How long the answer may take, where not as long as others.
+            path: The encoded path with the query.
+            body: Its bytes, JSON unless empty.
+            headers: Further headers.
+            timeout_s: The time limit of this answer; None for the default.
 
         Raises:
             UnreachableWorkerException: no answer came.
@@ -164,7 +164,8 @@ class SignedRequests:
             raise refusal(answer.status, answer.message, what, signed=key is not None or not sign)
 
 
-#: The group deals out its work, or what the worker needs is not there yet: the same request may pass a little later.
+#: The group is assigning its work, or a resource of the worker is not ready yet: the same request may succeed a little
+#: later.
 _PASSING: Final = (409, 503)
 
 
@@ -173,9 +174,9 @@ def refusal(status: int, message: str, what: str, *, signed: bool = True) -> Con
 
     Args:
         status: The HTTP status code.
-        message: What the other worker says.
-        what: What it was asked to do.
-        signed: Whether the request was signed, where it has to be.
+        message: The message of the other worker.
+        what: The action that it refused.
+        signed: True if the request was signed, or needs no signature.
 
     Returns:
         A ``ConflictException`` where the same may be asked again a little later: a worker reads the session key of a

@@ -1,4 +1,4 @@
-"""The settings of workers, connectors and topics: their definitions, and what they are parsed to.
+"""The settings of workers, connectors and topics: their definitions and their parsed values.
 
 Start from:
 
@@ -9,12 +9,12 @@ Start from:
   settings that every connector has. ``ConnectorSettings``, ``SourceSettings``, ``SinkSettings`` (``connector``) extend
   them; ``CONNECTOR``, ``SOURCE`` and ``SINK`` are their definitions.
 - ``enrich`` (``connector``): adds the settings of a connector's transforms and predicates.
-- ``TopicCreation`` (``topics``): which topics a worker creates for a source; ``check_topics`` beside it: which
-  a sink reads.
-- ``Fault``, ``InvalidSettingsError`` (``faults``): all that is wrong with a configuration, at once.
+- ``TopicCreation`` (``topics``): the topics that a worker creates for a source; ``check_topics`` next to it: the topics
+  that a sink reads.
+- ``Fault``, ``InvalidSettingsError`` (``faults``): all faults of a configuration, at once.
 
-How one setting is parsed is in ``penstock.config``. Settings of Kafka's clients are in
-``penstock.kafka.settings.table``; those of a connector, transform or converter stand beside its class.
+``penstock.config`` parses single settings. Settings of Kafka's clients are in ``penstock.kafka.settings.table``; those
+of a connector, transform or converter are next to its class.
 """
 
 from penstock.settings.connector import (

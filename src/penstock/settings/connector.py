@@ -1,17 +1,12 @@
 """A connector's configuration, parsed.
 
 Main types: `ConnectorSettings`, `SourceSettings`, `SinkSettings`, and the `PluginSpec` and `TransformSpec` of the
-classes they name. Frozen values; any thread. Parsing makes instances of transforms and predicates to ask for
-their settings.
+classes they name; `TransformConfig`, the settings of each transform that the worker itself reads. Main function:
+`enrich` adds the settings of a connector's transforms and predicates to its definition.
 
-Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
-
-Adds the settings of a connector's transforms and predicates to its definition.
-
-Main function: `enrich`. Main type: `TransformConfig`, what the worker itself reads of each transform. Makes an instance
-of each class to ask for its settings, so it runs users' code.
-
-Source: ConnectorConfig.enrich of Kafka 4.3.
+Parsing makes instances of transforms and predicates to ask for their settings, so it runs users' code. The results are
+frozen values; any thread.
+Source: ConnectorConfig (enrich), SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -73,8 +68,8 @@ def enrich(
     Args:
         base: The settings of the connector.
         properties: Its configuration, which names the aliases and classes.
-        classes: Where the classes are found.
-        require_full: Raise when a class cannot be asked for its settings. Otherwise only `type` and
+        classes: Loads the classes.
+        require_full: Raise if a class cannot be asked for its settings. Otherwise only `type` and
             `plugin.version` of such an alias are added, and validating `type` reports the fault.
 
     Raises:
@@ -237,7 +232,7 @@ class ConnectorSettings(ConnectorConfig):
         raw: The whole configuration, as it was given to the parser.
         transforms: The chain, in order.
         predicates: The predicates that the chain names, by alias.
-        isolation: Whether each task has a process of its own.
+        isolation: True if each task has a separate process.
     """
 
     raw: Mapping[str, str] = field(repr=False)
@@ -283,8 +278,8 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
     """A source connector's settings.
 
     Attributes:
-        topic_creation: The rules for new topics; None when the broker decides.
-        retry: How long a call waits that asked to be made again.
+        topic_creation: The rules for new topics; None if the broker decides.
+        retry: The delay before the retry of a call.
     """
 
     topic_creation: TopicCreation | None
@@ -315,7 +310,7 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
     """A sink connector's settings.
 
     Attributes:
-        frames: How records become frames.
+        frames: The conversion of records to frames.
     """
 
     frames: FramesConfig
@@ -333,7 +328,7 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
 
     @property
     def reports_errant_records(self) -> bool:
-        """If a task is given a reporter for bad records: there is a dead letter queue, or errors are logged."""
+        """True if a task gets a reporter for bad records: there is a dead letter queue, or errors are logged."""
         return bool(self.dlq_topic) or self.errors_log_enable
 
 
@@ -345,14 +340,14 @@ def connector_values(
     Args:
         base: `CONNECTOR`, `SOURCE` or `SINK`.
         properties: The configuration.
-        classes: Where classes are found.
-        own: Settings beside Kafka Connect's.
+        classes: Loads the classes.
+        own: Settings in addition to Kafka Connect's.
 
     Raises:
         ConfigException: The first fault found.
     """
     resolve = class_resolver(classes)
-    # First alone, as Kafka does: a fault in these settings is reported before one in a transform.
+    # Parsed by itself first, as Kafka does: a fault in these settings is reported before one in a transform.
     base.parse(properties, resolve_class=resolve)
     return enrich(ConfigDef(base, own), properties, classes, require_full=True).parse(properties, resolve_class=resolve)
 
@@ -363,10 +358,10 @@ def validate_connector(
     """Validates a connector's configuration without stopping at the first fault.
 
     Args:
-        base: `CONNECTOR`, `SOURCE` or `SINK`; for `SINK` the topics are checked too.
+        base: `CONNECTOR`, `SOURCE` or `SINK`; for `SINK` the topics are checked, too.
         properties: The configuration.
-        classes: Where classes are found.
-        own: Settings beside Kafka Connect's.
+        classes: Loads the classes.
+        own: Settings in addition to Kafka Connect's.
 
     Returns:
         The definition with the settings of transforms and predicates, and the outcome for each setting.

@@ -2,9 +2,8 @@
 
 Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig` and
 `FramesConfig` and `SourceRetryConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`,
-`ISOLATION`, `FRAMES` and `SOURCE_RETRY` are what they define; `OF_SINKS` and `OF_SOURCES` have those that sinks and
-sources have beside Kafka Connect's.
-Constants; any thread.
+`ISOLATION`, `FRAMES` and `SOURCE_RETRY` are their definitions; `OF_SINKS` and `OF_SOURCES` have the settings of sinks
+and sources in addition to Kafka Connect's. Constants; any thread.
 
 Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
 """
@@ -61,7 +60,7 @@ class PluginClass:
         self._kind = kind
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses other classes, abstract classes, and classes whose constructor wants arguments."""
+        """Refuses other classes, abstract classes, and classes whose constructor requires arguments."""
         if not isinstance(value, type):
             return
         ensure_concrete_subclass(self._kind.base(), value)
@@ -72,7 +71,7 @@ class PluginClass:
                 name, java_text(value), f"Could not find a public no-argument constructor for class: {error}"
             ) from error
         except ValueError:
-            # Classes written in C may not tell their signature: creating them will tell.
+            # Classes written in C may have no signature: then creating an instance shows the fault.
             return
 
     def __str__(self) -> str:
@@ -142,7 +141,7 @@ class ConnectorName(NonEmptyStringWithoutControlChars):
     """The validator of a connector's name: one that a path of the REST API can hold."""
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses the empty text, control characters, and what is longer than ``LONGEST_NAME``."""
+        """Refuses the empty text, control characters, and a text longer than ``LONGEST_NAME``."""
         super().ensure_valid(name, value)
         size = len(value.encode("utf-8", "replace")) if isinstance(value, str) else 0
         if size > LONGEST_NAME:
@@ -272,7 +271,7 @@ class ConnectorConfig(TypedConfig):
 
 
 class SourceConnectorConfig(ConnectorConfig):
-    """The settings of every source connector; those of its groups of new topics are in `topics`."""
+    """The settings of every source connector; the settings of its groups of new topics are in `topics`."""
 
     topic_creation_groups: tuple[str, ...] = setting(
         default=(),

@@ -1,6 +1,6 @@
-"""A distributed worker's file: its settings beside those of every worker, and what they are parsed to.
+"""A distributed worker's file: its settings in addition to those of every worker, and their parsed values.
 
-Main types: `DistributedSettings`, `ExactlyOnceSupport`, `KeySettings` (how workers sign what they ask of each other).
+Main types: `DistributedSettings`, `ExactlyOnceSupport`, `KeySettings` (the signatures of requests between workers).
 Frozen values; any thread.
 
 Source: DistributedConfig, SaslConfigs and CommonClientConfigs of Kafka 4.3; the defaults of the group and of the three
@@ -45,14 +45,14 @@ _LARGEST_KEY_BITS: Final = 1 << 16
 
 @dataclass(frozen=True)
 class KeySettings:
-    """`inter.worker.*`: how workers sign what they ask of each other.
+    """`inter.worker.*`: the signatures of requests between workers.
 
     Attributes:
-        algorithm: Of keys, by Java's name.
-        size_bits: Of keys; None for the algorithm's own.
-        ttl_ms: How long a key counts; 0 for ever.
-        signature: How this worker signs.
-        verified: Which signatures it takes.
+        algorithm: The algorithm of keys, by Java's name.
+        size_bits: The size of keys; None for the algorithm's default.
+        ttl_ms: The lifetime of a key; 0 for ever.
+        signature: The algorithm of this worker's signatures.
+        verified: The algorithms that it accepts.
     """
 
     algorithm: str
@@ -66,9 +66,9 @@ class DistributedSettings(WorkerSettings):
     """The settings of a distributed worker.
 
     Attributes:
-        raw: Every setting of the file, and the names of the group and of the topics where the file leaves them to
-            their defaults: clients, transactional ids and topics are named after them in many places.
-        defaulted: Those names, with what they are.
+        raw: Every setting of the file, and the names of the group and of the topics, also if they are defaults:
+            clients, transactional ids and topics are named after them in many places.
+        defaulted: The names that are defaults, with their values.
     """
 
     group_id: str = high(
@@ -315,7 +315,7 @@ class DistributedSettings(WorkerSettings):
 
     @classmethod
     def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
-        """Faults of several settings together; those of signatures count for `connect.protocol=sessioned` alone."""
+        """Faults of several settings together; faults of signatures count only for `connect.protocol=sessioned`."""
         faults = _group_faults(properties, values)
         if values.get("connect.protocol") == "sessioned":
             faults += _key_faults(properties, values)

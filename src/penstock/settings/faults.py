@@ -19,8 +19,8 @@ class Fault:
 
     Attributes:
         key: The setting.
-        value: What was given, as text; None when it is missing; secrets are hidden.
-        rule: What is wrong with it, in Kafka's words.
+        value: The given text; None if it is missing; secrets are hidden.
+        rule: The fault, in Kafka's words.
     """
 
     key: str

@@ -33,8 +33,8 @@ class PluginClasses(Protocol):
         """The class of this name, preferably of this kind; a class of another kind is returned too.
 
         Raises:
-            LookupError: There is no class of this name.
-            ConnectException: There is one, but it cannot be loaded.
+            LookupError: The class does not exist.
+            ConnectException: The class exists, but cannot be loaded.
         """
 
     def installed(self, kind: PluginKind) -> list[str]:
@@ -95,7 +95,7 @@ def class_resolver(classes: PluginClasses) -> ClassResolver:
 
 
 def ensure_concrete_subclass(base: type, cls: type) -> None:
-    """Returns when a class can be used where `base` is asked for.
+    """Returns if a class can be used as a `base`.
 
     Raises:
         ConfigException: It does not extend `base`, or it is abstract.
@@ -104,7 +104,7 @@ def ensure_concrete_subclass(base: type, cls: type) -> None:
         wanted = base.__name__.removeprefix("Base")
         raise ConfigException(f"Class class {java_text(cls)} does not implement the {wanted} interface")
     children = ", ".join(java_text(child) for child in _concrete_neighbours(cls))
-    # A base that only its module uses lacks what its children add, such as the side of a transform.
+    # A base class that only its module uses lacks the parts of its subclasses, such as the side of a transform.
     if inspect.isabstract(cls) or (cls.__name__.startswith("_") and children):
         suggestion = f" Did you mean {children}?" if children else ""
         raise ConfigException(f"This class is abstract and cannot be created.{suggestion}")
@@ -115,8 +115,8 @@ def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
 
     Args:
         setting: The setting that names the class, for the message.
-        kind: What it has to be.
-        cls: The class; None when its setting is missing.
+        kind: The required kind.
+        cls: The class; None if its setting is missing.
 
     Raises:
         ConfigException: It is no class of this kind, or it cannot be created.
@@ -145,7 +145,7 @@ def kind_of_setting(setting: str) -> PluginKind | None:
 
 
 def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
-    """Returns the message about a connector whose code has changed on disk since this process has loaded it.
+    """Returns the message about a connector whose code has changed on disk since this process loaded it.
 
     Args:
         plugins: The worker's, which have given out its classes.
@@ -157,7 +157,7 @@ def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
     modules = set()
     for setting, text in config.items():
         kind = kind_of_setting(setting)
-        # A class that is not there any more is told where it is looked for.
+        # The search for a missing class reports it.
         with contextlib.suppress(ConnectException):
             if setting == "connector.class":
                 modules.add(plugins.resolve_connector(text).__module__)

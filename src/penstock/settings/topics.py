@@ -1,15 +1,11 @@
-"""The rules by which a worker creates topics for a source connector.
+"""The rules by which a worker creates topics for a source connector, and the checks of a sink's topics.
 
-Main types: `TopicCreation`, `TopicCreationGroup`; `GroupConfig`, the settings of a group. Checks: `PARTITIONS`,
-`REPLICAS`. Values and pure functions; any thread.
+Main types: `TopicCreation`, `TopicCreationGroup`; `GroupConfig`, the settings of a group. Main functions:
+`check_topics` (one of `topics` and `topics.regex`, and a dead letter queue that the sink does not read),
+`require_valid_topics`, `parse_topics_list`, `is_pattern`. Validators: `PARTITIONS`, `REPLICAS`.
 
-Source: SourceConnectorConfig, TopicCreationConfig and TopicCreationGroup of Kafka 4.3.
-
-The checks of a sink's topics: one of `topics` and `topics.regex`, and a dead letter queue that is not read.
-
-Main functions: `check_topics`, `require_valid_topics`, `parse_topics_list`, `is_pattern`. Pure functions; any thread.
-
-Source: SinkConnectorConfig.validate of Kafka 4.3.
+Values and pure functions; any thread.
+Source: SourceConnectorConfig, SinkConnectorConfig.validate, TopicCreationConfig and TopicCreationGroup of Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -135,7 +131,7 @@ def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
     faults = []
     for name, value in found.items():
         short = name.removeprefix(PREFIX).partition(".")[2]
-        # What follows the first message of a setting is about the null that it left.
+        # Later messages of a setting concern the null that its first fault left.
         for message in value.error_messages[:1]:
             faults.append(message.replace(f" for configuration {short}: ", f" for configuration {name}: "))
     return faults
@@ -217,7 +213,7 @@ _patterns: Final = partial(_setting, default=(), validator=LambdaValidator(_chec
 
 
 class GroupConfig(AbstractConfig):
-    """The settings of a named group; what it leaves out of the last two is the default group's."""
+    """The settings of a named group; the default group fills in the last two."""
 
     include: tuple[str, ...] = _patterns(
         doc="Regular expressions for the names of the topics that are in this group.",
@@ -300,7 +296,7 @@ def is_pattern(topic: str) -> bool:
 
 
 def check_topics(properties: Mapping[str, object], found: MutableMapping[str, ConfigValue]) -> None:
-    """Adds the faults of a sink's topics to what is known about its settings.
+    """Adds the faults of a sink's topics to the results for its settings.
 
     Args:
         properties: The configuration.

@@ -1,8 +1,8 @@
-"""A worker's file: its settings, a field for each, and what they are parsed to.
+"""A worker's file: its settings, a field for each, and their parsed values.
 
 Main types: `WorkerSettings` (the settings that both modes have), `StandaloneSettings`, `ConverterSettings`,
-`ProviderSettings`; `WORKER` and `STANDALONE` are what they define. `low`, `high`: settings of such importance. Frozen
-values; any thread. Classes stay text here: which plugins there are depends on these settings.
+`ProviderSettings`; `WORKER` and `STANDALONE` are their definitions. `low`, `high`: settings of this importance. Frozen
+values; any thread. Classes stay text here, because these settings decide which plugins are found.
 
 Source: WorkerConfig, StandaloneConfig, RestServerConfig and SslConfigs of Kafka 4.3; the last group is Penstock's own.
 """
@@ -128,7 +128,7 @@ class WorkerSettings(TypedConfig):
     """The settings of a worker in either mode.
 
     Attributes:
-        raw: Every setting of the file, with placeholders resolved; settings that nobody knows are kept.
+        raw: Every setting of the file, with placeholders resolved; unknown settings are kept.
     """
 
     raw: Mapping[str, str] = field(repr=False)
@@ -351,7 +351,7 @@ class WorkerSettings(TypedConfig):
 
     @classmethod
     def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
-        """Faults of such a worker's settings that only show when more than one is looked at."""
+        """Faults of several settings of such a worker together."""
         return []
 
     @classmethod

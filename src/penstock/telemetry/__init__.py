@@ -3,12 +3,12 @@
 Start from:
 
 - ``log_context``, ``ContextFormatter`` (``logs``): ``[connector|task-0]`` in every line of a thread.
-- ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` beside it: warnings that
-  would repeat themselves.
-- ``Metrics``, ``Counter``, ``Gauge``, ``Family`` (``metrics``): the registry of one worker; ``metrics_text``
-  beside it: as text for Prometheus.
-- ``BusyTimes`` (``waits``): which stage of a task was at work how long. ``waiting_for`` beside it: what a thread
-  waits for, said where it waits.
+- ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` next to it: warnings that would repeat
+  themselves.
+- ``Metrics``, ``Counter``, ``Gauge``, ``Family`` (``metrics``): the registry of one worker; ``metrics_text`` next to
+  it: as text for Prometheus.
+- ``BusyTimes`` (``waits``): the busy time of each stage of a task. ``waiting_for`` next to it: announces the wait of a
+  thread in the code that waits.
 
 Which metrics there are is said where things are counted: ``penstock.worker.factory.metrics`` for tasks,
 ``penstock.herder.cluster.group_metrics`` for the group. Metrics of plugins are in ``penstock.api.metrics``.

@@ -1,21 +1,14 @@
-"""Puts ``[connector|task-0]`` into every log line that a connector's or task's thread writes.
+"""The log of a worker: the context ``[connector
+task-0]`` in every line, levels that change at run time, rare warnings.
 
 Main names: ``log_context`` (a context manager, entered once at the top of a thread), ``ContextFormatter``,
-``configure_logging``. The context belongs to the thread (or asyncio task) that entered it.
+``configure_logging``; ``Loggers``, the log levels; ``SeldomLog``, which limits warnings that would repeat themselves:
+while a broker is unreachable, a client notices it many times a second.
 
-Source: org.apache.kafka.connect.util.LoggingContext; the line format of Kafka Connect's log configuration.
-
-Log levels that can be read and changed while the worker runs.
-
-Main type: ``Loggers``. Any thread; a change is one step for others who change levels.
-
-Source: org.apache.kafka.connect.runtime.Loggers; KIP-495, KIP-976.
-
-Warnings that would repeat themselves: each is logged once in a while.
-
-Main type: `SeldomLog`. While a broker is away, a client finds that out many times a second.
-
-Thread: any.
+Thread: the context belongs to the thread (or asyncio task) that entered it. Any thread may change levels, one atomic
+step at a time.
+Source: org.apache.kafka.connect.util.LoggingContext, runtime.Loggers; the line format of Kafka Connect's log
+    configuration; KIP-495, KIP-976.
 """
 
 from __future__ import annotations
@@ -81,7 +74,7 @@ class Loggers:
             return {name: self._level(name, logger) for name, logger in sorted(_known().items())}
 
     def level(self, name: str) -> LoggerLevel | None:
-        """The level of one logger; None when nobody has asked for a logger of that name so far."""
+        """The level of one logger; None if no code has requested a logger of that name so far."""
         with self._lock:
             logger = _known().get(_canonical(name))
             return None if logger is None else self._level(_canonical(name), logger)
@@ -94,7 +87,7 @@ class Loggers:
             level: In any case; see ``is_level``.
 
         Returns:
-            The names of those whose level is another one now.
+            The names of the loggers whose level has changed.
         """
         if not is_name(name):
             return []
@@ -183,7 +176,7 @@ def log_context(connector: str, task: int | None = None, scope: str | None = Non
     Args:
         connector: Name of the connector.
         task: Number of the task; None for the connector itself, which is shown as ``worker``.
-        scope: What the thread does for the task, for example ``offsets``.
+        scope: The work of the thread for the task, for example ``offsets``.
 
     >>> with log_context("local-file-source", 0):
     ...     current_log_context()
@@ -205,7 +198,7 @@ class ContextFormatter(logging.Formatter):
     """
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """See ``logging.Formatter``. Milliseconds stand behind a comma, as in Java's logs."""
+        """See ``logging.Formatter``. A comma comes before the milliseconds, as in Java's logs."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", self.converter(record.created))
         return f"{moment},{int(record.msecs):03d}"
 
@@ -229,7 +222,7 @@ _QUIET = {
     "uvicorn.error": logging.WARNING,
     "uvicorn.access": logging.WARNING,
     "asyncio": logging.WARNING,
-    # The client of schema registries, which tells of each request.
+    # The HTTP client of schema registries, which logs each request.
     "httpx": logging.WARNING,
     "httpx2": logging.WARNING,
     "pyspark": logging.WARNING,

@@ -1,12 +1,9 @@
-"""Counters and gauges with tags, readable at any moment.
+"""Counters and gauges with tags, readable at any moment, also as text for Prometheus.
 
-Main types: ``Metrics`` (the registry of one worker, passed on: there is no global one), ``Counter``, ``Gauge``,
-``Family`` (gauges that come and go).
-Updates and reads from any thread.
+Main types: ``Metrics`` (the registry of one worker, passed as an argument: there is no global one), ``Counter``,
+``Gauge``, ``Family`` (gauges that come and go). Main function: ``metrics_text``, pure.
 
-Metrics as text for Prometheus and for people.
-
-Main function: ``metrics_text``. Thread: any; pure functions.
+Thread: any updates and reads.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-#: Records that went through Spark, by connector, by the road they took, and why they did not go as columns.
+#: Records that went through Spark, by connector, by their path, and by the reason why they did not go as columns.
 SPARK_RECORDS_TOTAL = "penstock_spark_records_total"
 #: Seconds that users' own transforms took, by connector and transform.
 TRANSFORM_SECONDS_TOTAL = "penstock_transform_seconds_total"
@@ -108,7 +105,7 @@ class Metrics:
             return self._counters.setdefault(_key(name, tags), Counter())
 
     def gauge(self, name: str, read: Callable[[], float], /, **tags: str) -> Gauge:
-        """Registers how to read a gauge; an earlier one of that name and tags is replaced."""
+        """Registers the function that reads a gauge; replaces an earlier gauge of that name and tags."""
         gauge = Gauge(read)
         with self._lock:
             self._gauges[_key(name, tags)] = gauge
@@ -122,13 +119,13 @@ class Metrics:
         /,
         **tags: str,
     ) -> Family:
-        """Registers how to read gauges that come and go; an earlier family of that name and tags is replaced.
+        """Registers the function that reads gauges that come and go; replaces an earlier family of that name and tags.
 
         Args:
-            name: Of all of them.
+            name: The name of all of them.
             read: Gives each one's tags beyond `tags`, and its value.
-            description: For people.
-            tags: What they have in common.
+            description: The help text.
+            tags: Their common tags.
         """
         family = Family(_key(name, tags), read, description)
         with self._lock:
@@ -142,7 +139,7 @@ class Metrics:
                 del self._families[family.key]
 
     def remove(self, /, **tags: str) -> None:
-        """Forgets all metrics that carry these tags, so that deleted connectors leave nothing behind."""
+        """Removes all metrics that carry these tags, so that deleted connectors leave nothing behind."""
         wanted = set(tags.items())
         with self._lock:
             for table in (self._counters, self._gauges, self._families):
@@ -173,7 +170,7 @@ class Metrics:
         """Returns the description of each metric, where one is known."""
         with self._lock:
             families = sorted(self._families.items(), key=lambda entry: entry[0], reverse=True)
-        # Of several texts for one name the first counts, whoever is asked when.
+        # Of several texts for one name the first counts.
         return {name: family.description for (name, _), family in families if family.description}
 
 

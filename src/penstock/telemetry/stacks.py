@@ -1,9 +1,9 @@
 """The stacks of this process's threads, taken at one moment.
 
-Python 3.11 keeps a pointer from a generator's frame to the one below it after the generator has been left, and what
-follows it then reads memory that holds something else, which can end the process. So no thread may run between two
-steps down a stack. A thread gives up the interpreter only between instructions of Python, never inside of a built-in
-iterator: the whole walk is one call of such iterators.
+Python 3.11 keeps a pointer from a generator's frame to the frame below it after the generator was left; following it
+then reads memory with other contents, which can crash the process. So no thread may run between two steps down a stack.
+A thread releases the interpreter only between instructions of Python, never inside of a built-in iterator: the whole
+walk is one call of such iterators.
 
 Main function: ``stacks``. Thread: any.
 """
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from penstock.telemetry.waits import Stack
 
-#: How far down a stack is walked.
+#: The most frames of a stack that are walked.
 MOST_FRAMES: Final = 160
 
 

@@ -1,8 +1,8 @@
-"""Everything of this worker that stands still for a reason worth telling, for ``/health`` and the status of tasks.
+"""The standstills of this worker: long waits that ``/health`` and the status of tasks report.
 
-Main names: ``stands_still``, said where something waits for what may take long; ``goes_on``, said when it does not any
-more; ``standstills``, all that there are now. Beside ``waits``, which says what a thread does at a moment: a standstill
-lasts until it is taken back, whatever the thread does between two tries.
+Main names: ``stands_still`` reports a long wait; ``goes_on`` ends the report; ``standstills`` returns all present ones.
+In contrast to ``waits``, which holds the present wait of a thread, a standstill lasts until it is taken back, whatever
+the thread does between two tries.
 
 Thread: any.
 """
@@ -17,15 +17,15 @@ from datetime import UTC, datetime
 
 @dataclass(frozen=True)
 class Standstill:
-    """One thing that stands still.
+    """One long wait.
 
     Attributes:
-        owner: The thing, as ``task orders-0``.
+        owner: The name of the waiting part, such as ``task orders-0``.
         reason: The reason in one word.
-        text: The reason for people.
-        since: The time since when.
-        details: What the status of a task shows of it.
-        connector: Whose secrets may be in the texts; None for nobody's.
+        text: The reason as a sentence.
+        since: The time at which it began.
+        details: The fields that the status of a task shows.
+        connector: The connector whose secrets may be in the texts; None for none.
     """
 
     owner: str
@@ -52,7 +52,7 @@ def stands_still(
     details: Mapping[str, object] | None = None,
     connector: str | None = None,
 ) -> Standstill:
-    """Says that something stands still; said again, the first time counts for since when.
+    """Reports a long wait; a repeated report keeps the first time.
 
     Args:
         owner: The thing; it has one standstill at a time.
@@ -78,16 +78,16 @@ def stands_still(
 
 
 def task_owner(task: object) -> str:
-    """The name of a task, by its id, among things that stand still."""
+    """The name of a task, by its id, among the owners of standstills."""
     return f"task {task}"
 
 
 def goes_on(owner: str, only: Standstill | None = None) -> None:
-    """Says that something does not stand still, or is gone.
+    """Ends the report of a wait: the owner continues, or is gone.
 
     Args:
-        owner: The thing.
-        only: What was said of it last by whoever says this: what somebody else has said since stays.
+        owner: The name of the waiting part.
+        only: The caller's last report: a later report of another caller stays.
     """
     with _lock:
         if only is None or _now.get(owner) is only:
@@ -100,6 +100,6 @@ def standstill_of(owner: str) -> Standstill | None:
 
 
 def standstills() -> list[Standstill]:
-    """Everything that stands still now, longest first."""
+    """All present standstills, longest first."""
     with _lock:
         return sorted(_now.values(), key=lambda one: one.since)

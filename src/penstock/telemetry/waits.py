@@ -1,14 +1,12 @@
-"""The waits of threads, as the code that is about to wait describes them.
+"""The present waits of threads, and the busy times of the stages of tasks.
 
-Main names: ``waiting_for``, around a wait; ``Wait``, what is said; ``waits``, what all threads wait for now.
+Main names: ``waiting_for``, around a wait, announces it; ``Wait`` is the announcement, ``waits`` returns the present
+ones of all threads. ``BusyTimes`` counts the time at work of each stage, which shows the stage that bounds the
+throughput.
 
 A wait costs its thread two writes to a dict and no lock. Waits may be nested: the inner one counts until it ends.
 
-Thread: any; each says what it waits for itself.
-
-The time for which each stage of a task was at work: shows which one bounds its throughput.
-
-Main type: ``BusyTimes``. Thread: each stage adds its own time on its own thread; any thread reads.
+Thread: any; each announces its own waits and adds its own times; any thread reads.
 """
 
 from __future__ import annotations
@@ -30,10 +28,10 @@ class Wait(NamedTuple):
     """A thread's wait.
 
     Attributes:
-        reason: In one word.
-        since_s: Since when, by ``time.monotonic``.
-        detail: What is known of it.
-        elsewhere: Where what it waits for stands, in another process; empty where that does not say.
+        reason: The reason in one word.
+        since_s: The begin of the wait, by ``time.monotonic``.
+        detail: Further details.
+        elsewhere: Returns the stack of the other process that it waits for; empty if that gives none.
     """
 
     reason: str
@@ -46,12 +44,12 @@ _now: dict[int, Wait] = {}
 
 
 class waiting_for:  # noqa: N801 - read as a statement, as a context manager and a decorator are
-    """Says what this thread waits for, while a block or a function runs.
+    """Announces the wait of this thread, while a block or a function runs.
 
     Args:
-        reason: In one word.
-        detail: What is known of it.
-        elsewhere: See ``Wait``; called by whoever wants to know.
+        reason: The reason in one word.
+        detail: Further details.
+        elsewhere: See ``Wait``; readers of the waits call it.
 
     >>> with waiting_for("a friend"):
     ...     waits()[get_ident()].reason
@@ -97,7 +95,7 @@ def waits() -> dict[int, Wait]:
 
 
 class BusyTimes:
-    """Seconds at work by stage. Waiting for the stage before or behind does not count.
+    """Seconds at work by stage. Waiting for the previous or the next stage does not count.
 
     Args:
         stages: their names, in the order records pass them.

@@ -1,15 +1,16 @@
-"""Checks configurations of connectors before anything runs, and says what plugins and their settings there are.
+"""Checks configurations of connectors before anything runs, and lists the plugins and their settings.
 
 Start from:
 
 - ``ConnectorValidator`` (``validator``): a configuration in, a ``Checked`` out.
 - ``ConfigInfos``, ``Finding`` (``config_infos``): the answer of a validation, as REST gives it.
 - ``PluginCatalog`` (``plugin_checks``): the plugins, and the settings of each.
-- ``masked``, ``unmasked`` (``config_infos``): passwords leave the worker hidden, and come back as what they were.
-- ``Redaction`` (``redaction``): takes values that must not be shown out of texts.
+- ``masked``, ``unmasked`` (``config_infos``): hide passwords that leave the worker, and restore them when they come
+  back.
+- ``Redaction`` (``redaction``): removes secret values from texts.
 
-The other modules are one kind of check each. ``penstock.config`` knows how one setting is parsed; who asks for a
-validation, and when, ``penstock.herder`` knows.
+Each other module makes one kind of check. ``penstock.config`` parses single settings; ``penstock.herder`` requests
+validations.
 
 Source: "Configuration Validation" and "REST API" in the Kafka Connect chapter.
 """

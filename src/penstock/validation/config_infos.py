@@ -1,16 +1,13 @@
-"""The outcome of a validation as REST answers it: a definition and a value for each setting.
+"""The result of a validation as REST answers it, and the masks of secrets in such answers.
 
-Main types: ``Finding`` (one setting), ``SettingWarning``, ``ConfigInfos``. Values; any thread.
+Main types: ``Finding`` (one setting, with definition and value), ``SettingWarning``, ``ConfigInfos``. Main functions:
+``masked`` and ``masked_tasks`` hide secrets, ``unmasked`` restores the secret when a user sends the mask back,
+``check_known`` refuses a mask without a secret; ``is_secret_name``, ``redaction_of``. A setting is a secret if its
+definition or its name says so, or if it was a secret before. ``penstock.validation.redaction`` removes values from
+texts.
 
+Thread: any; values and pure functions.
 Source: org.apache.kafka.connect.runtime.rest.entities.ConfigInfos, AbstractHerder.generateResult.
-
-Hides secrets in what users are shown, and takes what they were shown for the secret when they send it back.
-
-Main functions: ``is_secret_name``, ``masked``, ``masked_tasks``, ``unmasked``, ``check_known``, ``redaction_of``. A
-setting is a secret where its definition says so, where its name does, or where it was one before.
-``penstock.validation.redaction`` takes values out of texts.
-
-Pure; any thread.
 """
 
 from __future__ import annotations
@@ -39,7 +36,7 @@ _TELLING: Final = 8
 
 
 def is_secret_name(name: str) -> bool:
-    """True if a setting of a connector is a secret by its name, whichever class reads it, or none.
+    """True if the name of a connector's setting marks it as a secret, whichever class reads it.
 
     >>> is_secret_name("admin.override.sasl.password"), is_secret_name("transforms.t.secret")
     (True, True)
@@ -80,8 +77,8 @@ def masked_tasks(
     """Task configurations that may be shown; a connector may give its secrets to its tasks under other names.
 
     Args:
-        tasks: Those of the tasks.
-        config: The connector's.
+        tasks: The configurations of the tasks.
+        config: The connector's configuration.
         secrets: The connector's settings that must not be shown.
 
     >>> masked_tasks([{"url": "x?pw=hunter2", "n": "1"}], {"password": "hunter2"}, ())
@@ -118,10 +115,10 @@ def unmasked(
 
 
 def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:
-    """Refuses what stands for a secret where there is none that it could stand for.
+    """Refuses a mask for a secret that is unknown.
 
     Raises:
-        BadRequestException: such a value would be taken for the secret itself.
+        BadRequestException: the mask would be stored as the secret itself.
     """
     unknown = sorted(
         name for name, text in config.items() if text == HIDDEN and (name in secrets or is_secret_name(name))
@@ -136,12 +133,12 @@ def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:
 def redaction_of(
     config: Mapping[str, str | None], resolved: Mapping[str, str | None], secrets: Collection[str]
 ) -> Redaction:
-    """Takes the secrets of a configuration, and what its placeholders stand for, out of what is told of it.
+    """Removes the secrets of a configuration, and the values of its placeholders, from texts about it.
 
     Args:
-        config: As given.
-        resolved: With its placeholders resolved.
-        secrets: The settings that are secrets, whatever their names say.
+        config: The configuration as given.
+        resolved: The same with its placeholders resolved.
+        secrets: The secret settings, in addition to those with a secret's name.
     """
     values = [text for name, text in config.items() if text and (name in secrets or is_secret_name(name))]
     return Redaction(provided_values(config, resolved), values)
@@ -152,11 +149,11 @@ class Finding:
     """The findings about one setting.
 
     Attributes:
-        key: Its definition; None when nobody defines it.
-        value: What the validation found.
-        prefix: What stands before the names of ``key`` and ``value`` in the connector's configuration.
-        given: The text in the configuration; None when there is none.
-        provided: Whether that has a placeholder, whose value must not be shown.
+        key: Its definition; None if no class defines it.
+        value: The result of the validation.
+        prefix: The prefix of the names of ``key`` and ``value`` in the connector's configuration.
+        given: The text in the configuration; None if there is none.
+        provided: True if it has a placeholder, whose value must not be shown.
     """
 
     key: ConfigKey | None
@@ -225,7 +222,7 @@ class ConfigInfos:
         name: The connector's class as it was given.
         groups: The headings, in order.
         findings: The settings, in order.
-        warnings: What is no error.
+        warnings: Findings that are no errors.
     """
 
     name: str

@@ -1,21 +1,15 @@
-"""Tries what a connector's configuration names beside its class: transforms, predicates and converters.
+"""Checks the transforms, predicates and converters of a connector's configuration, and lists plugins for REST.
 
-``check_converters``: each converter must be usable, and take its settings. ``try_plugins`` configures all of them once:
-what only ``configure`` refuses is then an error of the validation, and not of every task.
+Main functions: ``check_converters`` checks that each converter is usable and takes its settings; ``try_plugins``
+configures all classes once, so that an error of ``configure`` fails the validation instead of every task. Main type:
+``PluginCatalog``, the plugins and the settings of each.
 
-A definition checks each setting by itself. What depends on several, or on a file, the class finds out when it is
-configured: Java Connect does that in the task alone. Only classes that come with Penstock are tried. They open no
-connection when they are configured; users' classes may, or may start what nobody would stop.
+A definition checks each setting by itself. The class checks combinations of settings, and files, when it is configured:
+Java Connect does that only in the task. Only classes that come with Penstock are tried. They open no connection when
+they are configured; users' classes may, or may start threads that would keep running.
 
-Makes instances, so it runs users' code, on the thread of the validation; stateless.
-Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConverterConfig.
-
-The REST information about plugins: which there are, and the settings that each knows.
-
-Main type: ``PluginCatalog``. Runs users' code (imports, ``config``), so it is called on threads of the caller's choice;
-stateless.
-
-Source: org.apache.kafka.connect.runtime.AbstractHerder.connectorPluginConfig.
+Thread: that of the validation, or another one that may run users' code (imports, ``config``, constructors); stateless.
+Source: org.apache.kafka.connect.runtime.AbstractHerder (validateConverterConfig, connectorPluginConfig).
 """
 
 from __future__ import annotations
@@ -47,12 +41,12 @@ def check_converters(
     """Checks the settings below each converter's name.
 
     Args:
-        config: The connector's, placeholders resolved.
-        found: What is known about its settings; errors of a converter's own setting are added.
-        classes: Where classes come from.
+        config: The connector's configuration, placeholders resolved.
+        found: The results for its settings; errors of a converter's own setting are added.
+        classes: Loads the classes.
 
     Returns:
-        What was found about the converters' settings, and the converters' definitions.
+        The findings about the converters' settings, and the converters' definitions.
     """
     findings: list[Finding] = []
     definitions: list[ConfigDef] = []
@@ -110,7 +104,7 @@ _OURS: Final = ("penstock.converters.", "penstock.transforms.")
 
 @dataclass(frozen=True)
 class _Trial:
-    """A class that is to be configured."""
+    """A class that is to be configured as a trial."""
 
     setting: str
     prefix: str
@@ -119,11 +113,11 @@ class _Trial:
 
 
 def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], findings: Sequence[Finding]) -> None:
-    """Adds what the classes refuse to the settings that are at fault.
+    """Adds the errors of the classes to the settings at fault.
 
     Args:
-        config: The connector's, placeholders resolved.
-        values: What was found about its settings, by name; tells the classes.
+        config: The connector's configuration, placeholders resolved.
+        values: The results for its settings, by name; they contain the classes.
         findings: The same with the settings of converters. A class whose settings have faults already is not tried.
     """
     by_name = {finding.name: finding for finding in findings}
@@ -153,7 +147,7 @@ def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Ite
 
 
 def _configure(config: Mapping[str, str], *args: Any) -> None:
-    """Configures an instance, the last argument; one before it says whether it is a converter of keys."""
+    """Configures an instance, the last argument; the argument before it is True for a converter of keys."""
     *sides, instance = args
     instance.configure(config, *sides)
 
@@ -213,11 +207,11 @@ class PluginCatalog:
         return [PluginInfo(one.name, one.kind.value, one.version) for one in self._plugins.descriptors()]
 
     def settings_of(self, name: str) -> list[dict[str, object]]:
-        """The settings that a plugin knows, its own first, then what every plugin of its kind has.
+        """The settings of a plugin, its own first, then those of every plugin of its kind.
 
         Raises:
-            NotFoundException: there is no such plugin.
-            BadRequestException: it cannot say what its settings are.
+            NotFoundException: the plugin does not exist.
+            BadRequestException: its settings cannot be read.
         """
         kind, cls = self._find(name)
         try:

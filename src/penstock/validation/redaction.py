@@ -1,8 +1,8 @@
-"""Takes values that must not be shown out of texts, whatever was made of them.
+"""Removes secret values from texts, in every form.
 
-Main types: ``Redaction``. Main functions: ``provided_values``, what the placeholders of a configuration stand for. A
-text has a value as it is, in another case, quoted, escaped, encoded, cut or in pieces; what it has of the value is
-replaced by its placeholder, or by ``[hidden]``. Each text is read once, however many values there are.
+Main types: ``Redaction``. Main functions: ``provided_values``, the values of the placeholders of a configuration. A
+text may have a value as it is, in another case, quoted, escaped, encoded, cut or in pieces; each such part is replaced
+by its placeholder, or by ``[hidden]``. Each text is read once, for all values together.
 
 Pure; any thread.
 """
@@ -19,18 +19,18 @@ from urllib.parse import quote, quote_plus
 from penstock.config.parse import HIDDEN
 
 REFERENCE: Final = re.compile(r"\$\{[^}:]*:[^}]*\}")
-#: A piece of a value that is shorter may be in any text; of a short value half of it tells much.
+#: A shorter piece of a value may occur in any text; half of a short value reveals much of it.
 _PIECE: Final = 6
 _SHORTEST_PIECE: Final = 4
 #: A secret that is shorter would be found everywhere; one of a config provider is replaced where it is a word.
 _SHORTEST_SECRET: Final = 4
-#: Of a longer value, such as a file of certificates, the pieces of the beginning count.
+#: Of a longer value, such as a file of certificates, only the pieces of the beginning count.
 _LONGEST: Final = 16_384
 _LONGEST_WORD: Final = 512
 #: Of so long a value the encoded forms count too.
 _LONGEST_ENCODED: Final = 2_048
 _QUOTED: Final = re.compile(r"\"((?:[^\"\\]|\\.)+)\"|'((?:[^'\\]|\\.)+)'", re.DOTALL)
-#: What errors and help say themselves, which tells nothing of a value that has it in it.
+#: Words of errors and help texts, which reveal nothing of a value that contains them.
 _COMMON: Final = (
     "org.apache.kafka.connect.errors.connectexception dataexception retriableexception configexception",
     "org.apache.kafka.connect.json.jsonconverter org.apache.kafka.connect.storage.stringconverter",
@@ -57,8 +57,8 @@ class Redaction:
     """Replaces values in texts.
 
     Args:
-        provided: What config providers gave, by value: the placeholder that stands for it.
-        secrets: Values that ``[hidden]`` stands for.
+        provided: The values from config providers, each with its placeholder.
+        secrets: Values to replace by ``[hidden]``.
 
     >>> redaction = Redaction({"hunter2!": "${file:/p:k}"}, ["s3cret-word"])
     >>> redaction.text("login of me:HUNTER2%21 failed, s3cret-wo... is wrong")
@@ -72,7 +72,7 @@ class Redaction:
         for secret in secrets:
             for part in _parts_of_secret(secret):
                 self._add(part, HIDDEN)
-        # Behind the secrets: a placeholder tells more than that something is hidden.
+        # After the secrets: a placeholder is more informative than ``[hidden]``.
         for value, placeholder in provided.items():
             self._add(value, placeholder)
         words = sorted(self._words, key=len, reverse=True)
@@ -85,7 +85,7 @@ class Redaction:
     def _add(self, value: str, shown: str) -> None:
         if not value.strip():
             return
-        # What a user wrote around a placeholder is no secret: such a text counts as a whole.
+        # Text around a placeholder is no secret: such a value counts as a whole.
         whole = shown != HIDDEN and REFERENCE.sub("", shown) != ""
         for form in _forms(value[:_LONGEST]):
             plain = _folded(form)
@@ -169,7 +169,7 @@ def _joined(spans: list[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]
 
 
 def _folded(text: str) -> str:
-    """Lower case, letter by letter: places stay the same."""
+    """Lower case, letter by letter: positions stay the same."""
     lower = text.lower()
     if len(lower) == len(text):
         return lower
@@ -222,7 +222,7 @@ def provided_values(given: Mapping[str, str | None], resolved: Mapping[str, str 
 
 
 def _placed(text: str, value: str) -> dict[str, str]:
-    """The values of the placeholders in a text; of those that nothing stands between, together."""
+    """The values of the placeholders in a text; the values of adjacent placeholders are joined."""
     literals, references = REFERENCE.split(text), REFERENCE.findall(text)
     if not references or not value.startswith(literals[0]):
         return {}

@@ -1,16 +1,14 @@
-"""Finds settings that nobody reads, and says which one was probably meant.
+"""Finds settings that no class reads, and checks the client settings that a connector overrides.
 
-Main type: ``SettingWarning``. Main functions: ``connector_warnings``, ``worker_warnings``, ``placeholder_warnings``.
-Pure, but that a converter of the worker is made to ask for its settings.
+Main type: ``SettingWarning``. Main functions: ``connector_warnings``, ``worker_warnings``, ``placeholder_warnings``
+suggest the setting that was probably meant; ``check_overrides``, ``check_group``, ``clients_of`` check that the policy
+allows an override and that the client takes it. Names are checked before values, see
+``penstock.kafka.settings.override_policy``; no client is made.
 
-Users' connectors, transforms and converters may read settings that they do not define. Of theirs only a name that is
-nearly the one of a setting is told; of those that come with Penstock every name that they do not know.
+Users' connectors, transforms and converters may read settings that they do not define. For them only a name close to
+that of a setting is reported; for Penstock's own classes every unknown name is.
 
-Checks the client settings that a connector overrides: the policy must allow them, the client must take them.
-
-Main functions: ``check_overrides``, ``check_group``, ``clients_of``. Names are looked at before values, see
-``penstock.kafka.settings.override_policy``; no client is made. Pure, but that key stores are read.
-
+Pure, except that a converter of the worker is asked for its settings, and that key stores are read.
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
 """
 
@@ -37,11 +35,11 @@ from penstock.settings.plugin_classes import CONVERTERS
 from penstock.validation.config_infos import Finding, SettingWarning
 
 _OURS: Final = ("penstock.connectors.", "penstock.transforms.", "penstock.converters.")
-#: Of a worker's file: whoever reads these decides what they may be.
+#: Settings of a worker's file whose names are free: other programs define them.
 _FREE: Final = ("spark.", "metrics.context.", "listeners.https.", "admin.listeners.https.")
-#: Settings whose classes read others from the worker's file.
+#: Settings whose classes read further settings from the worker's file.
 _READERS: Final = ("rest.extension.classes", "metric.reporters")
-#: What distributed workers have beside; a file may be used for both kinds.
+#: Settings of distributed workers only; a file may be used for both kinds.
 _DISTRIBUTED: Final = re.compile(
     r"group\.id|(config|offset|status)\.storage\.(topic|replication\.factor|partitions)|exactly\.once\.source\.support"
     r"|(worker|scheduled\.rebalance|rebalance|session|heartbeat|inter\.worker|connect\.protocol)\..*|connect\.protocol"
@@ -60,9 +58,9 @@ def connector_warnings(
     """Returns warnings about settings of a connector that no code reads.
 
     Args:
-        config: The connector's.
+        config: The connector's configuration.
         connector: Its class.
-        findings: What validation found: the settings that somebody defines.
+        findings: The findings of the validation: the defined settings.
         values: The values of the framework's settings: its aliases and classes.
     """
     known = _Known(findings, values)
@@ -78,7 +76,7 @@ def connector_warnings(
     return found
 
 
-#: A configuration with more settings that nobody defines was not written by hand.
+#: A configuration with more undefined settings than this was generated.
 _MOST_LOOKED_AT: Final = 1_000
 
 
@@ -86,7 +84,7 @@ class _Known:
     """The settings that somebody defines, for many questions.
 
     Args:
-        findings: What validation found.
+        findings: The findings of the validation.
         values: The values of the framework's settings.
     """
 
@@ -113,7 +111,7 @@ class _Known:
 
         Args:
             setting: The list of aliases.
-            below: The name, behind the prefix that all aliases have.
+            below: The name, after the prefix that all aliases have.
         """
         aliases, lengths = self.aliases(setting), self.lengths(setting)
         # Not at each of the name's dots: a name of dots only would be cut as often as it is long.
@@ -169,7 +167,7 @@ def _plugin_fault(name: str, prefix: str, known: _Known, value: ConfigValue | No
 def _alias_fault(name: str, setting: str, known: _Known) -> str | None:
     """Returns the fault of a setting below ``transforms.`` or ``predicates.``."""
     if setting not in known.values or known.values[setting].value is None:
-        # The list itself cannot be read, which is told as its error.
+        # The list itself cannot be read, which is reported as its error.
         return None
     alias = known.alias_of(setting, name.removeprefix(f"{setting}."))
     if alias is not None:
@@ -267,7 +265,7 @@ def _unknown(name: str, known: Iterable[str], who: str, always: bool, prefix: st
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The name that was surely meant by another: one that differs in a letter or two of a word, or in the separators.
+    """The known name that a misspelt one means: it differs in a letter or two of a word, or in the separators.
 
     >>> closest("errors.tolerence", ["errors.tolerance", "errors.log.enable"])
     'errors.tolerance'
@@ -284,7 +282,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def _distance(name: str, other: str) -> int | None:
-    """Counts the letters that differ, or returns None if these are two different names."""
+    """Counts the different letters; None if the names are unrelated."""
     if _plain(name) == _plain(other):
         return 0
     words, others = name.lower().split("."), other.lower().split(".")
@@ -313,7 +311,7 @@ def _plain(name: str) -> str:
 
 
 def _edits(word: str, other: str) -> int:
-    """Letters to put in, take out, replace or exchange with their neighbour."""
+    """The number of letters to insert, remove, replace or swap with their neighbour."""
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, start=1):
@@ -370,8 +368,8 @@ def check_overrides(
 ) -> list[Finding]:
     """Returns the findings about ``producer.override.*``, ``consumer.override.*`` and ``admin.override.*``.
 
-    Values and the policy count only for the clients that such a connector uses, as in Kafka Connect. What no connector
-    may set is refused for all of them.
+    Values and the policy are checked only for the clients that such a connector uses, as in Kafka Connect. A setting
+    that no connector may set is refused for all clients.
     """
     # Imported here: a command that only lists connectors does without it.
     from penstock.kafka.settings.client import refused_overrides
@@ -388,7 +386,7 @@ def check_overrides(
         _, forbidden = overrides_of(kind, config, policy)
         for name, reason in forbidden.items():
             values[name].add_error_message(reason)
-        # A setting that was not given can be at fault too: what another one needs.
+        # A setting that was not given can be at fault, too, if another one requires it.
         for fault in refused_overrides(kind, worker, config, policy) if given else ():
             if fault.name in forbidden:
                 continue

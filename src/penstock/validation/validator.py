@@ -1,17 +1,12 @@
 """Checks connector configurations before anything is started.
 
-Main types: ``ConnectorValidator``, ``Checked``, ``Examined``. Runs users' code (``config``, ``validate``,
-constructors), so it is called on a thread of its own. Stateless.
+Main types: ``ConnectorValidator``, ``Checked``, ``Examined``. Main function: ``check_exactly_once``, the check of a
+source connector's settings for exactly-once delivery, which only workers of a cluster support.
 
-Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig.
-
-Checks what a source connector's configuration says of exactly-once delivery, which a worker of a cluster can do.
-
-Main function: ``check_exactly_once``. Asks the connector's class, so it is called where users' code may run.
-
-Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder
-(validateSourceConnectorExactlyOnceSupport, validateSourceConnectorTransactionBoundary), whose words the messages are;
-KIP-618; scenario 33.
+Thread: one that may run users' code (``config``, ``validate``, constructors, ``exactly_once_support``); stateless.
+Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig;
+    org.apache.kafka.connect.runtime.distributed.DistributedHerder (validateSourceConnectorExactlyOnceSupport,
+    validateSourceConnectorTransactionBoundary), with its messages; KIP-618.
 """
 
 from __future__ import annotations
@@ -71,8 +66,8 @@ def check_exactly_once(
     Args:
         connector: A fresh instance of its class.
         given: Its configuration, placeholders resolved, without defaults.
-        found: What was found of each setting.
-        worker: What the worker can do.
+        found: The results for each setting.
+        worker: The worker's support for exactly-once.
     """
     support, boundary = found[_SUPPORT], found[_BOUNDARY]
     if not support.error_messages and str(support.value).lower() == "required":
@@ -137,8 +132,8 @@ class Checked:
         max_tasks: ``tasks.max``.
         enforce_max_tasks: ``tasks.max.enforce``.
         secrets: The settings whose values must not be shown.
-        warnings: What is odd about its settings.
-        defined: The settings that somebody defines; known for a class that was asked.
+        warnings: Warnings about its settings.
+        defined: The settings that a class defines; known after the class was asked.
     """
 
     type: ConnectorType
@@ -210,7 +205,7 @@ def invalid(errors: Sequence[str]) -> BadRequestException:
 
 _CLASS_NOT_FOUND = re.compile(r"Class (.*) could not be found\.$")
 NULL_VALUE = "Null value can not be supplied as the configuration value."
-#: Of so many classes that are not there a validation says which ones there are: to find the closest takes a while.
+#: The number of missing classes for which a validation lists the present ones: finding the closest takes a while.
 _MOST_SUGGESTIONS: Final = 20
 
 
@@ -218,11 +213,11 @@ class ConnectorValidator:
     """Checks configurations against the definitions of the framework, of the transforms, and of the connector itself.
 
     Args:
-        plugins: Where classes come from.
-        policy: Which client settings connectors may override.
+        plugins: Loads the classes.
+        policy: The client settings that connectors may override.
         worker: The worker's properties, placeholders resolved.
-        exactly_once: Whether the worker delivers exactly once; None: it is none of a cluster, and settings of that are
-            not checked, as in Kafka.
+        exactly_once: True if the worker delivers exactly once; None: it is standalone, and such settings are not
+            checked, as in Kafka.
         group_id: The group of the cluster's workers, which no sink may use; None: there is none.
 
     Thread: any; each check makes instances of its own.
@@ -297,7 +292,7 @@ class ConnectorValidator:
     def _framework_settings(
         self, connector_type: ConnectorType, resolved: Mapping[str, str | None]
     ) -> tuple[ConfigDef, dict[str, ConfigValue]]:
-        """The settings that Connect, transforms and predicates define, with what was found of each."""
+        """The settings that Connect, transforms and predicates define, with the result for each."""
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
         # Clients that count on Java's settings are shown more only where more is set.
         own_of_penstock = OF_SINKS if base is SINK else OF_SOURCES
@@ -374,7 +369,9 @@ class ConnectorValidator:
         return Examined(connector_type, connector, infos, found)
 
     def _say_what_there_is(self, finding: Finding) -> int:
-        """Adds to the error of a class that was not found which ones there are, and the closest; how often it did."""
+        """Adds the present classes and the closest one to the error of a missing class; returns the number of such
+        errors.
+        """
         said = 0
         kind = kind_of_setting(finding.name)
         messages = finding.value.error_messages
@@ -389,7 +386,7 @@ class ConnectorValidator:
         """The type of a connector and a fresh instance of its class.
 
         Raises:
-            BadRequestException: there is no class of that name, or it cannot be made.
+            BadRequestException: the class does not exist, or no instance can be made.
         """
         text = config.get("connector.class")
         if not text or not text.strip():
@@ -464,14 +461,14 @@ def _merged(
 def _redaction(
     config: Mapping[str, str | None], resolved: Mapping[str, str | None], findings: Sequence[Finding]
 ) -> Redaction:
-    """Takes the secrets of a configuration, and what its placeholders stand for, out of what is told of it."""
+    """Removes the secrets of a configuration, and the values of its placeholders, from texts about it."""
     return redaction_of(config, resolved, {finding.name for finding in findings if finding.secret})
 
 
 def _shown(
     finding: Finding, config: Mapping[str, str | None], resolved: Mapping[str, str | None], redaction: Redaction
 ) -> Finding:
-    """A finding as it may be told."""
+    """A finding without secrets."""
     name, value = finding.name, finding.value
     value.error_messages[:] = [redaction.text(message) for message in value.error_messages]
     given = config.get(name)
@@ -479,7 +476,7 @@ def _shown(
         return replace(finding, given=given)
     value.recommended_values[:] = [_without(one, redaction) for one in value.recommended_values]
     if given is None and isinstance(value.value, str | list):
-        # What a connector's own check has made of other settings.
+        # The connector's own check may have copied other settings into the value.
         finding = replace(finding, value=replace(value, value=_without(value.value, redaction)))
     return replace(finding, given=given, provided=given is not None and given != resolved.get(name))
 

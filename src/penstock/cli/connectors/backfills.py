@@ -1,4 +1,4 @@
-"""``penstock connectors backfill``: reads a range again beside a connector, or shows how far that is.
+"""``penstock connectors backfill``: reads a range again while a connector runs, or shows the progress of that.
 
 Main object: the command ``backfill``. Thread: the main thread of the command.
 """
@@ -48,7 +48,7 @@ def backfill(
     wait: bool,
     cancel: bool,
 ) -> None:
-    """Read a range again beside a connector that runs, through its chain; without a range: show the last one."""
+    """Read a range again, while the connector runs, through its chain; without a range: show the last backfill."""
     path = ["connectors", name, "backfill"]
     if cancel:
         session.api.call("DELETE", path)

@@ -1,8 +1,8 @@
 """``penstock connectors``: a worker's connectors from the command line.
 
-Main objects: the click groups ``connectors`` and ``offsets``. Here are the commands that look at connectors and their
-offsets, change these, and start, stop and delete connectors; those that read a configuration are in
-``configurations``. Exit codes: as of ``penstock.cli.session``.
+Main objects: the click groups ``connectors`` and ``offsets``. The commands here show connectors and their offsets,
+change offsets, and start, stop and delete connectors; ``configurations`` has the commands that read a configuration.
+Exit codes: see ``penstock.cli.session``.
 
 Thread: the main thread of the command.
 """
@@ -146,7 +146,7 @@ def list_connectors(session: Session) -> None:
 
 
 def _say_progress(what: str, one: Mapping[str, Any]) -> None:
-    """A line with how far something is, if it says that."""
+    """A line with the progress, if the answer has one."""
     if told := one.get("progress"):
         done, total = told["done"], told["total"]
         of = "" if total is None else f" of {total:,}"
@@ -176,7 +176,7 @@ def get_connector(session: Session, name: str) -> None:
 @click.option("--trace/--no-trace", default=True, help="Show why something failed.")
 @asking
 def status(session: Session, name: str, trace: bool) -> None:
-    """Show what a connector and its tasks are doing."""
+    """Show the states of a connector and its tasks."""
     found = session.api.call("GET", ["connectors", name, "status"])
 
     def draw() -> None:
@@ -199,7 +199,7 @@ def status(session: Session, name: str, trace: bool) -> None:
 @click.option("--settings/--no-settings", default=False, help="All settings with their origin.")
 @asking
 def explain(session: Session, name: str, settings: bool) -> None:
-    """Tell what a connector and its tasks wait for, and how far they are."""
+    """Show the waits and the progress of a connector and its tasks."""
     found = session.api.call("GET", ["connectors", name, "explain"])
 
     def draw() -> None:

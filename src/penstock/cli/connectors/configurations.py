@@ -1,7 +1,7 @@
 """The commands of ``penstock connectors`` that read a configuration: create, update, validate, preview.
 
-Main objects: the click commands. What they refuse they explain setting by setting, with what the worker's validation
-says. ``await_running`` waits until a connector that was just created goes on running, or tells why it does not.
+Main objects: the click commands. They explain a refusal setting by setting, with the worker's validation.
+``await_running`` waits until a new connector runs steadily, or reports the reason why it does not.
 
 Thread: the main thread of the command.
 """
@@ -35,11 +35,11 @@ from penstock.cli.session import (
 from penstock.traces import root_cause
 
 _POLL_S: Final = 0.3
-#: Tasks that have been RUNNING for so long go on.
+#: Tasks that have been RUNNING for this time count as steady.
 _STEADY_S: Final = 1.0
-#: What keeps a task from working may pass by itself in that time, such as a topic that is being created.
+#: A cause that keeps a task from working may pass by itself in this time, such as a topic that is being created.
 _PASSING_S: Final = 5.0
-#: What a task that is RUNNING waits for before it does anything that could fail.
+#: The waits of a RUNNING task before it does anything that could fail.
 _NOT_BEGUN: Final = ("spark_starting", "group_join")
 _CONFLICT: Final = 409
 
@@ -65,7 +65,7 @@ def await_running(api: ApiClient, name: str, timeout_s: float = 60.0) -> None:
                 explained = api.call("GET", ["connectors", name, "explain"])
                 waits = [one["waiting_for"] for one in explained["tasks"]]
                 if any(one["reason"] in _NOT_BEGUN for one in waits):
-                    # What it waits for may end with an error: after it, a second again.
+                    # The wait may end with an error: after it, the task must run steadily again.
                     steady_since = None
                 elif now - steady_since >= _PASSING_S or not any(one.get("cause") for one in waits):
                     break
@@ -175,7 +175,7 @@ def validate(session: Session, file: str) -> None:
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=5.0, show_default=True, help="How long to read.")
 @asking
 def preview(session: Session, file: str, given: str | None, limit: int, seconds: float) -> None:
-    """Show what a configuration would do to some records, step by step; nothing is created."""
+    """Show the results of a configuration for some records, step by step; creates nothing."""
     config, _ = _configuration(file, None)
     body: dict[str, Any] = {"config": config, "limits": {"records": limit, "seconds": seconds}}
     if given is not None:
@@ -215,7 +215,7 @@ def _warn(found: Mapping[str, Any]) -> None:
 
 
 def _with_faults(api: ApiClient, config: Mapping[str, str], change: Callable[[], Any]) -> Any:
-    """Makes a change, and says which settings it fails for, or which of them nobody reads."""
+    """Makes a change, and names the settings for which it fails, or which no class reads."""
     refused: ApiError | None = None
     done = None
     try:

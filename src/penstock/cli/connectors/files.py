@@ -26,7 +26,7 @@ from penstock.model import TargetState
 log = logging.getLogger(__name__)
 
 _REQUEST_FIELDS = {"name", "config", "initial_state"}
-#: What ``GET /connectors/{name}`` shows beside these: its answer, saved in a file, can be used as one.
+#: Fields of ``GET /connectors/{name}`` in addition to these: a saved answer can be used as a file.
 _ANSWER_FIELDS = {"tasks", "type"}
 
 

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 @click.option("--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARN", "ERROR"]))
 @click.version_option(__version__, prog_name="connect-distributed")
 def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> None:
-    """Run a worker of a group until it is told to stop (SIGINT, SIGTERM). Connectors are created over its REST API."""
+    """Run a worker of a group until SIGINT or SIGTERM. Connectors are created over its REST API."""
     configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
     if connector_files:
         raise click.UsageError(
@@ -67,7 +67,7 @@ def run(worker_file: str, *, probe: Callable[[str], None] = lambda point: None) 
 
     Args:
         worker_file: The worker's properties.
-        probe: Told the named points of the data path, for tests that end the process there.
+        probe: Called at the named points of the data path, for tests that end the process there.
 
     Returns:
         The exit code.
@@ -86,11 +86,11 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
     """The parts of one distributed worker.
 
     Args:
-        settings: Of the worker.
-        plugins: Where classes come from.
+        settings: The worker's settings.
+        plugins: Loads the classes.
         transformer: Resolves placeholders in connector configurations.
-        events: Told when the worker cannot go on.
-        probe: Told the named points of the data path.
+        events: Receives the failure of the worker.
+        probe: Called at the named points of the data path.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         return group, WorkerCluster(plane, group, duties, verifier, others, self.loggers.set_level, fencing)
 
     def _group(self, plane: ControlPlane) -> tuple[WorkerGroup, RoundCounts]:
-        """The worker's place in its group, and the rounds of that; both are measured from now on."""
+        """The worker's membership in its group, and the counts of its rounds; the metrics of both start here."""
         from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
         from penstock.herder.cluster.member import WorkerGroup
         from penstock.kafka.group.member import GroupMember

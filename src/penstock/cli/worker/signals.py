@@ -1,8 +1,8 @@
 """Turns SIGINT and SIGTERM into events for the main thread; a second signal ends the process at once.
 
 Main type: ``Events``, the queue that the main thread of a command waits on. Handlers run in the main thread between two
-instructions, so they only use ``SimpleQueue.put`` and ``os._exit``, which are safe there. For the time in which none
-can run there is a process beside this one, ``penstock.cli.worker.watchdog``.
+instructions, so they only use ``SimpleQueue.put`` and ``os._exit``, which are safe there. A second process,
+``penstock.cli.worker.watchdog``, acts while no handler can run.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Events:
         """Takes over SIGINT and SIGTERM, and starts the process that kills this one when it cannot react to them."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._on_signal)
-        # A signal of a forked child is none of this process, and nobody there waits for events.
+        # A signal to a forked child does not concern this process, and no thread of the child waits for events.
         os.register_at_fork(after_in_child=self._let_go)
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
         try:
             self._watchdog = subprocess.Popen(
-                # Without site-packages: 10 ms, and what memory the interpreter itself takes.
+                # Without site-packages: 10 ms, and only the memory of the interpreter itself.
                 [sys.executable, "-I", "-S", watchdog.__file__],
                 stdin=read_end,
                 stdout=subprocess.DEVNULL,
@@ -91,7 +91,7 @@ class Events:
         self._queue.put(Ending(reason, exit_code))
 
     def wait(self) -> Ending:
-        """Waits for the first reason to end. What follows is the clean stop."""
+        """Waits for the first reason to end. The caller then stops the worker."""
         while True:
             try:
                 ending = self._queue.get(timeout=_LOOK_S)

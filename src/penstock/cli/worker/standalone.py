@@ -1,6 +1,6 @@
 """`connect-standalone worker.properties [connector1.properties ...]`: one worker in one process.
 
-Main objects: the click command `main`, and `StandaloneWorker`, which keeps everything in files beside it.
+Main objects: the click command `main`, and `StandaloneWorker`, which keeps everything in files.
 
 Thread: see `penstock.cli.worker.worker`. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage, 3 a
 connector of the command line failed. Source: org.apache.kafka.connect.cli.ConnectStandalone.
@@ -43,9 +43,9 @@ EXIT_CONNECTOR_FAILED = 3
 @click.option("--log-level", default="INFO", show_default=True, type=click.Choice(["DEBUG", "INFO", "WARN", "ERROR"]))
 @click.version_option(__version__, prog_name="connect-standalone")
 def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> None:
-    """Run a standalone worker with these connectors until it is told to stop (SIGINT, SIGTERM)."""
+    """Run a standalone worker with these connectors until SIGINT or SIGTERM."""
     configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
-    # A connector written in the current directory is found by its module name; what is installed comes first.
+    # A connector written in the current directory is found by its module name; installed modules come first.
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     end_process(run(worker_file, connector_files))
@@ -57,7 +57,7 @@ def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[st
     Args:
         worker_file: The worker's properties.
         connector_paths: The connectors' files.
-        probe: Told the named points of the data path, for tests that end the process there.
+        probe: Called at the named points of the data path, for tests that end the process there.
 
     Returns:
         The exit code.
@@ -79,12 +79,12 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
     """The parts of one standalone worker.
 
     Args:
-        settings: Of the worker.
-        plugins: Where classes come from.
+        settings: The worker's settings.
+        plugins: Loads the classes.
         transformer: Resolves placeholders in connector configurations.
         files: Connectors to create.
-        events: Told when the worker cannot go on.
-        probe: Told the named points of the data path.
+        events: Receives the failure of the worker.
+        probe: Called at the named points of the data path.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         return Stores(self._config, statuses, SourceOffsets(offsets), static_id)
 
     def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
-        """See ``ConnectWorker``: it is alone."""
+        """See ``ConnectWorker``: a standalone worker has no group."""
         return SoleMember(), None
 
     def began(self, herder: Herder) -> None:
@@ -128,9 +128,9 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
                 return
 
     def _open_connectors(self, opened: ExitStack) -> FileConnectorStore | None:
-        """The store of connectors, read; None when they are to be forgotten."""
+        """The store of connectors, after reading it; None if connectors are not kept."""
         path, offsets = self.settings.connector_file, self.settings.offset_file
-        # Offsets in a device such as /dev/null are to be forgotten; connectors have no place beside it.
+        # If offsets go to a device such as /dev/null they are not kept; connectors cannot be stored next to it.
         beside = self.settings.config_storage_file_filename is None
         if path is None or (beside and os.path.exists(offsets) and not os.path.isfile(offsets)):
             return None
@@ -158,7 +158,8 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
             )
         assert self._config is not None
         try:
-            # Its file is its home: also what was made over REST since the worker began to serve gives way.
+            # The file of the command line wins, also over a connector of this name that was created over REST since the
+            # start.
             self._config.in_memory(file.name)
             created = herder.put_connector(file.name, file.config, target=file.target, replace=True).result()
         except Exception as error:

@@ -1,8 +1,8 @@
-"""A small process beside a worker: it ends the worker when signals ask for that and Python cannot.
+"""A small second process that kills a worker which cannot end itself after signals.
 
-Python runs the handler of a signal in the main thread, between two instructions. C code that keeps the interpreter,
-such as a regular expression that searches for hours, keeps the handler from running. But the C part of the signal
-writes its number into a pipe at once (``signal.set_wakeup_fd``), whatever the interpreter does. This process reads it.
+Python runs the handler of a signal in the main thread, between two instructions. C code that holds the interpreter,
+such as a regular expression that searches for hours, keeps the handler from running. But the C part of the handler
+writes the signal's number into a pipe at once (``signal.set_wakeup_fd``). This process reads it.
 
 Main type: ``Verdict``, which decides. The worker's side is ``penstock.cli.worker.signals``, which runs this file by its
 path: importing the package would take a hundred times the memory and the time. It ends when the pipe does, which is
@@ -19,20 +19,20 @@ import signal
 import sys
 import time
 
-#: What the worker writes beside the numbers of signals: its clean stop has begun.
+#: The worker writes this in addition to the numbers of signals: its clean stop has begun.
 BEGUN = 0
 #: A clean stop must have begun so long after the first signal. When it has, it has deadlines of its own.
 BEGIN_WITHIN_S = 10.0
 #: Signals so close to the first are the same wish: ``timeout`` signals its child and then the group that it is in.
 SAME_WISH_S = 0.2
-#: What Python's own handler of the second signal gets, before the process is killed.
+#: The time for Python's own handler of the second signal, before the process is killed.
 AGAIN_WITHIN_S = 0.5
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Verdict:
-    """The decision when a worker is to be killed. No I/O; moments are given.
+    """Decides when to kill a worker. No I/O; times are arguments.
 
     >>> verdict = Verdict()
     >>> verdict.told(signal.SIGTERM, 5.0)
@@ -72,7 +72,7 @@ class Verdict:
 
 def main() -> None:
     """Reads the pipe on standard input until it ends; kills its parent when the verdict says so."""
-    # Whoever signals all processes of a service means the worker, which closes the pipe when it is done.
+    # A signal to all processes of a service is meant for the worker, which closes the pipe when it is done.
     for ignored in (signal.SIGHUP, *_ENDING):
         signal.signal(ignored, signal.SIG_IGN)
     worker = os.getppid()

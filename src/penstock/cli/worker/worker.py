@@ -1,12 +1,12 @@
 """One worker in one process, in either mode: its parts are put together here, started and stopped.
 
-Main types: ``ConnectWorker``, whose subclasses say where configurations, statuses and offsets are kept; ``Stores``.
+Main types: ``ConnectWorker``, whose subclasses choose the stores of configurations, statuses and offsets; ``Stores``.
 Main functions: ``load_worker``, which reads the worker's file, and ``run``, from the start to the exit code.
-``raise_file_limit`` lets the process open as many files as it may; ``until_answered`` makes calls to Kafka again as
-long as brokers do not answer, and ``is_passing`` says which errors may go by themselves.
+``raise_file_limit`` raises the number of files that the process may open to its limit; ``until_answered`` retries calls
+to Kafka while brokers do not answer, and ``is_passing`` recognizes transient errors.
 
 The REST server answers first; Spark and the Kafka client are imported and started after it. Threads: the main thread
-starts, waits for a signal and stops; ``startup`` (owned here) does what takes long.
+starts, waits for a signal and stops; ``startup`` (owned here) does the slow steps.
 Source: org.apache.kafka.connect.cli.AbstractConnectCli.
 """
 
@@ -72,7 +72,7 @@ def raise_file_limit() -> int:
     Shells set 1024 by habit: a thousand clients of the REST API would leave no file to connectors.
 
     Returns:
-        The limit from now on; -1 for none.
+        The new limit; -1 for none.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -103,14 +103,14 @@ def until_answered(
     """Makes a call to Kafka, again and again as long as brokers do not answer.
 
     Args:
-        call: What may be called again after it has failed.
-        stopping: Set when nobody waits for it any more.
-        tell: Is told of each error that may go by itself.
-        passes: Whether an error may.
-        pause_s: How long after it the call is made again, in seconds.
+        call: The call, which may be repeated after a failure.
+        stopping: Set when the worker is to stop.
+        tell: Called with each transient error.
+        passes: True for a transient error.
+        pause_s: The seconds between an error and the retry.
 
     Returns:
-        False when the worker is to stop first.
+        False if the worker is to stop first.
     """
     while not stopping.is_set():
         try:
@@ -126,22 +126,22 @@ def until_answered(
 
 W = TypeVar("W", bound=WorkerSettings)
 
-#: The version of Kafka Connect whose REST API this is; clients decide by it what they may ask.
+#: The version of Kafka Connect whose REST API this is; clients use it to choose their requests.
 CONNECT_VERSION: Final = "4.3.0"
 EXIT_START_FAILED: Final = 1
 
 _BROKER_TIMEOUT_S: Final = 5.0
-#: What stopping may take beyond the deadlines of connectors and tasks.
+#: The time that a stop may take after the deadlines of connectors and tasks.
 _STOP_SLACK_S: Final = 15.0
 
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of a worker for what outlives it.
+    """The stores of the data that outlives a worker.
 
     Attributes:
-        config: What is configured; the herder starts it.
-        statuses: What everything is doing, started.
+        config: The configuration; the herder starts it.
+        statuses: The states of connectors and tasks, started.
         offsets: The offsets of source connectors; the store that all of them share is started.
         static_id: The worker's part of the ids of its static group members; None for dynamic ones.
     """
@@ -175,7 +175,7 @@ def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plu
         return provider
 
     settings = parse(resolve_placeholders(raw, new_provider))
-    # Refused before anything starts; used by what checks connectors.
+    # Refused before anything starts; the validator of connectors uses it.
     parse_policy(settings.override_policy, settings.override_allowlist)
     transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
     RestSettings.of(settings)
@@ -214,11 +214,11 @@ class ConnectWorker(ABC, Generic[W]):
     """The parts of one worker.
 
     Args:
-        settings: Of the worker.
-        plugins: Where classes come from.
+        settings: The worker's settings.
+        plugins: Loads the classes.
         transformer: Resolves placeholders in connector configurations.
-        events: Told when the worker cannot go on.
-        probe: Told the named points of the data path.
+        events: Receives the failure of the worker.
+        probe: Called at the named points of the data path.
 
     Thread: ``start`` and ``stop`` by the main thread; methods that subclasses have to bring, ``startup``.
     """
@@ -242,7 +242,7 @@ class ConnectWorker(ABC, Generic[W]):
         self.advertised_url = ""
         self._transformer = transformer
         self._events = events
-        # What ends before the herder does, and what only after it.
+        # Closed before the herder ends; closed after it.
         self._in_front = ExitStack()
         self._behind = ExitStack()
         self._startup = OwnedThread("startup", self._start_rest_of_it)
@@ -264,10 +264,10 @@ class ConnectWorker(ABC, Generic[W]):
 
     @abstractmethod
     def open_stores(self, opened: ExitStack) -> Stores | None:
-        """Opens what the worker keeps; None when the worker is to stop first.
+        """Opens the worker's stores; None if the worker is to stop first.
 
         Args:
-            opened: Gets what closes it again, behind everything that uses it.
+            opened: Gets the functions that close them, after everything that uses them.
 
         Raises:
             ConnectException, ConfigException, KafkaException: the worker cannot start.
@@ -275,7 +275,7 @@ class ConnectWorker(ABC, Generic[W]):
 
     @abstractmethod
     def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
-        """The worker's place among others, and what it does as one of them; None where there are none."""
+        """The worker's membership in its group, and its part in the group; None if there is no group."""
 
     def began(self, herder: Herder) -> None:
         """The worker serves."""
@@ -316,7 +316,8 @@ class ConnectWorker(ABC, Generic[W]):
         self.stopping.set()
         self._in_front.close()
         if self._runtime is not None and not self._runtime.generation:
-            # What was read waits for the first session; it is read again, and nobody has to wait for the session.
+            # Polled records wait for the first session; they are read again after a restart, so the stop need not wait
+            # for it.
             self._runtime.stop()
         if self._herder is not None:
             budget = self.settings.task_shutdown_graceful_timeout_ms / 1000 + _STOP_SLACK_S
@@ -331,7 +332,7 @@ class ConnectWorker(ABC, Generic[W]):
             log.info("Stopped")
 
     def await_broker(self) -> str | None:
-        """The id of the Kafka cluster, asked for until it answers; None when the worker is to stop first."""
+        """Asks Kafka for the id of the cluster until it answers; None if the worker is to stop first."""
         from penstock.kafka.admin.topics import TopicAdmin
         from penstock.kafka.settings.client import admin_settings
 
@@ -349,7 +350,7 @@ class ConnectWorker(ABC, Generic[W]):
         self._cluster_id = admin.cluster_id()
 
     def until_answered(self, call: Callable[[], object], passes: Callable[[Exception], bool] = is_passing) -> bool:
-        """See the function of that name; health and log say what is waited for."""
+        """See the function of that name; health and log name the wait."""
         herder = self._herder
         assert herder is not None
         text = f"Kafka at {','.join(self.settings.bootstrap_servers)} does not answer; the worker keeps trying"
@@ -361,7 +362,7 @@ class ConnectWorker(ABC, Generic[W]):
         return until_answered(call, self.stopping, tell, passes)
 
     def give_up(self, reason: str, exit_code: int) -> None:
-        """The worker cannot go on: it ends with this code."""
+        """Ends a worker that has failed, with this exit code."""
         if not self.stopping.is_set():
             log.error("%s", reason)
             self._events.end(reason.splitlines()[0], exit_code)
@@ -383,7 +384,8 @@ class ConnectWorker(ABC, Generic[W]):
 
     def _serve(self) -> bool:
         """Starts Spark, waits for the broker, opens the stores, and lets the herder serve; False when stopped first."""
-        # Imported here: these bring Spark, Arrow and the Kafka client, which take seconds; REST answers meanwhile.
+        # Imported here: these modules bring Spark, Arrow and the Kafka client, which take seconds; REST answers in the
+        # meantime.
         from penstock.pipeline.spark.driver.memory_pool import choose_memory_pool
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.worker.backfill.making import BackfillPlanner
@@ -466,7 +468,7 @@ class ConnectWorker(ABC, Generic[W]):
             self._worker.fail_tasks(error)
 
     def _warn_of_settings(self) -> None:
-        """Names settings that nobody reads, and those that tasks with such a client would fail with."""
+        """Names settings that no class reads, and client settings with which tasks would fail."""
         for warning in worker_warnings(self.settings.raw, self.plugins):
             log.warning("The worker's setting %s", warning)
         from penstock.kafka.settings.client import refused_for_all

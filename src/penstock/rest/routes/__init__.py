@@ -1,11 +1,11 @@
 """The routes of the REST API: the functions that answer requests, a module for each resource.
 
-- ``connectors``: ``/connectors`` and what is below it, but for the next.
+- ``connectors``: ``/connectors`` and the paths below it, except those of ``offsets``.
 - ``offsets``: ``/connectors/{name}/offsets`` and ``/connectors/{name}/topics``.
 - ``plugins``: ``/connector-plugins``; ``loggers``: ``/admin/loggers``.
 - ``root``: ``/``, ``/health`` and ``/metrics``.
-- ``internal``: what only workers of a group ask of each other.
+- ``internal``: the requests between workers of a group.
 
-Which function answers which path is said in ``penstock.rest.app``. How bodies are read is in ``penstock.rest.bodies``,
-how errors become answers in ``penstock.rest.errors``, what the routes share in ``penstock.rest.services``.
+``penstock.rest.app`` maps paths to functions. ``penstock.rest.bodies`` reads bodies, ``penstock.rest.errors`` turns
+errors into answers, and ``penstock.rest.services`` has the objects that the routes share.
 """

@@ -12,7 +12,7 @@ from penstock.rest.services import flag, services
 
 
 async def start(request: Request) -> Response:
-    """Begins a backfill, or with ``dry_run`` says what it would read and write."""
+    """Begins a backfill, or with ``dry_run`` returns its plan."""
     s, name = services(request), request.path_params["name"]
     wanted = backfill_request(await read_json(request), dry_run=flag(request, "dry_run", False))
     done = await s.answer(s.herder.start_backfill(name, wanted), name)

@@ -23,10 +23,10 @@ from penstock.rest.forwarding import with_other_workers
 from penstock.rest.routing import Entry
 from penstock.rest.services import flag, services
 
-#: What Java's Integer takes.
+#: The digits that Java's Integer takes.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 
-#: What stands in a part of a path as it is (RFC 3986), as Java writes it; a slash of a name is none of the path's.
+#: Characters that stay unescaped in a part of a path (RFC 3986), as Java writes it; a slash in a name is escaped.
 _PLAIN_IN_PATHS: Final = "!$&'()*+,;=:@"
 
 
@@ -51,7 +51,7 @@ def _location(request: Request, name: str) -> dict[str, str]:
 
 
 async def _warnings(request: Request, name: str) -> dict[str, str]:
-    """The header of an answer about a connector that was begun anew, where that did not take its newest code."""
+    """The header of an answer about a restarted connector that could not load its newest code."""
     s = services(request)
     view = s.herder.connectors().get(name)
     told = None if view is None else await s.on_thread("plugin-code", lambda: s.plugins.changed_code(view.config))
@@ -135,7 +135,7 @@ async def get_status(request: Request) -> Response:
 
 
 async def explain(request: Request) -> Response:
-    """Settings with their origin, offsets, and what connector and tasks wait for."""
+    """The settings with their origin, the offsets, and the waits of the connector and its tasks."""
     s, name = services(request), request.path_params["name"]
     found = await s.answer(s.herder.explain(name), name, ends=True)
     return json_response(await with_other_workers(request, name, found))

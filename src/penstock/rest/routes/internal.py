@@ -40,7 +40,7 @@ async def fence(request: Request) -> Response:
 
 
 async def cluster(request: Request) -> Response:
-    """The members of the group, who leads, and what this worker runs."""
+    """The members of the group, the leader, and the work of this worker."""
     s = services(request)
     found = await s.answer(s.herder.cluster())
     return json_response(found)
@@ -51,7 +51,7 @@ _LARGEST_TASK: Final = 1 << 20
 
 
 def _most(view: ConnectorView | None) -> int:
-    """Returns how many bytes the task configurations of a connector may have together."""
+    """Returns the most bytes that the task configurations of a connector may have together."""
     config: Mapping[str, str] = {} if view is None else view.config
     text = config.get("tasks.max", "1").strip()
     if config.get("tasks.max.enforce", "true").strip().lower() == "false" or not text.isdecimal() or len(text) > 1:
@@ -60,7 +60,7 @@ def _most(view: ConnectorView | None) -> int:
 
 
 def _check(request: Request, body: bytes | None = None) -> None:
-    """Lets a signed request pass; before its body is read (None), one whose headers are as they have to be."""
+    """Lets a signed request pass; before its body is read (None), a request with valid headers."""
     services(request).herder.check_signature(request.method, raw_path(request.scope), request.headers, body)
 
 

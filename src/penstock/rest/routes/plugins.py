@@ -1,4 +1,4 @@
-"""``/connector-plugins``. Runs on the REST thread; what imports plugins or runs users' code runs on others.
+"""``/connector-plugins``. Runs on the REST thread; importing plugins and running users' code happens on other threads.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorPluginsResource.
 """
@@ -63,7 +63,7 @@ def _same_class(config: Mapping[str, str | None], plugin: str) -> None:
 
 
 def normalized(plugin: str) -> str:
-    """The name of a connector's class without what may be left out at its end.
+    """The name of a connector's class without its optional suffix.
 
     >>> normalized("FileStreamSourceConnector"), normalized("Connector")
     ('FileStreamSource', 'Connector')

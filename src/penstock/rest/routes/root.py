@@ -25,7 +25,7 @@ async def server_info(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """Tells if the worker is ready."""
+    """Reports if the worker is ready."""
     state, message = services(request).herder.health()
     return json_response({"status": state.value, "message": message}, _STATUS[state])
 
@@ -36,7 +36,8 @@ async def metrics(request: Request) -> Response:
     s = services(request)
     # Plugins measure some of them, in code of their authors.
     text = await s.on_thread("read-metrics", lambda: metrics_text(s.metrics.read(), s.metrics.descriptions()))
-    # A plugin's tag may hold what no encoding takes, half of a character of a file's name for example.
+    # A plugin's tag may have characters that cannot be encoded, for example half of a surrogate pair from a file's
+    # name.
     return Response(text.encode(errors="replace"), media_type=CONTENT_TYPE)
 
 
