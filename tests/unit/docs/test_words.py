@@ -26,7 +26,7 @@ PHRASES = [
     ("becomes? of\\b", 49, "the outcome by name"),
     ("those (?:that|who|which)\\b", 175, "the noun again"),
     ("behind\\b", 450, "after, or 'lags' for a consumer"),
-    ("beside\\b", 416, "next to, in addition to, at the same time as"),
+    ("beside\\b", 417, "next to, in addition to, at the same time as"),
     ("alone\\b", 248, "only, by itself"),
     ("given? up\\b", 54, "a subject that stops, fails or abandons"),
     ("as much as\\b", 9, "at most, the same as"),
