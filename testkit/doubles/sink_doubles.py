@@ -383,13 +383,13 @@ class Sink:
                 ),
                 metrics=self.metrics,
                 probe=self.points.append,
+                note_topics=self.topics.extend,
             ),
             SinkServices(
                 self.pipeline,
                 self.consumer,
                 Subscription.of(["t"]),
                 self._reporters,
-                self.topics.append,
             ),
         )
 

@@ -2,5 +2,5 @@
 
 ``TaskBuilder`` (``builder``) makes the runner of a task; ``make_parts`` (``instances``) makes and configures the
 task, converters and transforms; ``publish_source`` and ``publish_sink`` (``metrics``) publish the task's metrics;
-``topic_tracking`` notes the topics that the task uses. ``bulk`` makes the parts of a bulk task.
+``bulk`` makes the parts of a bulk task.
 """

@@ -65,7 +65,6 @@ from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.factory.bulk import Chained, SinkChained, make_bulk, make_bulk_sink
 from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
-from penstock.worker.factory.topic_tracking import NoteTopics, TrackingPipeline, TrackingProducer
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.sink.errant_records import RecordEncoder, message_as_text
 from penstock.worker.sink.partitions import PartitionHolders
@@ -249,7 +248,6 @@ class TaskBuilder:
         commits = SourceCommits(self._settings, offsets, settings, self._settings.sample_window, self._probe)
         sender = commits.producer(request.id, task)
         made.callback(sender.close, 0)
-        note = self._notes(request)
         store, committer = commits.committer(request, sender, CommitHooks(task))
         made.callback(store.stop)
         jobs = self._jobs.of_a_task()
@@ -259,14 +257,16 @@ class TaskBuilder:
         errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
         source = SourceServices(
             pipeline=pipeline,
-            producer=sender if note is None else TrackingProducer(sender, note),
+            producer=sender,
             topics=topics,
             committer=committer,
             offset_reader=OffsetReader(store, request.id.connector),
             requests=commits.requests(request.id, task),
             bulk=self._bulk(request, settings, Chained(pipeline, jobs, topics, errors)),
         )
-        services = self._services(report, session, errors, metrics, made, _ending(request.id, jobs, process))
+        services = self._services(
+            report, session, errors, metrics, made, _ending(request.id, jobs, process), self._notes(request)
+        )
         runner = SourceTaskRunner(
             self._task_spec(request, task, Backoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")),
             services,
@@ -350,7 +350,7 @@ class TaskBuilder:
                 probe=self._probe,
             )
         sink = SinkServices(
-            pipeline if note is None else TrackingPipeline(pipeline, note),
+            pipeline,
             consumer,
             subscription_of(settings),
             make_reporters=self._sink_reporters(request, settings),
@@ -370,6 +370,7 @@ class TaskBuilder:
             metrics,
             made,
             _ending(request.id, jobs, process),
+            note,
         )
         runner = SinkTaskRunner(
             self._task_spec(
@@ -389,10 +390,10 @@ class TaskBuilder:
             return False
         return client.java.get("group.instance.id") == sink_instance_id(self._static_id, *task)
 
-    def _notes(self, request: TaskRequest) -> NoteTopics | None:
-        """Notes the topics of a task."""
+    def _notes(self, request: TaskRequest) -> Callable[[Sequence[str]], None]:
+        """Makes the function that notes the topics of a task; it does nothing if topics are not tracked."""
         note, (connector, task) = self._note_topics, request.id
-        return None if note is None else lambda topics: note(connector, topics, task)
+        return (lambda topics: None) if note is None else lambda topics: note(connector, topics, task)
 
     def forget(self, task: ConnectorTaskId) -> None:
         """The task was stopped: its metrics go. Thread: the herder's."""
@@ -455,6 +456,7 @@ class TaskBuilder:
         metrics: InstanceMetrics,
         made: ExitStack,
         abandoned: Callable[[], None],
+        note_topics: Callable[[Sequence[str]], None],
     ) -> TaskServices:
         return TaskServices(
             report,
@@ -466,6 +468,7 @@ class TaskBuilder:
             close=made.pop_all().close,
             abandoned=abandoned,
             probe=self._probe,
+            note_topics=note_topics,
         )
 
     def _client(self, settings: ClientSettings) -> dict[str, object]:

@@ -152,7 +152,7 @@ class SinkChained:
     pipeline: SinkPipeline
     consumer: ClientSettings
     errors: ErrorHandler
-    note_topics: Callable[[Sequence[str]], None] | None
+    note_topics: Callable[[Sequence[str]], None]
 
 
 def make_bulk_sink(
@@ -207,7 +207,7 @@ def make_bulk_sink(
             admin.checked().librdkafka,
             chained.consumer.librdkafka.get("isolation.level") == "read_committed",
             chained.errors,
-            chained.note_topics or (lambda topics: None),
+            chained.note_topics,
             probe,
         ),
     )

@@ -75,7 +75,7 @@ class Deliveries:
         partitions: Decides which rows still count.
         stages: The source of batches.
         errors: Handles failed records.
-        record_topic: Called once for each topic that the task reads records from.
+        note_topics: Gets the topics of each batch of which a record was converted.
     """
 
     def __init__(
@@ -84,14 +84,13 @@ class Deliveries:
         partitions: SinkPartitions,
         stages: SinkStages,
         errors: ErrorHandler,
-        record_topic: Callable[[str], None],
+        note_topics: Callable[[Sequence[str]], None],
     ) -> None:
         self._name = name
         self._partitions = partitions
         self._stages = stages
         self._errors = errors
-        self._record_topic = record_topic
-        self._known_topics: set[str] = set()
+        self._note_topics = note_topics
 
     def next(self) -> Delivery | None:
         """The next batch with anything that still counts; None when no more is ready."""
@@ -117,7 +116,8 @@ class Deliveries:
             attempts = {new: attempts[old] for new, old in enumerate(kept) if old in attempts}
             errors = {new: errors[old] for new, old in enumerate(kept) if old in errors}
         self._stages.counts.records_read += table.num_rows
-        self._note_topics(ends)
+        if len(errors) < table.num_rows:
+            self._note_topics(sorted({partition.topic for partition in ends}))
         fatal = self._errors.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
         whole = table
         if fatal is not None:
@@ -138,11 +138,6 @@ class Deliveries:
             records = [record for record in records if record is not None]
         # Without errors and dropped ones every row has its record.
         return Delivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
-
-    def _note_topics(self, ends: Mapping[TopicPartition, int]) -> None:
-        for topic in {partition.topic for partition in ends} - self._known_topics:
-            self._known_topics.add(topic)
-            self._record_topic(topic)
 
 
 def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:

@@ -41,16 +41,9 @@ class SinkLoop:
     Args:
         parts: The parts of the loop.
         cancelled: True if the task was abandoned.
-        record_topic: Called once for each topic that the task reads records from.
     """
 
-    def __init__(
-        self,
-        parts: SinkParts,
-        *,
-        cancelled: Callable[[], bool],
-        record_topic: Callable[[str], None],
-    ) -> None:
+    def __init__(self, parts: SinkParts, *, cancelled: Callable[[], bool]) -> None:
         self._parts = parts
         self._task = parts.spec.task
         self._context = parts.context
@@ -58,7 +51,8 @@ class SinkLoop:
         self._stages = parts.stages
         self._cancelled = cancelled
         self._pauses = SinkPauses(parts)
-        self._deliveries = Deliveries(parts.name, parts.partitions, parts.stages, parts.services.errors, record_topic)
+        services = parts.services
+        self._deliveries = Deliveries(parts.name, parts.partitions, parts.stages, services.errors, services.note_topics)
         self._put = SinkPut(parts, self._pauses)
         # The latest time of the next ``put``, with or without records.
         self._put_by: float | None = None

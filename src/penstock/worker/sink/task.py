@@ -56,7 +56,6 @@ class SinkServices:
         subscription: ``topics`` or ``topics.regex``.
         make_reporters: Makes log reporter and dead letter queue, on the task's thread; creates the queue's topic. The
             counters are the task's; the queue counts into them.
-        record_topic: Called once for each topic that the task reads records from (any instance of the task; KIP-558).
         encode: Encodes a reported record whose original message is gone; any thread
             (``RecordEncoder``).
         holder: Separates the partitions of the worker's tasks that share a group.
@@ -69,7 +68,6 @@ class SinkServices:
     consumer: SinkConsumer
     subscription: Subscription
     make_reporters: Callable[[ErrorCounts], Sequence[ErrorReporter]] = lambda counts: ()
-    record_topic: Callable[[str], None] = lambda topic: None
     encode: Callable[[SinkRecord], ConsumedMessage] = message_as_text
     holder: Holder = field(default_factory=lambda: PartitionHolders().holder("alone"))
     shares_id: bool = False
@@ -182,9 +180,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         assert self._parts is not None, "it was prepared"
         self._spec.task.initialize(self._parts.context)
         self._call_start()
-        self._loop_of = SinkLoop(
-            self._parts, cancelled=lambda: self._life.is_cancelled, record_topic=self._sink.record_topic
-        )
+        self._loop_of = SinkLoop(self._parts, cancelled=lambda: self._life.is_cancelled)
         self._round_began = time.monotonic()
         self.commits.schedule(time.monotonic())
         # Subscribing first and polling after start(), as in Java: the first assignment comes when the task is ready.

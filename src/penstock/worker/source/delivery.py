@@ -80,6 +80,7 @@ class SourceDelivery:
         committer: commits delivered records; it has the task's hooks.
         fail: fails the task; the first failure counts. Called on the producer's thread.
         probe: called at the named points where a kill test stops.
+        note_topics: gets the topics of acknowledged rows; called on the producer's thread.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class SourceDelivery:
         committer: Committer,
         fail: Callable[[BaseException], None],
         probe: Callable[[str], None],
+        note_topics: Callable[[Sequence[str]], None],
     ) -> None:
         self.counts = DeliveryCounts()
         self._owner = owner
@@ -103,6 +105,7 @@ class SourceDelivery:
         self._hooks = committer.hooks
         self._fail = fail
         self._probe = probe
+        self._note_topics = note_topics
 
     def deliver(self, outgoing: Outgoing) -> None:
         """Send one batch; batches come in the order of polls.
@@ -147,6 +150,22 @@ class SourceDelivery:
                 "end of the task's own transaction. Send records to another topic, or set offsets.storage.topic of "
                 "the connector"
             )
+
+    def note(self, outgoing: Outgoing, chunk: tuple[int, int], failures: Sequence[FailedDelivery]) -> None:
+        """Notes the topics of the rows of a chunk that Kafka has. Thread: the producer's."""
+        first, end = chunk
+        if len(failures) == end - first:
+            return
+        column = outgoing.batch.table.column("topic")
+        if outgoing.batch.topic is not None:
+            self._note_topics([outgoing.batch.topic])
+        elif failures or outgoing.rows is not None:
+            failed = {failure.row for failure in failures}
+            self._note_topics(
+                _distinct(column.take([row for row in _rows_sent(outgoing, *chunk) if row not in failed]))
+            )
+        else:
+            self._note_topics(_distinct(column.slice(first, end - first)))
 
     def arrived(
         self,
@@ -263,6 +282,7 @@ class _BatchReceipts:
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
         outgoing, submission, chunk = self._outgoing, self._submission, (first, end)
+        self._delivery.note(outgoing, chunk, failures)
         if self._left is None:
             self._delivery.arrived(outgoing, submission, chunk, failures, metadata)
         else:
@@ -284,5 +304,8 @@ def _rows_sent(outgoing: Outgoing, first: int = 0, end: int | None = None) -> li
 def _topics(outgoing: Outgoing) -> list[str]:
     if outgoing.batch.topic is not None:
         return [outgoing.batch.topic]
-    topics: list[str] = pc.unique(outgoing.to_send().column("topic")).to_pylist()
-    return topics
+    return _distinct(outgoing.to_send().column("topic"))
+
+
+def _distinct(column: pa.ChunkedArray) -> list[str]:
+    return [topic for topic in pc.unique(column).to_pylist() if topic is not None]

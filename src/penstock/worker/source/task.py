@@ -297,6 +297,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             committer=self.committer,
             fail=self._delivery_failed,
             probe=services.probe,
+            note_topics=services.note_topics,
         )
         self._wakeup_thread = OwnedThread(f"wakeup-{spec.id}", self._end_poll)
         self._convert_thread = OwnedThread(f"convert-{spec.id}", self._convert)

@@ -7,7 +7,7 @@ of sources and sinks are in ``SourceServices`` of ``penstock.worker.source.task`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -73,6 +73,8 @@ class TaskServices:
         close: Called after everything else has ended: closes transforms, converters, admin clients.
         abandoned: Called when the task is cancelled and commits nothing more; must not block.
         probe: Called at named points of the data path, for kill tests.
+        note_topics: Notes the topics of the records of a batch (KIP-558). Called again for each batch, because users
+            may reset the topics. Any thread; must not block.
     """
 
     report: Callable[[State, str | None], None]
@@ -83,3 +85,4 @@ class TaskServices:
     close: Callable[[], None] = lambda: None
     abandoned: Callable[[], None] = lambda: None
     probe: Callable[[str], None] = no_probe
+    note_topics: Callable[[Sequence[str]], None] = lambda topics: None

@@ -1,7 +1,8 @@
-"""What is settled when a record has become several rows."""
+"""The deliveries of a source: rows of one record, and the topics that are noted."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -9,7 +10,11 @@ import pyarrow as pa
 from testkit.doubles.source_doubles import MemoryOffsets, offset_committer
 
 from penstock.api import SourceRecord, SourceTask
+from penstock.errors import KafkaException
+from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, SourceRecords
+from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.conversion import Outgoing
 from penstock.worker.source.delivery import BatchProducer, SourceDelivery
 
@@ -78,6 +83,7 @@ def test_a_record_is_settled_with_the_last_of_its_rows() -> None:
         committer=committer,
         fail=lambda error: None,
         probe=lambda point: None,
+        note_topics=lambda topics: None,
     )
     records = [SourceRecord({"f": "x"}, {"at": at}, "t", f"record {at}") for at in (1, 2)]
     delivery.deliver(Outgoing(SourceRecords(records), spread_batch([0, 0, 1]), None, [], None))
@@ -94,3 +100,33 @@ def test_a_record_is_settled_with_the_last_of_its_rows() -> None:
     assert committer.submitted.take_committable() == [({"f": "x"}, {"at": 2})]
     assert task.done == ["record 1", "record 2"]
     assert delivery.counts.records_written == 3
+
+
+def test_topics_are_noted_when_kafka_has_a_row_of_them() -> None:
+    sender, noted = Sender(), list[str]()
+    delivery = SourceDelivery(
+        "c-0",
+        cast("BatchProducer", sender),
+        cast("Any", AnyTopic()),
+        ErrorHandler(ErrorPolicy(tolerance_all=True), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5),
+        committer=offset_committer(Recorded(), MemoryOffsets()),
+        fail=lambda error: None,
+        probe=lambda point: None,
+        note_topics=noted.extend,
+    )
+    records = [SourceRecord({"f": "x"}, {"at": at}, topic, "v") for at, topic in enumerate(("t", "u", "u", "w"))]
+    batch = spread_batch([0, 1, 2, 3])
+    topics = pa.array([record.topic for record in records])
+    table = batch.table.set_column(batch.table.schema.get_field_index("topic"), "topic", topics)
+    batch = replace(batch, table=table, topic=None, origins=None)
+    delivery.deliver(Outgoing(SourceRecords(records), batch, None, [], None))
+    refused = FailedDelivery(3, "w", KafkaException("too large"), KafkaException.java_name)
+
+    sender.receipts.delivered(3, 4, [refused], None)
+    assert noted == []
+
+    sender.receipts.delivered(1, 3, [FailedDelivery(1, "u", refused.error, refused.java_name)], None)
+    assert noted == ["u"]
+
+    sender.receipts.delivered(0, 1, [], None)
+    assert noted == ["u", "t"]
