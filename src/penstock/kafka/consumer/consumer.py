@@ -156,7 +156,8 @@ class RecordConsumer:
         # Partitions that were sought after a wrong checksum. The client may have gone to an offset that it made up, and
         # from there to the beginning, as the user says for offsets that are not there.
         self._shaken: set[TopicPartition] = set()
-        self._unreadable: deque[FetchedChunk] = deque()
+        # What the next calls of `fetch` return.
+        self._ready: deque[FetchedChunk] = deque()
         self._commits = ConsumerCommits(self._consumer, name, self._interrupted)
         self._start_offsets = StartOffsets(
             self._consumer,
@@ -305,8 +306,8 @@ class RecordConsumer:
             raise exception_of(self._name, self._pending_error)
         self._refresh_pattern()
         self._ask_for_missing()
-        if self._unreadable:
-            return self._unreadable.popleft()
+        if self._ready:
+            return self._ready.popleft()
         try:
             before = self._sole_owner()
             most = min(max_records, CHUNK_RECORDS)
@@ -317,9 +318,16 @@ class RecordConsumer:
             first = self._consumer.poll(timeout_s)
             if first is None:
                 return None
+            epoch = self._epoch
             with collector_paused():
-                messages = [first, *(self._consumer.consume(most - 1, 0) if most > 1 else ())]
-                return self._chunk(messages, one_partition=0 < before == self._sole_owner())
+                messages = self._consumer.consume(most - 1, 0) if most > 1 else []
+                if self._epoch == epoch or first.error() is not None:
+                    return self._chunk([first, *messages], one_partition=0 < before == self._sole_owner())
+                # Partitions have come or gone between the two: the first message is one of before.
+                if messages and (later := self._chunk(messages, one_partition=False)) is not None:
+                    self._ready.append(later)
+                table, ends = to_arrow([first], one_partition=False)
+                return FetchedChunk(table, ends, epoch, more=True)
         except ck.KafkaException as failure:
             raise exception_of(self._name, failure.args[0]) from failure
 
@@ -331,7 +339,7 @@ class RecordConsumer:
         if any(map(ck.Message.error, messages)):
             messages = self._without_errors(messages)
             if not messages:
-                return self._unreadable.popleft() if self._unreadable else None
+                return self._ready.popleft() if self._ready else None
         if self._shaken and not (messages := [one for one in messages if self._is_ahead(one)]):
             return None
         table, ends = to_arrow(messages, one_partition=one_partition)
@@ -401,7 +409,7 @@ class RecordConsumer:
         logger.warning("%s: %s", self._name, found)
         self._seek_one(ck.TopicPartition(*partition, end))
         self._positions[partition] = end
-        self._unreadable.append(FetchedChunk(placeholder(partition, first), {partition: end}, self._epoch, found))
+        self._ready.append(FetchedChunk(placeholder(partition, first), {partition: end}, self._epoch, found))
 
     def _on_error(self, error: ck.KafkaError) -> None:
         if error.code() == ck.KafkaError._ALL_BROKERS_DOWN:
