@@ -1,20 +1,20 @@
-"""Definitions of configurations, their parsing and checking, and the providers of values kept elsewhere.
+"""Definitions of configurations, their parsing and validation, and providers of external values.
 
 Start from:
 
 - ``AbstractConfig``, ``setting``, ``AbsentSetting`` (``abstract_config``): the settings of a class as typed fields.
-- ``ConfigDef`` (``definition``): what these fields define; or built by hand, of ``ConfigType``, ``Importance`` and
-  ``Width`` (``parse``) and of ``validators``.
+- ``ConfigDef`` (``definition``): the definition made of these fields; or built by hand from ``ConfigType``,
+``Importance`` and ``Width`` (``parse``) and from ``validators``.
 - ``parse_type`` (``parse``): the text of one setting as a value, by Java's rules.
-- ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and where the value comes from.
+- ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and the sources of these values.
 - ``patterns``: regular expressions that users wrote, in linear time or with a limit.
 - ``refusal`` (``importable``): which modules a class name of a configuration may import.
 - ``nearest`` (``suggestions``): the name that was probably meant.
 - ``Prefixed`` (``prefixes``): the settings below a prefix.
 - ``load_properties`` (``properties``): Java's properties files.
 
-Which settings Penstock itself has is in ``penstock.settings``; how a whole connector is checked is in
-``penstock.validation``. But for the patterns, the standard library is all it needs.
+Penstock's own settings are in ``penstock.settings``; ``penstock.validation`` checks whole connectors. Except for the
+patterns, it needs the standard library only.
 """
 
 from penstock.config.abstract_config import AbsentSetting, AbstractConfig, setting

@@ -1,8 +1,8 @@
-"""A configuration as a class: what settings there are, and what they were parsed to, are said once.
+"""Configurations as classes: one class defines the settings and holds their parsed values.
 
 Main types: `AbstractConfig`, the base of such classes; `setting`, which describes one of their fields; `AbsentSetting`,
-a setting of others that is not there; `TypedConfig`, for what is parsed together with something else. The class gives
-the `ConfigDef`, and its instances are the parsed values, typed. Frozen values; any thread.
+a known but unsupported setting; `TypedConfig`, for a configuration that is parsed together with another. The class
+provides the `ConfigDef`; its instances are the typed, parsed values. Frozen values; any thread.
 
 Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3.
 """
@@ -34,7 +34,7 @@ _TYPES: Final[Mapping[object, ConfigType]] = {
 }
 
 
-#: What can be said of all settings below a prefix.
+#: The options for all settings below a prefix.
 _OF_PREFIXES: Final = ("importance", "doc", "group")
 
 
@@ -62,15 +62,15 @@ def setting(
     dependents: Sequence[str] = (),
     recommender: Recommender | None = None,
 ) -> Any:
-    """Describes a field of an `AbstractConfig`; see `ConfigDef.define` for what is not said here.
+    """Describes a field of an `AbstractConfig`; see `ConfigDef.define` for the other arguments.
 
     Args:
-        name: The setting; left out: the field's name, with dots for underscores.
-        type: What its text is parsed to; left out: what the field's annotation says. An `int` is INT, unless this says
-            LONG or SHORT.
-        default: A value of the field's type; None is a real default. Left out: the setting is required.
-        validator: Checks the parsed value, and the default. A field whose type is an Enum takes the values of its
-            members without one.
+        name: The setting; by default the field's name, with dots for underscores.
+        type: The type that its text is parsed to; by default the type of the field's annotation. An `int` is INT; pass
+        LONG or SHORT for these.
+        default: A value of the field's type; None is a real default. Omitted: the setting is required.
+        validator: Checks the parsed value, and the default. An Enum field accepts the values of its members; it needs
+            no validator.
     """
     more = {
         "importance": importance,
@@ -88,15 +88,15 @@ def setting(
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(setting, field))
 class TypedConfig:
-    """A frozen dataclass with fields that are settings, see `AbstractConfig`, and others, which `of` is given.
+    """A frozen dataclass whose fields are settings, see `AbstractConfig`, and other values, which `of` receives.
 
-    It is for a configuration that is parsed together with something else, so that its own settings are not enough.
+    Use it for a configuration that is parsed together with another, so that its own settings are not enough.
     """
 
     def __init_subclass__(cls) -> None:
         try:
             dataclass(frozen=True, kw_only=True)(cls)
-        except (TypeError, ValueError) as error:  # `setting()` without an annotation, or a default that can change
+        except (TypeError, ValueError) as error:  # `setting()` without an annotation, or a mutable default.
             raise TypeError(
                 f"{cls.__module__}.{cls.__qualname__}: {error}. A setting is written `name: type = setting(...)`, with "
                 "a tuple as the default of a list"
@@ -104,25 +104,25 @@ class TypedConfig:
 
     @classmethod
     def definition(cls) -> ConfigDef:
-        """The settings that there are; always the same object, which must not be changed."""
+        """The definition of the settings; always the same object, which must not change."""
         return _defined(cls)[0]
 
     @classmethod
     def never_null(cls) -> tuple[str, ...]:
-        """The settings that refuse a null."""
+        """The settings that reject null."""
         return tuple(one.name for one in _defined(cls)[1] if not one.nullable)
 
     @classmethod
     def of(cls, values: Mapping[str, object], prefix: str = "", /, **others: Any) -> Self:
-        """An instance of values that were parsed and checked already.
+        """An instance from values that were parsed and checked before.
 
         Args:
-            values: By setting, at least those that the class defines.
-            prefix: What stands in front of its settings there.
-            others: The fields that are no settings.
+            values: The values by setting, including all that the class defines.
+            prefix: The prefix of its settings in ``values``.
+            others: The fields that are not settings.
 
         Raises:
-            ConfigException: A value is null, or a text in place of a class, and its field may not be.
+            ConfigException: A value is null, or a text instead of a class, and its field does not allow that.
         """
         parsed = {one.attribute: one.value_of(prefix + one.name, values) for one in _defined(cls)[1]}
         return typing.cast(Any, cls)(**parsed, **others)  # type: ignore[no-any-return]
@@ -130,11 +130,11 @@ class TypedConfig:
 
 @dataclass(frozen=True)
 class AbsentSetting:
-    """A setting that configurations of a like connector have, and that is not there: it would change what happens.
+    """A setting that similar connectors have and this one does not support: ignoring it would change the result.
 
     Attributes:
-        instead: What to do in place of it, as people are told.
-        harmless: The values that ask for what happens anyway, in any letter case; they are ignored.
+        instead: What users should do instead.
+        harmless: Values that ask for the existing behaviour, in any letter case; they are ignored.
 
     Source: Penstock's own.
     """
@@ -144,11 +144,11 @@ class AbsentSetting:
 
 
 class AbstractConfig(TypedConfig):
-    """A configuration whose fields are its settings. Each subclass becomes a frozen dataclass by itself.
+    """A configuration whose fields are its settings. Each subclass automatically becomes a frozen dataclass.
 
     A field is a `bool`, `str`, `int`, `float`, `tuple[str, ...]`, `Password`, an Enum of texts, or a `type` (a class),
-    or one of these or None; or a `Mapping[str, str | Password]`, whose name is a prefix: all settings below it. The
-    settings of a base class come first; one that a class describes anew keeps its place.
+    or one of these or None; or a `Mapping[str, str | Password]` for all settings below a prefix, which is its name. The
+    settings of a base class come first; a redefined setting keeps its position.
 
     Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3; the fields are Penstock's own.
 
@@ -161,7 +161,7 @@ class AbstractConfig(TypedConfig):
     ['path', 'batch.rows']
     """
 
-    #: Settings of like connectors that are not there, by their names: a configuration with one of them is refused.
+    #: Unsupported settings of similar connectors, by name: a configuration with one of them is rejected.
     absent: ClassVar[Mapping[str, AbsentSetting]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -170,12 +170,12 @@ class AbstractConfig(TypedConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """The values of all settings; those that are not defined are ignored.
+        """The values of all settings; undefined settings are ignored.
 
         Args:
             properties: The configuration. A null counts as given: the default is not used.
-            resolve_class: Finds the classes of CLASS settings; without it they are text, and a field that is to be a
-                class refuses them.
+            resolve_class: Finds the classes of CLASS settings; without it they stay texts, which a field of type class
+                rejects.
 
         Raises:
             ConfigException: The first fault found, in the order of definition; or a setting is in ``absent``.
@@ -186,7 +186,7 @@ class AbstractConfig(TypedConfig):
 
     @classmethod
     def refused(cls, properties: Mapping[str, object]) -> list[tuple[str, str]]:
-        """The settings of a configuration that are in ``absent``, each with a text for people."""
+        """The settings of a configuration that are in ``absent``, each with a message for people."""
         return [
             (name, f"is not there: {one.instead}")
             for name, one in cls.absent.items()
@@ -208,7 +208,7 @@ def _check_all_are_settings(cls: type) -> None:
 
 @dataclass(frozen=True)
 class _Setting:
-    """A field, as a setting."""
+    """A field that is a setting."""
 
     owner: str
     attribute: str
@@ -238,7 +238,7 @@ class _Setting:
         definition.define(self.name, type_, default=default, validator=validator, **self.described.more)
 
     def value_of(self, name: str, values: Mapping[str, object]) -> object:
-        """The field's value; the setting has this name in these values."""
+        """The field's value; ``name`` is the setting's name in the values."""
         parsed = values[name]
         if parsed is None:
             if not self.nullable:
@@ -255,7 +255,7 @@ class _Setting:
         return isinstance(self.kind, type) and issubclass(self.kind, Enum)
 
 
-#: What was found in each class; made when it is first asked for, because annotations may name what comes later.
+#: The settings of each class; computed on first use, because annotations may refer to later definitions.
 _found: Final[dict[type, tuple[ConfigDef, tuple[_Setting, ...]]]] = {}
 
 
@@ -283,13 +283,15 @@ def _setting_of(owner: str, one: Field[Any], hint: object) -> _Setting:
 
 
 def _member(kind: type[Enum], text: str) -> Enum:
-    """The member with this value; in any letter case, as validators may take any, where no two differ by that alone."""
+    """The member with this value; in any letter case, because validators may allow that, unless two members differ only
+    in case.
+    """
     same = [one for one in kind if one.value.lower() == text.lower()]
     return same[0] if len(same) == 1 else kind(text)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """The annotation without None, and whether that was in it."""
+    """The annotation without None, and whether it contained None."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
     rest = [one for one in typing.get_args(hint) if one is not types.NoneType]

@@ -1,7 +1,7 @@
-"""The definition of a configuration: which settings there are, and how a map of texts is parsed and checked.
+"""Definitions of configurations: the settings, and how they are parsed and checked.
 
-Main types: `ConfigDef`, `ConfigKey`, the `Recommender` protocol. A ConfigDef is built once, by the thread
-that defines it, and only read afterwards; `parse` and `validate` may then run on any thread.
+Main types: `ConfigDef`, `ConfigKey`, the `Recommender` protocol. One thread builds a ConfigDef; afterwards it is only
+read, and `parse` and `validate` may run on any thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class Recommender(Protocol):
-    """Offers values for a setting, and says if it has a meaning, given the other values.
+    """Offers values for a setting, and decides if the setting applies, given the other values.
 
     Source: ConfigDef.Recommender of Kafka 4.3.
     """
@@ -41,11 +41,11 @@ class Recommender(Protocol):
         """The values to offer.
 
         Raises:
-            ConfigException: They cannot be found; becomes an error of the setting.
+            ConfigException: The values cannot be found; this becomes an error of the setting.
         """
 
     def visible(self, name: str, parsed: Mapping[str, object]) -> bool:
-        """If the setting has a meaning next to the other values."""
+        """True if the setting applies, given the other values."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ConfigKey:
 
     Attributes:
         default: The parsed default, or `NO_DEFAULT` when the setting is required.
-        group: The heading it is shown under, with `order` inside of it.
+        group: The heading under which it is shown; `order` is its position there.
         dependents: Settings whose recommended values and visibility depend on this one.
 
     Source: ConfigDef.ConfigKey of Kafka 4.3.
@@ -79,7 +79,7 @@ class ConfigKey:
         return not isinstance(self.default, NoDefault)
 
     def default_text(self) -> str | None:
-        """The default as text; None when there is none or it is null."""
+        """The default as text; None if there is none or it is null."""
         return convert_to_string(self.default, self.type) if self.has_default else None
 
 
@@ -94,9 +94,9 @@ class ConfigDef:
     """
 
     def __init__(self, *parts: ConfigDef) -> None:
-        """A definition that starts with the settings of other definitions."""
+        """Creates a definition, starting with the settings of other definitions."""
         self._keys: dict[str, ConfigKey] = {}
-        # In order; a dict, because there is a group for each transform.
+        # Ordered; a dict, because each transform adds a group.
         self._groups: dict[str, None] = {}
         self._below: dict[str, ConfigKey] = {}
         for part in parts:
@@ -124,15 +124,16 @@ class ConfigDef:
 
         Args:
             name: The setting.
-            type: What its text is parsed to.
-            default: The default, as text or as a value of the type; None is a real default. Left out: required.
+            type: The type that its text is parsed to.
+            default: The default, as text or as a value of the type; None is a real default. Omitted: the setting is
+            required.
             validator: Checks the parsed value, and the default.
-            importance: How much it matters.
-            doc: Text for people.
-            group: The heading it is shown under.
-            order: Its place in the group.
-            width: Of the input field.
-            display_name: What people see; the name where it is left out.
+            importance: Its importance.
+            doc: A text for people.
+            group: The heading under which it is shown.
+            order: Its position in the group.
+            width: The width of the input field.
+            display_name: The name that people see; by default `name`.
             dependents: Settings whose recommended values and visibility depend on this one.
             recommender: Offers values.
 
@@ -161,7 +162,7 @@ class ConfigDef:
         )
 
     def define_key(self, key: ConfigKey) -> ConfigDef:
-        """Adds a definition that is complete already.
+        """Adds a complete definition.
 
         Raises:
             ConfigException: The setting exists.
@@ -176,16 +177,16 @@ class ConfigDef:
     def define_below(
         self, prefix: str, *, importance: Importance = Importance.MEDIUM, doc: str = "", group: str | None = None
     ) -> ConfigDef:
-        """Adds all settings whose names begin with a prefix, whatever follows it, and returns this definition.
+        """Adds all settings whose names begin with a prefix, and returns this definition.
 
-        They are texts; where a name tells of a secret, of type PASSWORD. ``parse`` gives them together, as a dict under
-        the prefix, without it; ``validate`` gives a value for each that the properties have.
+        They are texts, or of type PASSWORD if the name suggests a secret. ``parse`` returns them as one dict under the
+        prefix, with the prefix removed from the names; ``validate`` returns a value for each of them in the properties.
 
         Args:
-            prefix: What their names begin with, with its dot at the end.
-            importance: How much they matter.
-            doc: Text for people.
-            group: The heading they are shown under.
+            prefix: The beginning of their names, including the final dot.
+            importance: Their importance.
+            doc: A text for people.
+            group: The heading under which they are shown.
 
         Raises:
             ConfigException: The prefix is defined already.
@@ -207,9 +208,9 @@ class ConfigDef:
         return self
 
     def of_names(self, names: Iterable[str]) -> ConfigDef:
-        """The definition for a configuration: with a setting for each of its names below a prefix.
+        """The definition for one configuration, with a setting for each of its names below a prefix.
 
-        Without such names it is this definition itself.
+        Returns this definition itself if there are no such names.
         """
         found = {
             name: _key_below(prefix, name, key)
@@ -227,7 +228,8 @@ class ConfigDef:
     def embed(self, key_prefix: str, group_prefix: str, starting_order: int, child: ConfigDef) -> ConfigDef:
         """Adds the settings of another definition under a prefix, and returns this definition.
 
-        Validators and recommenders of the child see names without the prefix, so their messages have none.
+        Validators and recommenders of the embedded definition see names without the prefix, so their messages have no
+        prefix.
         """
         for order, key in enumerate(child.sorted_keys(), start=starting_order):
             self.define_key(
@@ -245,12 +247,12 @@ class ConfigDef:
 
     @property
     def keys(self) -> Mapping[str, ConfigKey]:
-        """The definitions by name, in the order in which they were made."""
+        """The definitions by name, in the order of definition."""
         return self._keys
 
     @property
     def below(self) -> Mapping[str, ConfigKey]:
-        """The definitions of settings below a prefix, by prefix; each has a name that stands for all of them."""
+        """The definitions of the settings below a prefix, by prefix; each represents all names below it."""
         return self._below
 
     def names(self) -> list[str]:
@@ -266,7 +268,7 @@ class ConfigDef:
         return {key.name: key.default for key in self._keys.values() if key.has_default}
 
     def sorted_keys(self) -> list[ConfigKey]:
-        """The definitions as they are shown: by group, order, required first, importance, name."""
+        """The definitions in display order: by group, order, required first, importance, name."""
         ranks = {group: rank for rank, group in enumerate(self._groups)}
 
         def place(key: ConfigKey) -> tuple[int, int, bool, int, str]:
@@ -318,9 +320,9 @@ class ConfigDef:
     def validate_all(
         self, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None
     ) -> dict[str, ConfigValue]:
-        """As `validate`, by name.
+        """The result of `validate`, by name.
 
-        A value that does not parse is null for what follows, so its validator may report a second fault.
+        A value that does not parse counts as null in later steps, so its validator may report a second fault.
         """
         whole = self.of_names(properties)
         if whole is not self:
@@ -343,7 +345,7 @@ class ConfigDef:
         return list(dict.fromkeys(named))
 
     def _dependency_order(self) -> list[ConfigKey]:
-        """Every setting once, parents before their dependents; settings that depend on each other come last."""
+        """Every setting once, before its dependents; settings in a dependency cycle come last."""
         dependents = {name for key in self._keys.values() for name in key.dependents}
         ordered: dict[str, ConfigKey] = {}
 
@@ -359,7 +361,7 @@ class ConfigDef:
 
 
 class _EmbeddedValidator:
-    """The validator of an embedded setting: it is asked by the name without the prefix."""
+    """The validator of an embedded setting: passes the name without the prefix."""
 
     def __init__(self, prefix: str, base: Validator) -> None:
         self._prefix = prefix
@@ -373,7 +375,7 @@ class _EmbeddedValidator:
 
 
 class _EmbeddedRecommender:
-    """The recommender of an embedded setting: it sees the settings of its own definition only."""
+    """The recommender of an embedded setting: passes only the settings of its own definition."""
 
     def __init__(self, prefix: str, base: Recommender) -> None:
         self._prefix = prefix
@@ -452,6 +454,6 @@ def _recommend(key: ConfigKey, parsed: Mapping[str, object], result: ConfigValue
 
 
 def _failed(key: ConfigKey, what: str, error: BaseException) -> str:
-    """The words for an error of code that a plugin brings, which is no verdict on the value."""
+    """The message for an error in plugin code, which is not a fault of the value."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"The {what} of configuration {key.name} raised {text}"

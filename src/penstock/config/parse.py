@@ -1,15 +1,12 @@
-"""Parsing of one setting's value to its type, and back to text, with Java's rules and words.
+"""Parsing of setting values to their types and back to text, by Java's rules, and the types that describe settings.
 
-Python's own conversions are more generous than Java's (`int("1_0")`, `float("inf")`, `str.strip()` of
-every Unicode blank), so the grammars are spelled out here. Pure functions, usable from any thread.
+Main functions: `parse_type`, `convert_to_string`, `import_class`, `find_class`. Main types: `Password` and
+`ConfigValue` (parsed values and validation results), `Config`; `ConfigType`, `Importance`, `Width` and `NO_DEFAULT`
+(parts of a setting's definition).
 
-Values that come out of configuration: hidden passwords and the outcome of a validation.
-
-Main types: `Password`, `ConfigValue`, `Config`. None of them is shared between threads while it changes.
-
-The words a setting is described with: its type, importance, display width and "no default".
-
-Main types: `ConfigType`, `Importance`, `Width`, `NO_DEFAULT`. Constants only, usable from any thread.
+Python's own conversions accept more than Java's (`int("1_0")`, `float("inf")`, `str.strip()` of every Unicode blank),
+so this module spells out the grammars. Pure functions; any thread. A `ConfigValue` belongs to one thread while it
+changes.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ HIDDEN: Final = "[hidden]"
 
 
 class Password:
-    """A secret that does not show in logs, tracebacks and answers.
+    """A secret, hidden in logs, tracebacks and responses.
 
     Source: org.apache.kafka.common.config.types.Password.
 
@@ -64,10 +61,10 @@ class ConfigValue:
 
     Attributes:
         name: The setting.
-        value: The parsed value; None when it could not be parsed or is null.
+        value: The parsed value; None if it could not be parsed or is null.
         recommended_values: Values that a user interface may offer.
         error_messages: Every fault found, in Java's words.
-        visible: False when the setting has no meaning next to the other values.
+        visible: False if the setting does not apply, given the other values.
 
     Source: org.apache.kafka.common.config.ConfigValue.
     """
@@ -93,12 +90,12 @@ class Config:
     config_values: Sequence[ConfigValue]
 
     def errors(self) -> dict[str, list[str]]:
-        """The settings that have faults, with the faults."""
+        """The settings with faults, and their faults."""
         return {value.name: list(value.error_messages) for value in self.config_values if value.error_messages}
 
 
 class ConfigType(Enum):
-    """The type a setting's text is parsed to.
+    """The type of a setting, to which its text is parsed.
 
     Source: ConfigDef.Type of Kafka 4.3.
     """
@@ -115,7 +112,7 @@ class ConfigType(Enum):
 
 
 class Importance(Enum):
-    """The importance of a setting in the list of all settings.
+    """The importance of a setting.
 
     Source: ConfigDef.Importance of Kafka 4.3.
     """
@@ -126,7 +123,7 @@ class Importance(Enum):
 
     @property
     def rank(self) -> int:
-        """0 for HIGH, 2 for LOW: the sorting order."""
+        """The sort key: 0 for HIGH, 2 for LOW."""
         return ("HIGH", "MEDIUM", "LOW").index(self.value)
 
 
@@ -143,23 +140,23 @@ class Width(Enum):
 
 
 class NoDefault:
-    """The type of `NO_DEFAULT`; it has that one value."""
+    """The type of `NO_DEFAULT`, its only value."""
 
     def __repr__(self) -> str:
         return "NO_DEFAULT"
 
 
 NO_DEFAULT: Final = NoDefault()
-"""Says that a setting has no default and so must be given; `None` is a real default."""
+"""Marks a setting without a default, which is required; `None` is a real default."""
 
 
 ClassResolver = Callable[[str, str], type]
-"""Finds the class for the name of a setting and its text.
+"""Finds the class that a setting names, from the setting's name and its text.
 
-Raises LookupError when there is none, or ConfigException to choose the message itself."""
+Raises LookupError if there is none, or ConfigException with a message of its own."""
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
-#: What `\\s` of Java's expressions takes.
+#: The characters that `\\s` matches in Java's expressions.
 _SPACES: Final = " \t\n\x0b\f\r"
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _DECIMAL_FLOAT: Final = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
@@ -173,7 +170,7 @@ _INTEGER_KINDS: Final = {
 
 
 def java_trim(text: str) -> str:
-    """Removes what Java's `String.trim` removes: every character up to and including the space."""
+    """Trims like Java's `String.trim`: removes every character up to and including the space from both ends."""
     return text.strip(_JAVA_BLANKS)
 
 
@@ -183,8 +180,8 @@ def parse_type(name: str, value: object, kind: ConfigType, *, resolve_class: Cla
     Args:
         name: The setting, for the message.
         value: Text, or a value that already has the type. None stays None.
-        kind: The type asked for.
-        resolve_class: Finds classes for CLASS settings; without it the text is kept.
+        kind: The type to parse to.
+        resolve_class: Finds classes for CLASS settings; if None, the text is kept.
 
     Raises:
         ConfigException: The value does not fit the type.
@@ -223,7 +220,7 @@ def convert_to_string(value: object, kind: ConfigType) -> str | None:
 
 
 def java_text(value: object) -> str:
-    """The text that Java's `String.valueOf` makes of a configuration value.
+    """Prints a configuration value like Java's `String.valueOf`.
 
     >>> java_text([True, None, 1e7])
     '[true, null, 1.0E7]'
@@ -241,13 +238,13 @@ def java_text(value: object) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{java_text(k)}={java_text(v)}" for k, v in value.items()) + "}"
     if isinstance(value, type):
-        # Ports of Kafka's classes keep the name that their users know.
+        # Ports of Kafka's classes keep the names that users know.
         return str(vars(value).get("java_name") or class_path(value))
     return str(value)
 
 
 def class_path(cls: type) -> str:
-    """The dotted path by which `import_class` finds a class again."""
+    """The dotted path by which `import_class` finds a class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -256,16 +253,16 @@ def import_class(text: str, *, restricted: bool = False) -> type:
 
     Args:
         text: The path.
-        restricted: Whether only modules of plugins are imported, because the path comes from a request; one that is
-            loaded already is looked into, whatever it belongs to.
+        restricted: True if only plugin modules may be imported, because the path comes from a request; modules that are
+            already loaded are searched in any case.
 
     Raises:
-        LookupError: No such module or class, or one that is none of a plugin.
+        LookupError: The module or class does not exist, or does not belong to a plugin.
     """
     module_name, _, class_name = text.partition(":") if ":" in text else text.rpartition(".")
     if not module_name or not class_name:
         raise LookupError(f"{text!r} is not the path of a class; expected package.module.Class")
-    # To look into a module that is loaded runs nothing.
+    # Looking into a loaded module runs no code.
     if restricted and module_name not in sys.modules and (why := refusal(module_name)) is not None:
         raise LookupError(said(text, why))
     try:
@@ -280,10 +277,11 @@ def import_class(text: str, *, restricted: bool = False) -> type:
 
 
 def find_class(name: str, text: str) -> type:
-    """Finds a class in the modules of plugins; a `ClassResolver` for settings that hold paths of Python.
+    """Finds a class in plugin modules; a `ClassResolver` for settings that contain Python paths.
 
     Raises:
-        ConfigException: There is none, its module is none of a plugin, or importing it fails; the message says which.
+        ConfigException: The class does not exist, its module does not belong to a plugin, or the import fails; the
+            message says which.
     """
     try:
         return import_class(text, restricted=True)
@@ -295,7 +293,7 @@ def find_class(name: str, text: str) -> type:
 
 
 def invalid(name: str, value: object, message: str) -> ConfigException:
-    """A ConfigException about a value, which is turned to text here so that a secret cannot leak later."""
+    """A ConfigException about a value, which is printed here so that a secret cannot leak later."""
     return ConfigException(name, java_text(value), message)
 
 
@@ -321,7 +319,7 @@ def _parse_integer(name: str, value: object, kind: ConfigType) -> int:
         return value
     if isinstance(value, str):
         text = java_trim(value)
-        # Java reads digits of any script, but character by character, so not those beyond U+FFFF.
+        # Java accepts digits of any script, but reads UTF-16 units, so not digits beyond U+FFFF.
         if _INTEGER.fullmatch(text) and max(text) <= "\uffff" and len(text) < 4000:
             number = int(text)
             if -(1 << bits - 1) <= number < 1 << bits - 1:
@@ -351,7 +349,7 @@ def _parse_list(name: str, value: object) -> list[object]:
         return list(value)
     if isinstance(value, str):
         text = java_trim(value)
-        # Not by an expression for a comma with blanks around it: a long run of blanks takes that quadratic time.
+        # Not by an expression for a comma with blanks around it, which takes quadratic time for a long run of blanks.
         return [item.strip(_SPACES) for item in text.split(",")] if text else []
     raise invalid(name, value, "Expected a comma separated list.")
 
@@ -371,7 +369,7 @@ def _parse_class(name: str, value: object, resolve_class: ClassResolver | None) 
 
 
 def _double_text(value: float) -> str:
-    """Java's Double.toString: plain from 0.001 up to 10 million, with an exponent outside."""
+    """Java's Double.toString: plain from 0.001 up to 10 million, otherwise with an exponent."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

@@ -1,7 +1,7 @@
-"""The settings below a prefix, found without looking at all others.
+"""Fast lookup of the settings below a prefix, without a scan of all settings.
 
-Main types: `Prefixed`, `NamesByPrefix`. A configuration has as many transforms as it likes, and each asks for its own
-settings. Immutable; any thread.
+Main types: `Prefixed`, `NamesByPrefix`. A configuration may have many transforms, and each needs its own settings.
+Immutable; any thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class NamesByPrefix:
-    """Some names, for questions after those that begin with a text.
+    """Names that can be looked up by prefix.
 
     Args:
         names: The names; their order is kept.
@@ -28,7 +28,7 @@ class NamesByPrefix:
         self._sorted = sorted(self._places)
 
     def below(self, prefix: str) -> list[str]:
-        """The names that begin with a prefix, in the order in which they were given."""
+        """The names that begin with a prefix, in their original order."""
         begin = end = bisect_left(self._sorted, prefix)
         while end < len(self._sorted) and self._sorted[end].startswith(prefix):
             end += 1
@@ -36,7 +36,7 @@ class NamesByPrefix:
 
 
 class Prefixed(Generic[V]):
-    """A configuration, for questions after the settings below a prefix.
+    """A configuration whose settings can be looked up by prefix.
 
     Args:
         properties: The configuration.
@@ -50,6 +50,6 @@ class Prefixed(Generic[V]):
         self._names = NamesByPrefix(properties)
 
     def below(self, prefix: str) -> dict[str, V]:
-        """The settings that begin with a prefix, without it, in their order; nulls are left out."""
+        """The settings below a prefix, with the prefix removed, in order; nulls are left out."""
         found = {name.removeprefix(prefix): self._properties[name] for name in self._names.below(prefix)}
         return {name: value for name, value in found.items() if name and value is not None}

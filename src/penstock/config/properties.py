@@ -18,7 +18,7 @@ _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _UNICODE: Final = re.compile(r"[0-9a-fA-F]{4}")
 
 
-#: No settings or secrets are larger. What the system shows as files may go on without end.
+#: Settings and secrets are never larger. Device files may be endless.
 MOST_BYTES: Final = 16 << 20
 
 
@@ -26,7 +26,7 @@ def read_limited(path: str | Path) -> bytes:
     """Reads a file of settings or secrets, up to a limit.
 
     Raises:
-        OSError: It cannot be read, or is too large for such a file.
+        OSError: The file cannot be read, or is larger than the limit.
     """
     with open(path, "rb") as file:
         data = file.read(MOST_BYTES + 1)
@@ -39,7 +39,8 @@ def load_properties(path: str | Path) -> dict[str, str]:
     """Reads a properties file, UTF-8.
 
     Raises:
-        ConfigException: The file cannot be read, is too large, is not UTF-8 or has a malformed escape; says where.
+        ConfigException: The file cannot be read, is too large, is not UTF-8 or has a malformed escape; the message says
+            where.
     """
     try:
         text = read_limited(path).decode("utf-8-sig")
@@ -54,14 +55,14 @@ def load_properties(path: str | Path) -> dict[str, str]:
 
 
 def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]:
-    r"""Parses the text of a properties file; of a key that is given twice the last value counts.
+    r"""Parses the text of a properties file; the last value of a repeated key counts.
 
     Args:
         text: The content.
-        source: What to call it in an error.
+        source: Its name in errors.
 
     Raises:
-        ConfigException: A malformed ``\u`` escape, with its line.
+        ConfigException: The text has a malformed ``\u`` escape; the message names the line.
 
     >>> parse_properties("# worker\nname = a\\\n   b\nkey:\\u0041 = 1")
     {'name': 'ab', 'key': 'A = 1'}
@@ -77,7 +78,7 @@ def parse_properties(text: str, *, source: str = "properties") -> dict[str, str]
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their continuations joined, without blank and comment lines, each with its first line's number."""
+    """Lines with joined continuations, without blank and comment lines, each with the number of its first line."""
     pending: list[str] = []
     start = 0
     for number, line in enumerate(_LINE_END.split(text), start=1):
@@ -88,7 +89,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             start = number
         backslashes = len(line) - len(line.rstrip("\\"))
         if backslashes % 2:
-            # Of a lone backslash nothing is left: Java goes on with the next line as if this one were not there.
+            # A lone backslash leaves nothing: Java continues with the next line as if this one did not exist.
             pending += [line[:-1]] if line[:-1] else []
         else:
             yield start, "".join((*pending, line))
@@ -98,7 +99,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Cuts a line at the first separator that is not escaped: blanks, with at most one `=` or `:` among them."""
+    """Splits a line at the first unescaped separator: blanks with at most one `=` or `:` among them."""
     end = 0
     while end < len(line) and line[end] not in _BLANKS + "=:":
         end += 2 if line[end] == "\\" else 1
@@ -130,5 +131,5 @@ def _unescape(text: str) -> str:
             out.append(_ESCAPES.get(text[position], text[position]))
             position += 1
     joined = "".join(out)
-    # Java's characters are UTF-16 units: two escapes may be the halves of one character.
+    # Java's characters are UTF-16 units: two escapes may form one character.
     return joined.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")

@@ -1,8 +1,8 @@
-"""Values that are kept outside of a configuration: `${provider:[path:]key}` and where the values come from.
+"""Values stored outside a configuration: placeholders `${provider:[path:]key}`, and the providers of their values.
 
 Main types: `ConfigProvider` and its implementations for files, directories and the environment,
-`ConfigTransformer`, `Unresolved`. Providers are configured once by the thread that starts the worker; after that `get`
-is called from any thread.
+`ConfigTransformer`, `Unresolved`. The thread that starts the worker configures each provider once; after that any
+thread may call `get`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ConfigData:
 
     Attributes:
         data: The values by key.
-        ttl: Milliseconds for which they stay valid; None for ever.
+        ttl: Milliseconds for which they stay valid; None: for ever.
 
     Source: org.apache.kafka.common.config.ConfigData.
     """
@@ -42,18 +42,18 @@ class ConfigData:
 
 
 class ConfigProvider(ABC):
-    """A place that values are read from when a configuration is handed out.
+    """A source of values for the placeholders in configurations.
 
-    Thread: `get` may be called from several threads at once.
+    Thread: several threads may call `get` at once.
     Source: org.apache.kafka.common.config.provider.ConfigProvider, KIP-297.
     """
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Takes the settings below `config.providers.<name>.param.`; called once, before `get`."""
+        """Receives its settings, without the prefix `config.providers.<name>.param.`; called once, before `get`."""
 
     @abstractmethod
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
-        """The values at a path: those asked for that exist, or all when `keys` is None.
+        """The values at a path: those of `keys` that exist, or all values if `keys` is None.
 
         Raises:
             ConfigException: The path cannot be read.
@@ -70,11 +70,11 @@ class _PathConfigProvider(ConfigProvider):
         self._allowed: AllowedPaths = AllowedPaths(None)
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Takes `allowed.paths`."""
+        """Reads `allowed.paths`."""
         self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
 
     def _resolve(self, path: str) -> Path | None:
-        """The path to read; None when there is none, or it is not allowed, which is logged."""
+        """The path to read; None if it is empty or not allowed, which is logged."""
         if not path or "\0" in path:
             return None
         found = self._allowed.resolve(path)
@@ -84,7 +84,7 @@ class _PathConfigProvider(ConfigProvider):
 
 
 class FileConfigProvider(_PathConfigProvider):
-    """Values out of Java properties files: `${file:/path/to/secrets.properties:key}`.
+    """Values from Java properties files: `${file:/path/to/secrets.properties:key}`.
 
     The setting `allowed.paths` limits which files may be read.
 
@@ -110,7 +110,7 @@ class DirectoryConfigProvider(_PathConfigProvider):
     """
 
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
-        """Reads the regular files directly in this directory, or those of them that are named."""
+        """Reads all regular files directly in this directory, or only the named ones."""
         directory = self._resolve(path)
         if directory is None:
             return ConfigData({})
@@ -121,17 +121,17 @@ class DirectoryConfigProvider(_PathConfigProvider):
             files = [file for file in directory.iterdir() if (keys is None or file.name in keys) and file.is_file()]
         except OSError as error:
             raise ConfigException(f"Could not list directory {path}: {error.strerror or error}") from error
-        # A link in the directory may lead out of what is allowed.
+        # A link in the directory may lead out of the allowed paths.
         return ConfigData({file.name: _content(file) for file in files if self._resolve(str(file)) is not None})
 
 
 class EnvVarConfigProvider(ConfigProvider):
-    """Values out of the environment of the worker's process: `${env:NAME}`.
+    """Values from the environment of the worker's process: `${env:NAME}`.
 
     The setting `allowlist.pattern`, a regular expression, limits the names.
 
     Args:
-        environment: Used instead of the process's own.
+        environment: Replaces the process's own environment.
 
     Source: org.apache.kafka.common.config.provider.EnvVarConfigProvider.
     """
@@ -141,7 +141,7 @@ class EnvVarConfigProvider(ConfigProvider):
         self._visible = self._all
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Takes `allowlist.pattern`."""
+        """Reads `allowlist.pattern`."""
         pattern = configs.get(ALLOWLIST_PATTERN)
         if pattern is not None:
             allowed = compile_java(pattern, name=ALLOWLIST_PATTERN, what="Syntax error in regular expression")
@@ -151,14 +151,14 @@ class EnvVarConfigProvider(ConfigProvider):
                 raise ConfigException(ALLOWLIST_PATTERN, pattern, str(error)) from error
 
     def get(self, path: str, keys: Collection[str] | None = None) -> ConfigData:
-        """Reads variables; there are no paths."""
+        """Reads variables; the path is ignored."""
         if path:
             raise ConfigException(f"Path is not supported for EnvVarConfigProvider, invalid value '{path}'")
         return ConfigData(_only(self._visible, keys))
 
 
 class AllowedPaths:
-    """The paths that a provider may read below, out of the setting `allowed.paths`.
+    """The directories and files that a provider may read, from the setting `allowed.paths`.
 
     Args:
         setting: Absolute, existing paths separated by commas; None or empty allows every path.
@@ -173,10 +173,10 @@ class AllowedPaths:
             self._allowed = [self._checked(Path(os.path.normpath(part.strip()))) for part in setting.split(",")]
 
     def resolve(self, path: str) -> Path | None:
-        """The path to read, or None when it is not allowed: `..` and links are resolved before the comparison."""
+        """The path to read, or None if it is not allowed; `..` and links are resolved before the comparison."""
         if self._allowed is None:
             return Path(path)
-        # An allowed path may be a link itself, which mounted secrets exchange while the worker runs.
+        # An allowed path may itself be a link, which mounted secrets replace while the worker runs.
         real = Path(os.path.realpath(path))
         return real if any(real.is_relative_to(os.path.realpath(allowed)) for allowed in self._allowed) else None
 
@@ -191,12 +191,12 @@ class AllowedPaths:
 
 @dataclass(frozen=True)
 class Unresolved:
-    """A placeholder that nothing resolves.
+    """A placeholder that cannot be resolved.
 
     Attributes:
-        setting: The setting that it stands in.
+        setting: The setting that contains it.
         placeholder: Its text.
-        known: Whether there is a provider of its name; else it may be no placeholder at all.
+        known: True if its provider is configured; otherwise it may not be a placeholder at all.
         reason: Why it has no value.
     """
 
@@ -215,8 +215,8 @@ class TransformedConfig:
 
     Attributes:
         data: The configuration.
-        ttls: For each path whose provider gave one, the milliseconds after which to resolve again.
-        unresolved: The placeholders that were left as they are.
+        ttls: The milliseconds after which to resolve again, for each path whose provider returned a time.
+        unresolved: The placeholders that were not replaced.
     """
 
     data: dict[str, str]
@@ -224,12 +224,12 @@ class TransformedConfig:
     unresolved: Sequence[Unresolved] = ()
 
     def complete(self) -> dict[str, str]:
-        """The configuration, for what is about to start with it.
+        """The configuration, for a connector or task that is about to start with it.
 
-        A text whose provider is not there stays as it is: it may mean something to the connector.
+        A placeholder of an unknown provider stays in the text: it may mean something to the connector.
 
         Raises:
-            ConfigException: A provider has no value for a placeholder; names all of these.
+            ConfigException: A provider has no value for a placeholder; the message names all such placeholders.
         """
         missing = [str(one) for one in self.unresolved if one.known]
         if missing:
@@ -242,9 +242,9 @@ class Placeholder:
     """A `${provider:[path:]key}` in a text.
 
     Attributes:
-        start: Its place in the text.
-        text: All of it.
-        path: None where it has none.
+        start: Its position in the text.
+        text: The whole placeholder.
+        path: The path, or None.
     """
 
     start: int
@@ -255,7 +255,7 @@ class Placeholder:
 
 
 def placeholders(text: str) -> Iterator[Placeholder]:
-    """The placeholders in a text, in order; in linear time, which Java's expression for them does not take.
+    """The placeholders in a text, in order; unlike Java's expression it takes linear time.
 
     Source: org.apache.kafka.common.config.ConfigTransformer.DEFAULT_PATTERN.
 
@@ -275,10 +275,10 @@ class ConfigTransformer:
     """Replaces the placeholders `${provider:[path:]key}` in the values of a configuration.
 
     Each path is read once for a configuration. Unknown providers and keys leave the placeholder as it is
-    (`TransformedConfig.complete` refuses unknown keys), and what was put in is not looked at again.
+    (`TransformedConfig.complete` rejects unknown keys), and inserted values are not scanned for placeholders.
 
     Args:
-        providers: The configured providers by the name that placeholders use.
+        providers: The configured providers, by the name that placeholders use.
 
     Source: org.apache.kafka.common.config.ConfigTransformer.
 
@@ -299,7 +299,7 @@ class ConfigTransformer:
         return self.resolve(config).data
 
     def resolve(self, config: Mapping[str, str]) -> TransformedConfig:
-        """As `transform`, with the placeholders that are left, and when providers want to be asked again."""
+        """As `transform`, and also returns the unresolved placeholders and the times to resolve again."""
         found: dict[tuple[str, str], Mapping[str, str]] = {}
         ttls: dict[str, int] = {}
         for (name, path), keys in self._wanted(config).items():
@@ -343,7 +343,7 @@ class ConfigTransformer:
     def _wanted(self, config: Mapping[str, str]) -> dict[tuple[str, str], set[str]]:
         wanted: dict[tuple[str, str], set[str]] = {}
         for value in config.values():
-            # A null setting reaches this point as None.
+            # A null setting arrives here as None.
             for one in placeholders(value) if isinstance(value, str) else ():
                 if one.provider in self._providers:
                     wanted.setdefault((one.provider, one.path or ""), set()).add(one.key)
@@ -355,7 +355,7 @@ def _only(values: Mapping[str, str], keys: Collection[str] | None) -> dict[str, 
 
 
 def _is_endless(file: Path) -> bool:
-    """True if reading a path may never end."""
+    """True if reading a path might never end."""
     try:
         mode = file.stat().st_mode
     except OSError:

@@ -1,8 +1,8 @@
-"""Names that secrets have, for settings that no definition says anything of.
+"""Recognition of secrets by name, for settings without a definition.
 
-Main functions: `looks_secret`; `names_a_secret`, for names that others have chosen. A definition of type PASSWORD makes
-a secret as well; a name such as `password` does so whatever its definition says, because a plugin may read what it has
-not defined.
+Main functions: `looks_secret`; `names_a_secret`, for names that third parties have chosen. A setting of type PASSWORD
+is also a secret. A name such as `password` marks a secret whatever its definition says, because a plugin may read
+settings that it has not defined.
 
 Thread: any; pure.
 """
@@ -20,19 +20,19 @@ _SECRET: Final = re.compile(
     r"key\.pem|keystore\.key"
     r")(?=\.|$)"
 )
-#: A name that ends so is about a secret, and is none: where it is, of which kind, how long it counts.
+#: Endings of names that describe a secret without being one: its location, kind or lifetime.
 _ABOUT: Final = re.compile(
     r"\.(?:algorithm|class|client\.id|count|directory|enabled?|endpoint|expiry|field|file(?:name)?|format|length|location|max|min|"
     r"ms|name|path|policy|provider|required?|seconds|sec|size|source|strategy|topic|ttl|type|uri|urls?|username|version)$"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SEPARATORS: Final = re.compile(r"[\W_]+")
-#: Who wants more says it in a definition; a name costs time for each of its letters.
+#: A longer secret name needs a definition; matching takes time for each letter of a name.
 _LONGEST: Final = 1000
 
 
 def looks_secret(name: str) -> bool:
-    """True if a setting of this name holds a secret, as far as a name tells.
+    """True if the name suggests that the setting holds a secret.
 
     >>> [name for name in ("db.password", "apiKey", "AWS_SECRET_ACCESS_KEY", "bearer.token") if not looks_secret(name)]
     []
@@ -43,12 +43,12 @@ def looks_secret(name: str) -> bool:
     return _SECRET.search(words) is not None and _ABOUT.search(words) is None
 
 
-#: Of the options of formats and drivers, which are named by anybody.
+#: For options of formats and drivers, whose names third parties choose.
 _PARTS: Final = ("password", "passwd", "secret", "token", "key", "credential")
 
 
 def names_a_secret(option: str) -> bool:
-    """True if an option of another system may hold a secret: rather one too many is hidden than one shown.
+    """True if an option of another system may hold a secret; in doubt it is hidden.
 
     >>> [name for name in ("fs.s3a.secret.key", "sfPassword", "accessToken", "header") if names_a_secret(name)]
     ['fs.s3a.secret.key', 'sfPassword', 'accessToken']

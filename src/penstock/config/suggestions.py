@@ -1,8 +1,8 @@
-"""The name that was probably meant by another one, looked for within limits.
+"""Suggestions for misspelt names, within limits of time.
 
-Main functions: `nearest`; `candidates`, for other measures of likeness. Names come from whoever sends a request, and
-comparing two takes time that grows with the product of their lengths, so that long names and many candidates are left
-out. Pure functions; any thread.
+Main functions: `nearest`; `candidates`, for other measures of similarity. Names come from requests, and comparing two
+names takes time proportional to the product of their lengths, so long names and surplus candidates are left out. Pure
+functions; any thread.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
-#: A longer name is no misspelt one.
+#: A longer name is not a misspelling.
 LONGEST: Final = 200
 MOST_CANDIDATES: Final = 500
 
 
 def candidates(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that a name is compared with.
+    """Selects the known names to compare a name with.
 
     Returns:
-        At most `MOST_CANDIDATES`, none longer than `LONGEST`; empty where the name itself is longer.
+        At most `MOST_CANDIDATES`, none longer than `LONGEST`; empty if the name itself is longer.
 
     >>> candidates("a" * 201, ["a"]), candidates("a", ["b", "b" * 201])
     ([], ['b'])
@@ -32,12 +32,12 @@ def candidates(name: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float) -> str | None:
-    """The known name that is most like another.
+    """The known name that is most similar to a given one.
 
     Args:
-        name: The name that is not known.
+        name: The unknown name.
         known: The names to choose from.
-        cutoff: How alike the two must be: 1 for equal, 0 for nothing in common.
+        cutoff: The minimum similarity: 1 for equal, 0 for nothing in common.
 
     >>> nearest("compresion.type", ["compression.type", "acks"], 0.8)
     'compression.type'

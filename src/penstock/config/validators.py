@@ -1,7 +1,7 @@
-"""Checks on single values of a configuration, with Java's messages.
+"""Checks of single configuration values, with Java's messages.
 
-Main types: the `Validator` protocol and its implementations. `str(validator)` is the text that documents
-the accepted values. All validators are immutable and usable from any thread.
+Main types: the `Validator` protocol and its implementations. `str(validator)` documents the accepted values. All
+validators are immutable and usable from any thread.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Validator(Protocol):
     """A check of one parsed value. Source: ConfigDef.Validator of Kafka 4.3."""
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Returns when the value is accepted.
+        """Returns if the value is accepted.
 
         Raises:
-            ConfigException: It is not.
+            ConfigException: The value is rejected.
         """
 
 
 @dataclass(frozen=True)
 class Range:
-    """A number with a lower and an upper bound, each optional; null is refused.
+    """A number with a lower and an upper bound, each optional; rejects null.
 
     Source: ConfigDef.Range of Kafka 4.3.
 
@@ -49,7 +49,7 @@ class Range:
         return cls(minimum, maximum)
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses null and numbers out of bounds."""
+        """Rejects null and numbers out of bounds."""
         if value is None:
             raise invalid(name, value, "Value must be non-null")
         if not isinstance(value, int | float):
@@ -68,7 +68,7 @@ class Range:
 
 
 class ValidString:
-    """One of a few texts, letter case counts; null is refused unless it is listed.
+    """One of the listed texts, case-sensitive; rejects null unless it is listed.
 
     Source: ConfigDef.ValidString of Kafka 4.3.
     """
@@ -77,7 +77,7 @@ class ValidString:
         self.valid = valid
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses every text that is not listed."""
+        """Rejects every text that is not listed."""
         if value not in self.valid:
             raise invalid(name, value, f"String must be one of: {', '.join(self.valid)}")
 
@@ -86,7 +86,7 @@ class ValidString:
 
 
 def has_repeated(items: Sequence[object]) -> bool:
-    """True if two items are equal; in linear time for items that can be hashed, as texts are.
+    """True if two items are equal; in linear time for hashable items such as texts.
 
     >>> has_repeated(["a", "b", "a"]), has_repeated([["a"], ["b"]]), has_repeated([])
     (True, False, False)
@@ -94,16 +94,16 @@ def has_repeated(items: Sequence[object]) -> bool:
     try:
         return len(set(items)) < len(items)
     except TypeError:
-        # A connector's own default may be made of anything.
+        # A connector's own default may contain anything.
         return any(item in items[:index] for index, item in enumerate(items))
 
 
 class CaseInsensitiveValidString:
-    """One of a few texts in any letter case; null is refused.
+    """One of the listed texts in any letter case; rejects null.
 
     Source: ConfigDef.CaseInsensitiveValidString of Kafka 4.3.
 
-    The texts are listed in upper case and in the order of a Java HashSet, as Java's message has them.
+    The texts are listed in upper case and in the order of a Java HashSet, as in Java's message.
 
     >>> print(CaseInsensitiveValidString("poll", "interval", "connector"))
     (case insensitive) [INTERVAL, POLL, CONNECTOR]
@@ -113,7 +113,7 @@ class CaseInsensitiveValidString:
         self.valid = tuple(_hash_set_order(text.upper() for text in valid))
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses every text that is not listed."""
+        """Rejects every text that is not listed."""
         if not isinstance(value, str) or value.upper() not in self.valid:
             raise invalid(name, value, f"String must be one of (case insensitive): {', '.join(self.valid)}")
 
@@ -122,7 +122,7 @@ class CaseInsensitiveValidString:
 
 
 class ValidList:
-    """A list without empty and repeated items, of listed texts or of any.
+    """A list without empty and repeated items, of listed or of arbitrary texts.
 
     Source: ConfigDef.ValidList of Kafka 4.3.
 
@@ -136,7 +136,7 @@ class ValidList:
 
     @classmethod
     def of(cls, *valid: str) -> ValidList:
-        """Some of the listed texts, or none."""
+        """Any number of the listed texts."""
         return cls(valid)
 
     @classmethod
@@ -146,11 +146,11 @@ class ValidList:
 
     @classmethod
     def any_non_duplicate(cls, *, empty_allowed: bool, null_allowed: bool) -> ValidList:
-        """Any texts, none of them twice (Java: `anyNonDuplicateValues`)."""
+        """Any texts without repetition (Java: `anyNonDuplicateValues`)."""
         return cls((), empty_allowed=empty_allowed, null_allowed=null_allowed)
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses empty, repeated and unlisted items, and null and empty lists where they are not allowed."""
+        """Rejects empty, repeated and unlisted items, and null and empty lists unless they are allowed."""
         if value is None:
             if self._null_allowed:
                 return
@@ -182,10 +182,10 @@ class AnyNonDuplicate(ValidList):
 
 
 class NonNull:
-    """Anything but null. Source: ConfigDef.NonNullValidator of Kafka 4.3."""
+    """Any value except null. Source: ConfigDef.NonNullValidator of Kafka 4.3."""
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses null."""
+        """Rejects null."""
         if value is None:
             raise invalid(name, value, "entry must be non null")
 
@@ -197,7 +197,7 @@ class NonEmptyString:
     """Null, or a text with at least one character. Source: ConfigDef.NonEmptyString of Kafka 4.3."""
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses the empty text."""
+        """Rejects the empty text."""
         if value == "":
             raise invalid(name, value, "String must be non-empty")
 
@@ -212,7 +212,7 @@ class NonEmptyStringWithoutControlChars:
     """
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses the empty text and ISO control characters, whose codes the message lists."""
+        """Rejects the empty text and ISO control characters, whose codes the message lists."""
         if not isinstance(value, str):
             return
         if not value:
@@ -236,7 +236,7 @@ class ListSize:
     maximum: int
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses longer lists."""
+        """Rejects longer lists."""
         if isinstance(value, list | tuple) and len(value) > self.maximum:
             raise invalid(name, value, f"exceeds maximum list size of [{self.maximum}].")
 
@@ -246,7 +246,7 @@ class ListSize:
 
 @dataclass(frozen=True)
 class SubclassOf:
-    """Null, or a class that extends another one, for settings of type CLASS. Source: Penstock's own.
+    """Null, or a subclass of a given class, for settings of type CLASS. Source: Penstock's own.
 
     >>> SubclassOf(Exception).ensure_valid("error.class", ValueError)
     """
@@ -254,7 +254,7 @@ class SubclassOf:
     base: type
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Refuses classes that do not extend the base, and texts by which no class can be imported."""
+        """Rejects classes that do not extend the base, and texts that name no importable class."""
         if value is None:
             return
         cls = find_class(name, value) if isinstance(value, str) else value
@@ -266,7 +266,7 @@ class SubclassOf:
 
 
 class CompositeValidator:
-    """Several checks; the first that refuses gives the message.
+    """Several checks; the first one that rejects the value sets the message.
 
     Source: ConfigDef.CompositeValidator of Kafka 4.3.
     """
@@ -275,7 +275,7 @@ class CompositeValidator:
         self._validators = validators
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Asks every check in turn."""
+        """Runs the checks in order."""
         for validator in self._validators:
             validator.ensure_valid(name, value)
 
@@ -284,7 +284,7 @@ class CompositeValidator:
 
 
 class LambdaValidator:
-    """A check made of a function, with the text that documents it.
+    """A check by a function, with the text that documents it.
 
     Source: ConfigDef.LambdaValidator of Kafka 4.3.
     """
@@ -294,7 +294,7 @@ class LambdaValidator:
         self._description = description
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """Calls the function, which raises ConfigException to refuse."""
+        """Calls the function, which raises ConfigException to reject the value."""
         self._check(name, value)
 
     def __str__(self) -> str:
@@ -302,7 +302,7 @@ class LambdaValidator:
 
 
 def _hash_set_order(texts: Iterable[str]) -> list[str]:
-    """The order in which a Java HashSet of texts is read: by bucket, then by time of insertion."""
+    """The iteration order of a Java HashSet of texts: by bucket, then by time of insertion."""
     unique = list(dict.fromkeys(texts))
     buckets = 16
     while len(unique) > buckets * 3 // 4:

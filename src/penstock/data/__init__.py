@@ -1,17 +1,17 @@
 """Connect's data model: schemas, structs, logical types, headers, and conversions between them.
 
-Import from here: ``from penstock.data import SchemaBuilder, Struct``. The standard library is all it needs. Start from:
+Import from here: ``from penstock.data import SchemaBuilder, Struct``. It needs the standard library only. Start from:
 
 - ``Schema`` (``schema``), made with ``SchemaBuilder`` (``builder``); ``Struct`` (``structs``): a value with fields.
-- ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): values carried by a plain type; ``FarDate``,
-  ``FarTime``, ``FarTimestamp`` (``far_moments``): those that Python's classes cannot hold.
+- ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): typed values stored as a primitive; ``FarDate``,
+  ``FarTime``, ``FarTimestamp`` (``far_moments``): values beyond the range of Python's classes.
 - ``ConnectHeaders``, ``Header`` (``headers``).
-- ``validate_value`` (``structs``): whether a value fits a schema; ``SchemaProjector`` (``projector``): a value of one
-  schema as one of another; ``Values`` (``conversions``): a value as another type.
+- ``validate_value`` (``structs``): checks a value against a schema; ``SchemaProjector`` (``projector``): projects a
+value onto another schema; ``Values`` (``conversions``): converts a value to another type.
 - ``to_java_text`` (``text``): a value as Java prints it.
 
-How such data lie in columns is in ``penstock.pipeline.columns.layout``; records, which hold them, in
-``penstock.api.record``.
+``penstock.pipeline.columns.layout`` stores this data in columns; ``penstock.api.record`` has the records that contain
+it.
 """
 
 from penstock.data.builder import SchemaBuilder

@@ -1,6 +1,6 @@
 """``SchemaBuilder``: makes schemas step by step, checking each step.
 
-Owning thread: the one that builds; the built ``Schema`` may go anywhere.
+Owning thread: the building thread; any thread may use the built ``Schema``.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from penstock.errors import DataException, SchemaBuilderException
 
 
 class SchemaBuilder:
-    """Builds a ``Schema``. Every method but ``build`` returns the builder.
+    """Builds a ``Schema``. Every method except ``build`` returns the builder.
 
     >>> schema = SchemaBuilder.struct().name("com.example.Point").field("x", SchemaBuilder.int32().build()).build()
     >>> [field.name for field in schema.fields]
     ['x']
 
-    A property can be set once; saying the same again is fine, saying something else is refused.
+    A property can be set once; setting the same value again is allowed, another value is an error.
 
     Raises:
-        SchemaBuilderException: A property is changed, a field is named twice, or a default does not fit.
+        SchemaBuilderException: A property changes, two fields have the same name, or a default does not fit.
 
     Source: org.apache.kafka.connect.data.SchemaBuilder.
     """
@@ -45,7 +45,7 @@ class SchemaBuilder:
 
     @classmethod
     def type(cls, kind: Type) -> SchemaBuilder:
-        """A builder for a schema of that type."""
+        """A builder for a schema of this type."""
         return cls(kind)
 
     @classmethod
@@ -132,13 +132,13 @@ class SchemaBuilder:
     # -- properties
 
     def optional(self) -> SchemaBuilder:
-        """Null is a value of the schema."""
+        """Allows null."""
         self._once("optional", self._optional, True)
         self._optional = True
         return self
 
     def required(self) -> SchemaBuilder:
-        """Null is not a value of the schema (as when nothing is said)."""
+        """Rejects null (the default)."""
         self._once("optional", self._optional, False)
         self._optional = False
         return self
@@ -173,23 +173,23 @@ class SchemaBuilder:
         return self
 
     def parameter(self, name: str, value: str) -> SchemaBuilder:
-        """Adds one parameter; the last one of a name wins."""
+        """Adds one parameter; a later value replaces an earlier one."""
         self._parameters = {**(self._parameters or {}), name: value}
         return self
 
     def parameters(self, parameters: Mapping[str, str]) -> SchemaBuilder:
-        """Adds parameters to those that are there; the last one of a name wins."""
-        # As in Java: adding none makes no parameters, not an empty set of them.
+        """Adds parameters; later values replace earlier ones."""
+        # As in Java: adding no parameters leaves None, not an empty map.
         if not parameters:
             return self
         self._parameters = {**(self._parameters or {}), **parameters}
         return self
 
     def field(self, name: str, schema: Schema) -> SchemaBuilder:
-        """Adds a field to a struct, after those that are there.
+        """Appends a field to a struct.
 
         Raises:
-            SchemaBuilderException: This is no struct, or it has a field of that name.
+            SchemaBuilderException: This is not a struct, or it already has a field with this name.
         """
         if self._type is not Type.STRUCT:
             raise SchemaBuilderException(f"Cannot create fields on type {self._type.name}")
@@ -203,11 +203,11 @@ class SchemaBuilder:
         return self
 
     def has_field(self, name: str) -> bool:
-        """True if a field of that name was added."""
+        """True if the builder has a field with this name."""
         return name in self._fields
 
     def build(self) -> Schema:
-        """The schema as described so far; the builder can go on."""
+        """The schema as described so far; the builder stays usable."""
         return Schema(
             self._type,
             optional=bool(self._optional),

@@ -1,4 +1,4 @@
-"""``Values``: one type's value as another type wants it, for callers who are not sure what they were given.
+"""``Values``: converts a value of one type to another, for callers that do not know the type of their input.
 
 Owning thread: none; pure functions.
 """
@@ -33,7 +33,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class Values:
-    """Conversions between types. Each takes the value and its schema (None: not known) and passes null on as null.
+    """Conversions between types. Each takes the value and its schema (None: unknown) and returns null for null.
 
     Numbers wrap when they are narrowed and floats saturate, as in Java. Texts are read as ``parse_string`` reads them.
 
@@ -48,7 +48,7 @@ class Values:
 
     @staticmethod
     def convert_to_boolean(schema: Schema | None, value: object) -> bool | None:
-        """As BOOLEAN: numbers are true unless zero, the texts ``true`` and ``false`` are themselves."""
+        """Converts to BOOLEAN: numbers are true unless zero; the texts ``true`` and ``false`` are parsed."""
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
@@ -59,42 +59,42 @@ class Values:
 
     @staticmethod
     def convert_to_byte(schema: Schema | None, value: object) -> int | None:
-        """As INT8."""
+        """Converts to INT8."""
         return None if value is None else wrap(_as_long(schema, value), 8)
 
     @staticmethod
     def convert_to_short(schema: Schema | None, value: object) -> int | None:
-        """As INT16."""
+        """Converts to INT16."""
         return None if value is None else wrap(_as_long(schema, value), 16)
 
     @staticmethod
     def convert_to_integer(schema: Schema | None, value: object) -> int | None:
-        """As INT32."""
+        """Converts to INT32."""
         return None if value is None else wrap(_as_long(schema, value), 32)
 
     @staticmethod
     def convert_to_long(schema: Schema | None, value: object) -> int | None:
-        """As INT64; dates and times with their schema are their days or milliseconds."""
+        """Converts to INT64; dates and times with a schema become days or milliseconds."""
         return None if value is None else _as_long(schema, value)
 
     @staticmethod
     def convert_to_float(schema: Schema | None, value: object) -> float | None:
-        """As FLOAT32."""
+        """Converts to FLOAT32."""
         return None if value is None else round_to_float32(_as_double(schema, value))
 
     @staticmethod
     def convert_to_double(schema: Schema | None, value: object) -> float | None:
-        """As FLOAT64."""
+        """Converts to FLOAT64."""
         return None if value is None else _as_double(schema, value)
 
     @staticmethod
     def convert_to_string(schema: Schema | None, value: object) -> str | None:
-        """As STRING: the text that ``parse_string`` reads, near enough; bytes in base64."""
+        """Converts to STRING: nearly the text that ``parse_string`` reads; bytes in base64."""
         return None if value is None else value_text(value, schema)
 
     @staticmethod
     def convert_to_list(schema: Schema | None, value: object) -> list[object]:
-        """As ARRAY: a list, or a text of one. Null is refused."""
+        """Converts a list, or the text of a list, to ARRAY. Rejects null."""
         found = _parsed(value) if isinstance(value, str) else value
         if isinstance(found, list):
             return found
@@ -102,7 +102,7 @@ class Values:
 
     @staticmethod
     def convert_to_map(schema: Schema | None, value: object) -> dict[object, object]:
-        """As MAP: a dict, or a text of one. Null is refused."""
+        """Converts a dict, or the text of a map, to MAP. Rejects null."""
         found = _parsed(value) if isinstance(value, str) else value
         if isinstance(found, dict):
             return found
@@ -110,20 +110,20 @@ class Values:
 
     @staticmethod
     def convert_to_struct(schema: Schema | None, value: object) -> Struct:
-        """As STRUCT: nothing but a struct is one."""
+        """Returns a struct; rejects any other value."""
         if isinstance(value, Struct):
             return value
         raise _cannot(value, "Schema{STRUCT}")
 
     @staticmethod
     def convert_to_date(schema: Schema | None, value: object) -> date | int | None:
-        """As Date: numbers are days, a timestamp loses its time."""
+        """Converts to Date: numbers are days, a timestamp loses its time."""
         if value is None:
             return None
         value, schema = _read_temporal(value, schema)
         millis = _timestamp_millis(value, schema)
         if millis is not None:
-            # Java divides towards zero here, so a moment before 1970 gives the day after.
+            # Java divides towards zero here, so a moment before 1970 becomes the day after.
             days = -(-millis // MILLIS_PER_DAY) if millis < 0 else millis // MILLIS_PER_DAY
             return Date.to_logical(Date.SCHEMA, wrap(days, 32))
         if _is_moment(value, schema) and (isinstance(value, (date, FarDate)) or _is_named(schema, Date.LOGICAL_NAME)):
@@ -132,7 +132,7 @@ class Values:
 
     @staticmethod
     def convert_to_time(schema: Schema | None, value: object) -> time | int | None:
-        """As Time: numbers are milliseconds of the day, a timestamp loses its date."""
+        """Converts to Time: numbers are milliseconds of the day, a timestamp loses its date."""
         if value is None:
             return None
         value, schema = _read_temporal(value, schema)
@@ -145,7 +145,7 @@ class Values:
 
     @staticmethod
     def convert_to_timestamp(schema: Schema | None, value: object) -> datetime | int | None:
-        """As Timestamp: numbers are milliseconds, a date is its midnight, a time is on 1 January 1970."""
+        """Converts to Timestamp: numbers are milliseconds, a date becomes midnight, a time is on 1 January 1970."""
         if value is None:
             return None
         value, schema = _read_temporal(value, schema)
@@ -155,7 +155,7 @@ class Values:
 
     @staticmethod
     def convert_to_decimal(schema: Schema | None, value: object, scale: int) -> decimal.Decimal | None:
-        """As Decimal: bytes carry one of that scale; numbers and texts keep the scale they have."""
+        """Converts to Decimal: bytes are decoded with the given scale; numbers and texts keep their own scale."""
         match value:
             case None:
                 return None
@@ -164,7 +164,7 @@ class Values:
             case decimal.Decimal():
                 return value
             case int() | float() if not isinstance(value, bool):
-                # By way of a double's text, as Java does.
+                # Through the text of a double, as in Java.
                 found = parse_decimal(java_double(float(value)))
             case str():
                 found = parse_decimal(value)
@@ -176,15 +176,15 @@ class Values:
 
 
 def value_text(value: object, schema: Schema | None = None, *, embedded: bool = False) -> str:
-    """A value as header text.
+    """Prints a value as header text.
 
     Args:
         value: The value.
-        schema: Its schema, if it has one: tells a FLOAT32, and a raw number of days or milliseconds.
-        embedded: Whether it stands inside a list, map or struct, where strings are quoted.
+        schema: Its schema, if any: identifies a FLOAT32, and a raw number of days or milliseconds.
+        embedded: True inside a list, map or struct, where strings are quoted.
 
     Raises:
-        DataException: There is no text for values of this class.
+        DataException: Values of this class have no text.
 
     >>> value_text({"a": [1.5, None, "x"]})
     '{"a":[1.5,null,"x"]}'
@@ -248,7 +248,7 @@ def _parsed(text: str) -> object:
 
 
 def _read_temporal(value: object, schema: Schema | None) -> tuple[object, Schema | None]:
-    """A text is parsed first; what it says about its schema counts from there on."""
+    """Parses a text first; the schema that this infers then applies."""
     if not isinstance(value, str):
         return value, schema
     found: SchemaAndValue | None = parse_string(value)
@@ -268,7 +268,7 @@ def _is_named(schema: Schema | None, name: str) -> bool:
 
 
 def _timestamp_millis(value: object, schema: Schema | None) -> int | None:
-    """The milliseconds of what is a timestamp; None for all else."""
+    """The milliseconds of a timestamp; None for any other value."""
     is_timestamp = isinstance(value, (datetime, FarTimestamp)) or _is_named(schema, Timestamp.LOGICAL_NAME)
     if not (is_timestamp and _is_moment(value, schema)):
         return None
@@ -276,7 +276,7 @@ def _timestamp_millis(value: object, schema: Schema | None) -> int | None:
 
 
 def _millis_of(schema: Schema | None, value: object) -> int:
-    """Milliseconds since 1970 of a date, time, datetime, or of a number that stands for one (or is one)."""
+    """Milliseconds since 1970 of a date, time or datetime, or of a raw number."""
     match value:
         case datetime():
             return Timestamp.from_logical(Timestamp.SCHEMA, value)
@@ -291,7 +291,7 @@ def _millis_of(schema: Schema | None, value: object) -> int:
 
 
 def _as_long(schema: Schema | None, value: object) -> int:
-    """A value as a 64-bit integer, the way Java narrows it."""
+    """Narrows a value to a 64-bit integer as Java does."""
     match value:
         case bool():
             pass
@@ -323,7 +323,7 @@ def _saturate(value: float) -> int:
 
 
 def _whole(number: decimal.Decimal) -> int:
-    """The integer part, modulo 2**64 where it is so large that only zeros are left of it."""
+    """The integer part; modulo 2**64 for numbers so large that only zeros remain."""
     if not number.is_finite() or number.adjusted() < 0:
         return 0
     exponent = number.as_tuple().exponent
@@ -342,7 +342,7 @@ def _as_double(schema: Schema | None, value: object) -> float:
 
 
 def wrap(number: int, bits: int) -> int:
-    """Narrows an integer to so many bits, as Java does.
+    """Narrows an integer to the given number of bits, as Java does.
 
     >>> wrap(300, 8), wrap(-129, 8)
     (44, 127)

@@ -1,7 +1,7 @@
 """Dates, times and timestamps that Python's classes cannot hold: ``FarDate``, ``FarTime``, ``FarTimestamp``.
 
-Connect's range is wider than that of Python, which ends with the years 1 and 9999. Each is an int, the number that
-carries it, so what works with numbers works with it; its class tells what it is where there is no schema to say so.
+Connect's range is wider than Python's, which ends with the years 1 and 9999. Each value is an int, the number that
+Connect stores, so code for numbers works with it; its class names the type when there is no schema.
 
 Owning thread: none; values are immutable.
 """
@@ -14,9 +14,9 @@ MILLIS_PER_DAY: Final = 86_400_000
 
 
 class FarMoment(int):
-    """A date, time or timestamp that Python cannot name: the number that carries it, as an int with a type.
+    """A date, time or timestamp outside Python's range: the stored number, as an int with a type.
 
-    Source: Penstock's own; in Java all are java.util.Date.
+    Source: Penstock's own; Java uses java.util.Date for all.
     """
 
     __slots__ = ()
@@ -34,7 +34,7 @@ class FarMoment(int):
 
 
 class FarDate(FarMoment):
-    """A Date outside of the years 1 to 9999: days since 1970-01-01.
+    """A Date outside the years 1 to 9999: days since 1970-01-01.
 
     >>> FarDate(2_932_897), FarDate(2_932_897) == 2_932_897
     (FarDate(2932897), True)
@@ -51,7 +51,7 @@ class FarDate(FarMoment):
 
 
 class FarTime(FarMoment):
-    """A Time that is no time of the day: milliseconds. There is one that is valid, the end of the day.
+    """A Time, in milliseconds, that Python cannot represent. The only valid one is 24:00, the end of the day.
 
     Source: Penstock's own; in Java a java.util.Date.
     """
@@ -60,7 +60,7 @@ class FarTime(FarMoment):
 
 
 class FarTimestamp(FarMoment):
-    """A Timestamp outside of the years 1 to 9999: milliseconds since 1970-01-01T00:00Z.
+    """A Timestamp outside the years 1 to 9999: milliseconds since 1970-01-01T00:00Z.
 
     Source: Penstock's own; in Java a java.util.Date.
     """

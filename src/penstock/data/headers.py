@@ -45,7 +45,7 @@ class Header(NamedTuple):
         return Header(self.key, value, schema)
 
     def rename(self, key: str) -> Header:
-        """The same value under another key; itself when the key is the same."""
+        """The same value under another key; returns itself if the key is the same."""
         return self if key == self.key else Header(key, self.value, self.schema)
 
 
@@ -75,15 +75,15 @@ class ConnectHeaders:
         return not self._headers
 
     def all_with_name(self, key: str) -> Iterator[Header]:
-        """Those with a key, in order."""
+        """The headers with a key, in order."""
         return iter([header for header in self._headers if header.key == key])
 
     def last_with_name(self, key: str) -> Header | None:
-        """The last one with a key, or None."""
+        """The last header with a key, or None."""
         return next((header for header in reversed(self._headers) if header.key == key), None)
 
     def add(self, key: str | Header, value: object = None, schema: Schema | None = None) -> ConnectHeaders:
-        """Adds one at the end: a ``Header``, or a key with a value and its schema.
+        """Appends a header: a ``Header``, or a key with a value and its schema.
 
         Raises:
             DataException: The value is not of the schema's type.
@@ -172,12 +172,12 @@ class ConnectHeaders:
         return self._put(key, value, Timestamp.SCHEMA)
 
     def remove(self, key: str) -> ConnectHeaders:
-        """Removes all with a key."""
+        """Removes all headers with a key."""
         self._headers = [header for header in self._headers if header.key != key]
         return self
 
     def retain_latest(self, key: str | None = None) -> ConnectHeaders:
-        """Removes all but the last one of a key, or of each key."""
+        """Removes all headers except the last one of a key, or of each key."""
         seen: set[str] = set()
         kept: list[Header] = []
         for header in reversed(self._headers):
@@ -190,18 +190,18 @@ class ConnectHeaders:
         return self
 
     def clear(self) -> ConnectHeaders:
-        """Removes all."""
+        """Removes all headers."""
         self._headers = []
         return self
 
     def duplicate(self) -> ConnectHeaders:
-        """A copy; changing it leaves these as they are."""
+        """A copy; changes to it do not affect the original."""
         copy = ConnectHeaders.__new__(ConnectHeaders)
         copy._headers = self._headers.copy()
         return copy
 
     def apply(self, transform: Callable[[Header], Header | None], key: str | None = None) -> ConnectHeaders:
-        """Replaces each header (of a key, or all) by what ``transform`` makes of it; None removes it."""
+        """Replaces each header (of a key, or all) by the result of ``transform``; None removes the header."""
         changed = (transform(h) if key is None or h.key == key else h for h in self._headers)
         self._headers = [header for header in changed if header is not None]
         return self
@@ -241,7 +241,7 @@ def _check_fits(schema: Schema, value: object) -> None:
         if not schema.optional:
             raise DataException(f"A null value requires an optional schema but was {schema}")
         return
-    # Only the outermost type is looked at, as in Java: an array may hold what its schema does not say.
+    # Only the outermost type is checked, as in Java: the elements of an array may differ from its schema.
     if schema.type is Type.ARRAY or schema.type is Type.MAP or schema.type is Type.STRUCT:
         expected = {Type.ARRAY: list, Type.MAP: dict, Type.STRUCT: Struct}[schema.type]
         if isinstance(value, expected):

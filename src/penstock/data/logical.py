@@ -1,17 +1,15 @@
-"""Logical types: values with a meaning of their own, carried by a plain type and known by the schema's name.
+"""Logical types: values with a special meaning, stored as a primitive type and identified by the schema's name.
 
 ========== ====== ======================= ==================================================================
-class      type   Python value            carried as
-========== ====== ======================= ==================================================================
-Decimal    BYTES  ``decimal.Decimal``     two's complement, big endian, of the unscaled value; parameter scale
-Date       INT32  ``datetime.date``       days since 1970-01-01
-Time       INT32  ``datetime.time``       milliseconds since midnight
-Timestamp  INT64  aware ``datetime``      milliseconds since 1970-01-01T00:00Z
+class type Python value stored as ========== ====== =======================
+================================================================== Decimal BYTES ``decimal.Decimal`` two's complement,
+big endian, of the unscaled value; parameter scale Date INT32 ``datetime.date`` days since 1970-01-01 Time INT32
+``datetime.time`` milliseconds since midnight Timestamp INT64 aware ``datetime`` milliseconds since 1970-01-01T00:00Z
 ========== ====== ======================= ==================================================================
 
-Connect's range is wider than Python's. What Python cannot name is a ``FarDate``, ``FarTime`` or ``FarTimestamp``: an
-int, the carried number itself, that keeps its type where there is no schema to tell it. With a schema a plain int will
-do as well.
+Connect's range is wider than Python's. A value outside Python's range is a ``FarDate``, ``FarTime`` or
+``FarTimestamp``: the stored number as an int whose class names the type when there is no schema. With a schema a plain
+int is also accepted.
 
 Owning thread: none; pure functions.
 """
@@ -34,7 +32,7 @@ _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Em
 
 
 class Decimal:
-    """An exact number with a fixed count of decimal places, the ``scale``.
+    """An exact number with a fixed number of decimal places, the ``scale``.
 
     Source: org.apache.kafka.connect.data.Decimal.
     """
@@ -44,20 +42,20 @@ class Decimal:
 
     @classmethod
     def builder(cls, scale: int) -> SchemaBuilder:
-        """A builder for such a schema, to add ``optional`` or a default."""
+        """A builder for this schema, to add ``optional`` or a default."""
         return SchemaBuilder.bytes().name(cls.LOGICAL_NAME).parameter(cls.SCALE_FIELD, str(scale)).version(1)
 
     @classmethod
     def schema(cls, scale: int) -> Schema:
-        """The required schema of that scale."""
+        """The required schema with this scale."""
         return cls.builder(scale).build()
 
     @classmethod
     def scale(cls, schema: Schema) -> int:
-        """The scale a schema asks for.
+        """The scale of a schema.
 
         Raises:
-            DataException: It has none, or one that is no integer.
+            DataException: The schema has no scale, or one that is not an integer.
         """
         text = (schema.parameters or {}).get(cls.SCALE_FIELD)
         if text is None:
@@ -69,7 +67,7 @@ class Decimal:
 
     @classmethod
     def from_logical(cls, schema: Schema, value: decimal.Decimal) -> bytes:
-        """The bytes that carry a number.
+        """Encodes a number as bytes.
 
         Raises:
             DataException: The number has another scale than the schema, or is not finite.
@@ -86,14 +84,14 @@ class Decimal:
                 f"Decimal value has mismatching scale for given Decimal schema. "
                 f"Schema has scale {schema_scale}, value has scale {-exponent}."
             )
-        # Not int("".join(digits)): Python refuses to parse texts of more than 4300 digits.
+        # Not int("".join(digits)): Python refuses to parse more than 4300 digits.
         unscaled = int(decimal.Decimal((sign, digits, 0)))
         negative_bits = (~unscaled if unscaled < 0 else unscaled).bit_length()
         return unscaled.to_bytes(negative_bits // 8 + 1, "big", signed=True)
 
     @classmethod
     def to_logical(cls, schema: Schema, value: bytes) -> decimal.Decimal:
-        """The number that bytes carry.
+        """Decodes the bytes of a number.
 
         >>> Decimal.to_logical(Decimal.schema(2), b"\\x00\\x9c")
         Decimal('1.56')
@@ -110,7 +108,7 @@ class Date:
 
     @classmethod
     def builder(cls) -> SchemaBuilder:
-        """A builder for such a schema, to add ``optional`` or a default."""
+        """A builder for this schema, to add ``optional`` or a default."""
         return SchemaBuilder.int32().name(cls.LOGICAL_NAME).version(1)
 
     @classmethod
@@ -138,7 +136,7 @@ class Date:
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> date | FarDate:
-        """The date that many days after 1970-01-01; a ``FarDate`` outside of the years 1 to 9999."""
+        """The date this many days after 1970-01-01; a ``FarDate`` outside the years 1 to 9999."""
         _check_name(cls.LOGICAL_NAME, schema, "Date")
         try:
             return date.fromordinal(value + _EPOCH_DAY)
@@ -154,7 +152,7 @@ class Time:
 
     @classmethod
     def builder(cls) -> SchemaBuilder:
-        """A builder for such a schema, to add ``optional`` or a default."""
+        """A builder for this schema, to add ``optional`` or a default."""
         return SchemaBuilder.int32().name(cls.LOGICAL_NAME).version(1)
 
     @classmethod
@@ -164,7 +162,7 @@ class Time:
 
     @classmethod
     def from_logical(cls, schema: Schema, value: time | int) -> int:
-        """Milliseconds since midnight; what is finer is cut off.
+        """Milliseconds since midnight; smaller units are cut off.
 
         Raises:
             DataException: The schema is not of this type, or the number is not within one day.
@@ -182,7 +180,7 @@ class Time:
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> time | FarTime:
-        """The time that many milliseconds after midnight; a ``FarTime`` for exactly one day.
+        """The time this many milliseconds after midnight; a ``FarTime`` for exactly one day.
 
         Raises:
             DataException: The schema is not of this type, or the number is not within one day.
@@ -205,7 +203,7 @@ class Timestamp:
 
     @classmethod
     def builder(cls) -> SchemaBuilder:
-        """A builder for such a schema, to add ``optional`` or a default."""
+        """A builder for this schema, to add ``optional`` or a default."""
         return SchemaBuilder.int64().name(cls.LOGICAL_NAME).version(1)
 
     @classmethod
@@ -215,10 +213,10 @@ class Timestamp:
 
     @classmethod
     def from_logical(cls, schema: Schema, value: datetime | int) -> int:
-        """Milliseconds since 1970-01-01T00:00Z; what is finer is cut off towards the past.
+        """Milliseconds since 1970-01-01T00:00Z; smaller units are rounded towards the past.
 
         Raises:
-            DataException: The schema is not of this type, or the datetime names no time zone.
+            DataException: The schema is not of this type, or the datetime has no time zone.
 
         >>> Timestamp.from_logical(Timestamp.SCHEMA, datetime(1970, 1, 1, 0, 1, tzinfo=UTC))
         60000
@@ -228,7 +226,7 @@ class Timestamp:
 
     @classmethod
     def to_logical(cls, schema: Schema, value: int) -> datetime | FarTimestamp:
-        """The moment, in UTC; a ``FarTimestamp`` outside of the years 1 to 9999."""
+        """The moment in UTC; a ``FarTimestamp`` outside the years 1 to 9999."""
         _check_name(cls.LOGICAL_NAME, schema, "Timestamp")
         try:
             return _EPOCH + value * _MILLI
@@ -243,7 +241,7 @@ def _epoch_millis(value: datetime) -> int:
 
 
 def _number(value: int, what: str) -> int:
-    """A number of days or milliseconds; a boolean, which is an int to Python, is none."""
+    """A number of days or milliseconds; rejects booleans, which are ints in Python."""
     if isinstance(value, bool):
         raise DataException(f"Invalid type for {what}, expected Date but was bool")
     return int(value) if isinstance(value, FarMoment) else value

@@ -1,13 +1,10 @@
-"""Text to values: ``parse_string`` finds the type a text seems to have, as headers are read.
+"""Inference of types: ``parse_string`` for texts, as in headers, and ``infer_schema`` for Python values.
 
-The rules are Kafka Connect's own, surprises included: the smallest number type that fits, arrays and maps whose
-elements are widened to a common type, anything that does not fit back to a string.
-
-Owning thread: none; pure functions.
-
-``infer_schema``: the schema a Python value seems to have.
+The rules are Kafka Connect's, including its surprises: the smallest number type that fits; arrays and maps whose
+elements are widened to a common type; a text that cannot be parsed stays a string.
 
 Owning thread: none; pure functions.
+Source: org.apache.kafka.connect.data.Values.
 """
 
 from __future__ import annotations
@@ -41,12 +38,12 @@ from penstock.data.structs import Struct, map_key
 from penstock.data.text import MILLIS_PER_DAY, nearest_float32, parse_date, parse_time, parse_timestamp
 from penstock.errors import DataException, SchemaBuilderException
 
-#: What Java's ``trim`` removes.
+#: The characters that Java's ``trim`` removes.
 BLANKS: Final = "".join(map(chr, range(0x21)))
 
 _DELIMITERS: Final = frozenset(':,{}[]"')
 _DECIMAL: Final = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:[eE]([+-]?)(\d+))?")
-#: Narrow to wide; values of one type can be kept in any later one.
+#: From narrow to wide; values of a type fit in any later one.
 _NUMERIC: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
 _INTEGERS: Final = (
     (1 << 7, INT8_SCHEMA),
@@ -58,10 +55,10 @@ _MAX_INT: Final = (1 << 31) - 1
 
 
 def parse_string(text: str | None) -> SchemaAndValue | None:
-    """The value a text stands for, with the schema inferred.
+    """Parses a text and infers the schema of its value.
 
     Returns:
-        The value; None when the text is the word ``null``. A text that is nothing else is a string.
+        The value; None when the text is the word ``null``. A text that cannot be parsed is a string.
 
     >>> parse_string("300"), parse_string("[1, 2]")
     (SchemaAndValue(schema=<Schema{INT16}>, value=300), SchemaAndValue(schema=<Schema{ARRAY}>, value=[1, 2]))
@@ -81,7 +78,7 @@ def parse_string(text: str | None) -> SchemaAndValue | None:
 
 
 def parse_decimal(text: str) -> decimal.Decimal | None:
-    """A number as Java's ``BigDecimal`` reads it: no blanks, no words, no underscores; None when it is none.
+    """Parses a number as Java's ``BigDecimal`` does: no blanks, words or underscores; None if it is not a number.
 
     >>> parse_decimal("+1.50e3"), parse_decimal("1_0"), parse_decimal(" 1")
     (Decimal('1.50E+3'), None, None)
@@ -101,7 +98,7 @@ def parse_decimal(text: str) -> decimal.Decimal | None:
 
 
 class _Parser:
-    """Reads one text, token by token. A token is a delimiter, or what stands between two of them."""
+    """Parses one text, token by token. A token is a delimiter, or the text between two delimiters."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -127,7 +124,7 @@ class _Parser:
             if self._take("{"):
                 return self._map()
         except DataException:
-            # No array or map after all: what is read from here on is a string, or an error of the collection around it.
+            # Not an array or map after all: the rest is a string, or an error of the enclosing collection.
             self._next = start
         token = self._tokens[self._next]
         self._next += 1
@@ -138,7 +135,7 @@ class _Parser:
         return self._next < len(self._tokens)
 
     def _take(self, expected: str) -> bool:
-        """Steps over a token if it is the expected one; blank tokens before it are stepped over in any case."""
+        """Skips a token if it is the expected one; always skips blank tokens before it."""
         if not self._has_next():
             return False
         while not self._tokens[self._next].strip(BLANKS) and self._next + 1 < len(self._tokens):
@@ -226,7 +223,7 @@ class _Parser:
 
 
 def _tokens(text: str) -> list[str]:
-    """Delimiters and what stands between them; a backslash takes a delimiter's meaning away."""
+    """Delimiters and the texts between them; a backslash escapes a delimiter."""
     tokens: list[str] = []
     start = 0
     escaped = False
@@ -246,7 +243,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _temporal(token: str) -> SchemaAndValue | None:
-    """A date, time or timestamp; which one is tried is decided by the length, in Java's characters."""
+    """A date, time or timestamp; its length in Java's characters selects the format."""
     token = token.replace("\\:", ":")
     length = len(token) + sum(char > "\uffff" for char in token)
     if length == 10:
@@ -266,8 +263,8 @@ def _temporal(token: str) -> SchemaAndValue | None:
 
 
 def _number(number: decimal.Decimal) -> SchemaAndValue:
-    """The smallest type that holds it; a FLOAT32 even where that loses digits."""
-    # 10**19 is beyond every integer type, so nothing huge is expanded into digits.
+    """The number in the smallest type that holds it; a FLOAT32 even if that loses digits."""
+    # 10**19 is beyond every integer type, so no large exponent is expanded into digits.
     magnitude = number.adjusted() if number else 0
     if 0 <= magnitude <= 18 and number == number.to_integral_value(decimal.ROUND_FLOOR, _context(number)):
         whole = int(number)
@@ -295,7 +292,7 @@ def _value(element: SchemaAndValue | None) -> object:
 
 
 def _common_schema(elements: list[SchemaAndValue | None]) -> Schema | None:
-    """The schema that values of all the elements can be kept in; None when there is none. Nulls say nothing."""
+    """The schema that fits the values of all elements; None if there is none. Nulls are ignored."""
     common: Schema | None = None
     for element in elements:
         if element is None or element.schema is None:
@@ -311,7 +308,7 @@ def _common_schema(elements: list[SchemaAndValue | None]) -> Schema | None:
 
 def _merge(previous: Schema, new: Schema) -> Schema | None:
     if previous.type is new.type:
-        # All parsed schemas are required, and the newest one is taken: nested arrays are not looked into.
+        # All parsed schemas are required, and the newest is taken: nested arrays are not compared.
         return new
     if previous.type in _NUMERIC and new.type in _NUMERIC:
         return max(previous, new, key=lambda schema: _NUMERIC.index(schema.type))
@@ -319,7 +316,7 @@ def _merge(previous: Schema, new: Schema) -> Schema | None:
 
 
 def _align(target: Schema, element: SchemaAndValue | None) -> object:
-    """An element's value as the common schema wants it."""
+    """Converts an element to the common schema."""
     if element is None:
         raise DataException("Unable to convert a null value to a schema that requires a value")
     value = element.value
@@ -342,7 +339,7 @@ def _is_temporal(schema: Schema | None) -> bool:
 
 
 def _temporal_of(target: Schema, value: Any) -> object:
-    """A number among dates becomes one of them."""
+    """Converts a number among dates to a date."""
     if target.name == Date.LOGICAL_NAME:
         return Date.to_logical(target, int(value))
     if target.name == Time.LOGICAL_NAME:
@@ -351,7 +348,7 @@ def _temporal_of(target: Schema, value: Any) -> object:
 
 
 def _typed_map(keys: list[SchemaAndValue | None], values: list[SchemaAndValue | None]) -> SchemaAndValue:
-    """A map with the common schemas its keys and values have; keys without one leave the values as they are, too."""
+    """A map with the common schemas of its keys and values; if the keys have none, the values stay as they are, too."""
     key_schema = _common_schema(keys)
     value_schema = _common_schema(values)
     if key_schema is None:
@@ -361,7 +358,7 @@ def _typed_map(keys: list[SchemaAndValue | None], values: list[SchemaAndValue | 
     for key, item in zip(keys, values, strict=True):
         name = _value(key) if key_schema is None else _align(key_schema, key)
         held = map_key(name)
-        # To Python 1 and true are one key; as text nothing is lost.
+        # Python treats 1 and true as the same key; as texts they differ.
         if spelled.setdefault(held, repr(held)) != repr(held):
             raise DataException("Python cannot hold these keys in one map")
         result[held] = _value(item) if value_schema is None else _align(value_schema, item)
@@ -372,14 +369,14 @@ _INT64_LIMIT: Final = 1 << 63
 
 
 def infer_schema(value: object) -> Schema | None:
-    """The schema of a value, or None where there is none to infer.
+    """Infers the schema of a value; None if that is impossible.
 
-    None for null, for empty lists and dicts, for elements of different types, and for numbers and dates that Connect
-    has only with a schema (Decimal, date, time, datetime, integers beyond 64 bits). An int is INT64 and a float
-    FLOAT64; a subclass may say otherwise with a class attribute ``connect_type``.
+    None for null, for empty lists and dicts, for elements of different types, and for numbers and dates that need an
+    explicit schema in Connect (Decimal, date, time, datetime, integers beyond 64 bits). An int is INT64 and a float
+    FLOAT64; a subclass may choose another type with a class attribute ``connect_type``.
 
     Raises:
-        SchemaBuilderException: A list or dict holds nothing but nulls.
+        SchemaBuilderException: A list or dict holds only nulls.
 
     >>> infer_schema([1, None])._value_schema
     <Schema{INT64}>
@@ -423,7 +420,7 @@ def _written_number(value: int | float, usual: Schema) -> Schema | None:
 
 
 def _common(values: Iterable[object]) -> tuple[Type | None, bool] | None:
-    """The one type of all values that are not null, and whether there is a null; None when there is no such type."""
+    """The common type of all non-null values (None if they differ), and whether there is a null."""
     kind: Type | None = None
     optional = False
     for value in values:
@@ -440,5 +437,5 @@ def _common(values: Iterable[object]) -> tuple[Type | None, bool] | None:
 def _element(kind: Type | None, optional: bool) -> Schema:
     if kind is None:
         raise SchemaBuilderException("type cannot be null")
-    # As in Java, only the type is kept: the elements of nested arrays have no element schema.
+    # As in Java, only the type is kept: nested arrays have no element schema.
     return Schema(kind, optional=optional)

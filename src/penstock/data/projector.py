@@ -1,4 +1,4 @@
-"""``SchemaProjector``: a value of one schema made to fit a compatible other one, as when a schema has evolved.
+"""``SchemaProjector``: projects a value of one schema onto a compatible one, for example after a schema has evolved.
 
 Owning thread: none; pure functions.
 """
@@ -12,7 +12,7 @@ from penstock.data.structs import Struct
 from penstock.data.text import nearest_float32, to_java_text
 from penstock.errors import SchemaProjectorException
 
-#: Narrow to wide; a value may go to any later one.
+#: From narrow to wide; a value may be projected to any later type.
 _PROMOTIONS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64)
 
 
@@ -24,12 +24,12 @@ class SchemaProjector:
 
     @staticmethod
     def project(source: Schema, value: object, target: Schema) -> object:
-        """The value as the target schema wants it.
+        """Returns the value converted to the target schema.
 
-        Numbers are widened; fields of structs are matched by name; fields the value lacks get the target's default.
+        Numbers are widened; fields of structs are matched by name; missing fields get the target's default.
 
         Raises:
-            SchemaProjectorException: The types, names or parameters do not go together, a required field is missing, or
+            SchemaProjectorException: The types, names or parameters are incompatible, a required field is missing, or
                 null may come where the target has neither null nor a default.
 
         >>> from penstock.data import FLOAT64_SCHEMA, INT32_SCHEMA

@@ -1,7 +1,8 @@
-"""Schemas: what a value looks like. ``Schema``, ``Field``, ``Type`` and the eighteen constants for primitives.
+"""Schemas, which describe values: ``Schema``, ``Field``, ``Type`` and the eighteen constants for primitives.
 
-A ``Schema`` is an immutable value: two that say the same are equal and hash alike, so it can be a dictionary key. Make
-one with ``SchemaBuilder``; make it once and keep it (building is slow, comparing a schema with itself costs nothing).
+A ``Schema`` is an immutable value: schemas with the same content are equal and hash alike, so a schema can be a
+dictionary key. Make it with ``SchemaBuilder``, once, and keep it: building is slow, and comparing a schema with itself
+is free.
 
 Owning thread: none; schemas are immutable and may be shared by threads.
 """
@@ -37,12 +38,13 @@ class Type(Enum):
     MAP = "map"
     STRUCT = "struct"
 
-    # Enum hashes by name on each call; members are singletons, so identity does and is several times faster.
+    # Enum computes a hash of the name on each call; members are singletons, so the identity hash works and is much
+    # faster.
     __hash__ = object.__hash__
 
     @property
     def is_primitive(self) -> bool:
-        """True if values of this type have no parts."""
+        """True if values of this type have no nested values."""
         return self not in _COMPOSITE
 
     def __str__(self) -> str:
@@ -86,12 +88,12 @@ class Schema:
 
     Attributes:
         type: The type.
-        optional: Whether null is a value of it.
-        default: What a null stands for, or None.
+        optional: True if null is allowed.
+        default: The value that replaces null, or None.
         name: Name of the schema; gives logical types their meaning.
         version: Version of the schema; carried, never interpreted.
         doc: Text for people.
-        parameters: Further properties, or None.
+        parameters: Additional properties, or None.
 
     Thread: immutable, any thread.
     Source: org.apache.kafka.connect.data.ConnectSchema.
@@ -127,15 +129,14 @@ class Schema:
     _value_schema: Schema | None
     _fields: tuple[Field, ...]
     _by_name: Mapping[str, Field]
-    #: What `Struct` has to know of a field for each value: index, exact class, range (see below), default.
+    #: What `Struct` needs of a field for each value: index, exact class, range (see below), default.
     _places: Mapping[str, tuple[int, builtins.type | None, tuple[int, int] | None, object]]
     _hash: int
-    #: An instance of exactly this class fits without a further look, if it is in the range; None = there is no such
-    #: class, or all of its instances fit.
+    #: An instance of exactly this class fits without a further check if it is in the range. None: no such class; a
+    #: range of None: every instance fits.
     _exact: builtins.type | None
     _range: tuple[int, int] | None
-    #: An equal schema that stands for this one, so that schemas that are made for each record are compared once each.
-    #: None = this one does.
+    #: The first equal schema, so that schemas made for each record are compared only once. None: this schema itself.
     _same: Schema | None
 
     def __init__(
@@ -170,7 +171,7 @@ class Schema:
         put(self, "_exact", None if logical else _EXACT.get(type))
         put(self, "_range", _RANGES.get(type))
         put(self, "_same", None)
-        # The default is left out: it may be a list or dict. Equal schemas still have equal hashes.
+        # Without the default, which may be a list or dict. Equal schemas still have equal hashes.
         parts = (type, optional, name, version, doc, key_schema, value_schema, self._fields)
         put(self, "_hash", hash((*parts, None if parameters is None else frozenset(parameters.items()))))
 
@@ -182,7 +183,7 @@ class Schema:
 
     @property
     def key_schema(self) -> Schema | None:
-        """Schema of a map's keys (None: the keys have no common type).
+        """The schema of a map's keys (None: the keys have no common type).
 
         Raises:
             DataException: This is not a map.
@@ -193,7 +194,7 @@ class Schema:
 
     @property
     def value_schema(self) -> Schema | None:
-        """Schema of a map's values or an array's elements (None: they have no common type).
+        """The schema of a map's values or an array's elements (None: they have no common type).
 
         Raises:
             DataException: This is neither a map nor an array.
@@ -214,7 +215,7 @@ class Schema:
         return self._fields
 
     def field(self, name: str) -> Field | None:
-        """The field of that name, or None.
+        """The field with this name, or None.
 
         Raises:
             DataException: This is not a struct.
@@ -257,7 +258,7 @@ class Schema:
         return self._hash
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The hash is per process (strings are salted), so a pickled schema is made anew.
+        # Hashes differ between processes (strings are salted), so unpickling builds the schema again.
         parameters = None if self.parameters is None else dict(self.parameters)
         state = (self.type, self.optional, self.default, self.name, self.version, self.doc, parameters)
         return _restore, (*state, self._key_schema, self._value_schema, self._fields)
@@ -270,7 +271,7 @@ class Schema:
 
 
 def _same_default(left: object, right: object) -> bool:
-    """Equality that tells 1 from 1.0 and True, 0.0 from -0.0, and finds NaN equal to itself, as Java's boxes do."""
+    """Equality as for Java's boxed values: 1, 1.0 and True differ, 0.0 and -0.0 differ, and NaN equals itself."""
     if type(left) is not type(right):
         return False
     if isinstance(left, float):

@@ -1,9 +1,9 @@
-"""``Struct``: a value with named, typed fields; and ``validate_value``: does a value fit a schema?
+"""``Struct``: a value with named, typed fields; and ``validate_value``, which checks a value against a schema.
 
-Null fits an optional schema only: a default does not make a required schema take null (``Struct.put`` and
-``Struct.validate`` look at defaults themselves).
+Null fits an optional schema only: a required schema with a default still rejects null (``Struct.put`` and
+``Struct.validate`` apply defaults themselves).
 
-Owning thread: that which built a struct; it is mutable until it is handed over and must not be changed after that.
+Owning thread: the thread that built a struct. The struct must not change after it has been handed over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _RANGES: Final = {
     Type.INT64: (-(1 << 63), (1 << 63) - 1),
 }
 
-#: The Python classes of each type. Integers are compared by exact class: bool is an int to Python, not to Connect.
+#: The Python classes of each type. Integers are compared by exact class, because bool is an int in Python but not in
+#: Connect.
 _CLASSES: Final[dict[Type, tuple[type, ...]]] = {
     Type.FLOAT32: (float,),
     Type.FLOAT64: (float,),
@@ -38,7 +39,7 @@ _CLASSES: Final[dict[Type, tuple[type, ...]]] = {
 
 _LOGICAL: Final[dict[str, Callable[[object], bool]]] = {
     "org.apache.kafka.connect.data.Decimal": lambda value: isinstance(value, decimal.Decimal),
-    # An int is the raw number of days or milliseconds, for what datetime cannot hold.
+    # An int is the raw number of days or milliseconds, for values that datetime cannot hold.
     "org.apache.kafka.connect.data.Date": lambda value: isinstance(value, date) or type(value) in (int, FarDate),
     "org.apache.kafka.connect.data.Time": lambda value: isinstance(value, time) or type(value) in (int, FarTime),
     "org.apache.kafka.connect.data.Timestamp": lambda value: (
@@ -53,10 +54,10 @@ def validate_value(schema: Schema, value: object, name: str | None = None) -> No
     Args:
         schema: The schema.
         value: The value.
-        name: Name of the field it is for; only used in the message.
+        name: Name of the field, for the message.
 
     Raises:
-        DataException: It does not fit, at some depth.
+        DataException: The value, or a nested one, does not fit.
 
     >>> from penstock.data import INT8_SCHEMA
     >>> validate_value(INT8_SCHEMA, 127)
@@ -71,7 +72,7 @@ def validate_value(schema: Schema, value: object, name: str | None = None) -> No
 
 
 def check_value(schema: Schema, value: object, location: str) -> None:
-    """As ``validate_value``, with the place spelt out: ``value`` or ``field: "age"``."""
+    """As ``validate_value``, with the full location: ``value`` or ``field: "age"``."""
     if value is None:
         if not schema.optional:
             raise DataException(null_refused(schema, location))
@@ -123,10 +124,10 @@ def _check_struct(schema: Schema, value: object, location: str) -> None:
 
 
 def map_key(key: object) -> Any:
-    """A key as a Python dict can hold it: an array, which has no hash as a list, becomes a tuple.
+    """Makes a key hashable: an array becomes a tuple, because Python lists have no hash.
 
     Raises:
-        DataException: It is a map, or holds one: nothing in Python stands for it.
+        DataException: The key is or contains a map, which has no hashable form.
     """
     if isinstance(key, (list, tuple)):
         return tuple(map(map_key, key))
@@ -136,7 +137,7 @@ def map_key(key: object) -> Any:
 
 
 def _as_value(key: object) -> object:
-    """Turns the tuples that ``map_key`` made back into arrays."""
+    """Turns the tuples of ``map_key`` back into arrays."""
     return [_as_value(item) for item in key] if isinstance(key, tuple) else key
 
 
@@ -163,7 +164,7 @@ _STRUCT: Final = Type.STRUCT
 class Struct:
     """A value of a STRUCT schema.
 
-    ``put`` checks each value as it is stored; a field that was never put is null, and is found by ``validate``.
+    ``put`` checks each value as it is stored; a field that was never put is null, which only ``validate`` reports.
 
     >>> from penstock.data import BOOLEAN_SCHEMA, INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder
     >>> schema = (
@@ -199,9 +200,9 @@ class Struct:
 
     @classmethod
     def unchecked(cls, schema: Schema, values: Sequence[object]) -> Struct:
-        """A struct of these values, one for each field in order, without looking at them.
+        """A struct with these values, one for each field in order, without any check.
 
-        For code that has the values in the right types already; ``put`` is for everybody else.
+        For code whose values have the right types already; use ``put`` otherwise.
         """
         struct = cls.__new__(cls)
         struct.schema = schema
@@ -212,10 +213,10 @@ class Struct:
         """Stores a field's value and returns this struct.
 
         Raises:
-            DataException: There is no such field, or the value does not fit its schema. Null fits an optional field
-                alone: one with a default is left out to have it.
+            DataException: The field does not exist, or the value does not fit its schema. Only optional fields accept
+                null; to use a field's default, do not put the field.
         """
-        # This is what a transform in Python does most: what fits by its class alone is looked at no further.
+        # The hot path of Python transforms: a value whose class already proves that it fits is not checked further.
         try:
             index, exact, ends, _ = self.schema._places[field if isinstance(field, str) else field.name]
         except KeyError:
@@ -231,7 +232,7 @@ class Struct:
         """A field's value; its default (which may be None) when the value is null.
 
         Raises:
-            DataException: There is no such field.
+            DataException: The field does not exist.
         """
         try:
             place = self.schema._places[field if isinstance(field, str) else field.name]
@@ -241,9 +242,9 @@ class Struct:
         return place[3] if value is None else value
 
     def copy(self) -> Struct:
-        """A struct of the same schema and values, which can be changed: how a transform changes fields.
+        """A mutable copy with the same schema and values; transforms change fields this way.
 
-        The values are shared, not copied: so are nested structs, lists and maps.
+        The copy is shallow: nested structs, lists and maps are shared.
 
         >>> from penstock.data import STRING_SCHEMA, SchemaBuilder
         >>> schema = SchemaBuilder.struct().field("name", STRING_SCHEMA).field("city", STRING_SCHEMA).build()
@@ -254,10 +255,10 @@ class Struct:
         return Struct.unchecked(self.schema, self.values)
 
     def get_without_default(self, field: str | Field) -> object:
-        """A field's value as it was put, None when it was not.
+        """A field's value as it was put; None if it was not.
 
         Raises:
-            DataException: There is no such field.
+            DataException: The field does not exist.
         """
         return self.values[self._field(field).index]
 
@@ -265,7 +266,7 @@ class Struct:
         """The value of an INT8 field.
 
         Raises:
-            DataException: There is no such field, or it is of another type; so for all the typed getters.
+            DataException: The field does not exist or has another type; the same holds for all typed getters.
         """
         return cast("int | None", self._typed(field, Type.INT8))
 
@@ -345,7 +346,7 @@ class Struct:
         return self.schema == other.schema and self.values == other.values
 
     def __hash__(self) -> int:
-        # By value, as in Java: a struct can be the key of a map, and is not changed any more once it is one.
+        # By value, as in Java: a struct may be a map key, and must not change after that.
         return hash((self.schema, *map(_hash_of, self.values)))
 
     def __str__(self) -> str:
@@ -356,7 +357,7 @@ class Struct:
 
 
 def _hash_of(value: object) -> int:
-    """A hash that values which are equal have in common; a dict's keys have no order."""
+    """A hash that is equal for equal values; the order of a dict's keys is ignored."""
     if isinstance(value, (list, tuple)):
         return hash(tuple(map(_hash_of, value)))
     if isinstance(value, dict):

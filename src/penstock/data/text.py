@@ -1,8 +1,8 @@
-"""Values as text, as Java prints and reads them: Struct texts, string converters, headers and error messages show it.
+"""Text forms of values, as Java prints and reads them, for structs, string converters, headers and error messages.
 
-``to_java_text`` for any Connect value, ``java_double`` and ``java_float`` for numbers; ``json_string`` is a text as
-Java's JSON writer spells it. ``parse_date``, ``parse_time`` and ``parse_timestamp`` read the three ISO patterns of
-headers, ``format_millis`` and ``java_date`` write moments.
+``to_java_text`` prints any Connect value, ``java_double`` and ``java_float`` numbers; ``json_string`` escapes a text as
+Java's JSON writer does. ``parse_date``, ``parse_time`` and ``parse_timestamp`` read the three ISO patterns of headers,
+``format_millis`` and ``java_date`` write dates and times.
 
 Java's ``SimpleDateFormat`` lets fields roll over (``2019-13-45``), stops when the pattern ends (``2019-08-2x``) and
 uses the Julian calendar before 15 October 1582. Moments are in UTC and in milliseconds since 1970.
@@ -46,7 +46,7 @@ CUTOVER: Final = -141_427
 
 
 def parse_date(text: str) -> int | None:
-    """Milliseconds of ``yyyy-MM-dd``; None when it is something else.
+    """Milliseconds of ``yyyy-MM-dd``; None if the text does not match.
 
     >>> parse_date("1970-01-02"), parse_date("1970-13-01") == parse_date("1971-01-01"), parse_date("soon")
     (86400000, True, None)
@@ -59,7 +59,7 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds of ``HH:mm:ss.SSS'Z'``; None when it is something else.
+    """Milliseconds of ``HH:mm:ss.SSS'Z'``; None if the text does not match.
 
     >>> parse_time("14:34:54.346Z")
     52494346
@@ -69,7 +69,7 @@ def parse_time(text: str) -> int | None:
 
 
 def parse_timestamp(text: str) -> int | None:
-    """Milliseconds of ``yyyy-MM-dd'T'HH:mm:ss.SSS'Z'``; None when it is something else.
+    """Milliseconds of ``yyyy-MM-dd'T'HH:mm:ss.SSS'Z'``; None if the text does not match.
 
     >>> parse_timestamp("2019-08-23T14:34:54.346Z")
     1566570894346
@@ -82,7 +82,7 @@ def parse_timestamp(text: str) -> int | None:
 
 
 def format_millis(millis: int) -> str:
-    """A moment as text, in the pattern its value asks for: below one day a time, whole days a date, else a timestamp.
+    """Prints a moment: below one day as a time, whole days as a date, otherwise as a timestamp.
 
     >>> format_millis(0), format_millis(-1), format_millis(86_400_000), format_millis(86_400_001)
     ('00:00:00.000Z', '23:59:59.999Z', '1970-01-02', '1970-01-02T00:00:00.001Z')
@@ -108,7 +108,7 @@ def java_date(millis: int) -> str:
     minutes, second = divmod(rest // 1000, 60)
     year, month, day = civil(days)
     clock = f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
-    # The year is that of its era: 1 BC and 1 AD are both 1.
+    # The year of its era: 1 BC and 1 AD are both 1.
     return f"{_WEEKDAYS[(days + 3) % 7]} {_MONTHS[month - 1]} {day:02} {clock} UTC {year if year > 0 else 1 - year}"
 
 
@@ -125,7 +125,7 @@ def _days(year: int, month: int, day: int) -> int:
 
 
 def _month_days(month_index: int) -> int:
-    """Days from 1 March to the first of a month, which counts from March."""
+    """Days from 1 March to the first day of a month; months count from March."""
     return (153 * month_index + 2) // 5
 
 
@@ -141,9 +141,9 @@ def _julian_month(year: int, month_index: int) -> int:
 
 
 def civil(days: int) -> tuple[int, int, int]:
-    """Year (0 is 1 BC), month and day of a number of days since 1970; before 15 October 1582 in the Julian calendar."""
+    """Year (0 is 1 BC), month and day of a day number since 1970; Julian calendar before 15 October 1582."""
     gregorian = days >= CUTOVER
-    # Years here begin on the first of March, so that a leap day is the last of its year.
+    # Years begin on 1 March here, so that a leap day is the last day of its year.
     era, day = divmod(days + 719_468, 146_097) if gregorian else divmod(days + 719_470, 1_461)
     century = day // 36_524 - day // 146_096 if gregorian else 0
     of_era = (day - day // 1_460 + century) // 365
@@ -155,14 +155,14 @@ def civil(days: int) -> tuple[int, int, int]:
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ESCAPE: Final = re.compile(r"\\(?:u00[0-9a-f]{2}|.)")
-#: Numbers from here up to there are printed without an exponent.
+#: Numbers between these bounds are printed without an exponent.
 PLAIN_FROM, PLAIN_TO = 1e-3, 1e7
 _TEXT: Final = frozenset((str,))
 _BEYOND: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 class Float32(float):
-    """A FLOAT32 without a schema, as Cast makes them: a float that prints as Java's ``Float``."""
+    """A schemaless FLOAT32, as Cast makes them: a float that prints like Java's ``Float``."""
 
     __slots__ = ()
 
@@ -182,7 +182,7 @@ def round_to_float32(value: float) -> float:
 def nearest_float32(value: int | decimal.Decimal) -> float:
     """The float32 nearest to an exact number, infinite when it is out of range.
 
-    Going over a float64 would round twice; only where that number lies between two float32 does it matter.
+    Rounding to a float64 first would round twice; that matters only if the float64 is halfway between two float32.
     """
     try:
         double = float(value)
@@ -206,7 +206,7 @@ def java_double(value: float) -> str:
     >>> java_double(1.0), java_double(1e7), java_double(0.0001), java_double(-0.0), java_double(5e-324)
     ('1.0', '1.0E7', '1.0E-4', '-0.0', '4.9E-324')
     """
-    # Without an exponent both print the shortest digits in the same way.
+    # Without an exponent Python and Java print the same shortest digits.
     return repr(value) if PLAIN_FROM <= abs(value) < PLAIN_TO else _java_number(value, repr(value))
 
 
@@ -234,7 +234,7 @@ def _java_number(value: float, shortest: str) -> str:
         return sign + "0.0"
     digits, point = _digits_and_point(shortest)
     if len(digits) == 1:
-        # Java prints two digits anyway, so these are the nearest two.
+        # Java always prints at least two digits, so these are the nearest two.
         digits, point = _digits_and_point(f"{value:.1e}")
     if PLAIN_FROM <= abs(value) < PLAIN_TO:
         if point <= 0:
@@ -244,7 +244,7 @@ def _java_number(value: float, shortest: str) -> str:
 
 
 def _digits_and_point(text: str) -> tuple[str, int]:
-    """The digits, and the position of the point: the magnitude is 0.DIGITS * 10**point."""
+    """The digits and the position of the point: the magnitude is 0.DIGITS * 10**point."""
     _, digits, exponent = decimal.Decimal(text).as_tuple()
     return "".join(map(str, digits)).rstrip("0"), len(digits) + cast("int", exponent)
 
@@ -260,7 +260,8 @@ def java_decimal(value: decimal.Decimal) -> str:
 
 
 def json_string(value: str) -> str:
-    """A JSON string as Jackson spells it: not ASCII-only, but for what takes two characters in Java; upper-case digits.
+    r"""A JSON string as Jackson escapes it: characters that are two in Java are escaped in upper-case hex, no other
+    non-ASCII.
 
     >>> print(json_string("é\\n\\x1f\\U0001f600"))
     "é\\n\\u001F\\uD83D\\uDE00"
@@ -281,7 +282,7 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
 
     Args:
         value: The value.
-        schema: Its schema, when it has one: tells a FLOAT32 from a FLOAT64 and raw temporal numbers from integers.
+        schema: Its schema, if any: distinguishes FLOAT32 from FLOAT64, and raw temporal numbers from integers.
 
     >>> to_java_text({"source": 1, "line": [1, None, True]}), to_java_text(b"a")
     ('{line=[1, null, true], source=1}', '[B@e8b7be43')
@@ -305,7 +306,7 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
         case decimal.Decimal():
             return java_decimal(value)
         case bytes() | bytearray() | memoryview():
-            # Java prints an address, which Python's bytes do not have.
+            # Java prints an address here, which Python's bytes do not have.
             return f"[B@{zlib.crc32(value):x}"
         case list() | tuple():
             return _list_text(value, None if schema is None else schema._value_schema)
@@ -321,7 +322,7 @@ def to_java_text(value: object, schema: Schema | None = None) -> str:
 
 
 def in_order(value: dict[Any, object]) -> Iterable[tuple[object, object]]:
-    """The pairs of a map without a schema, in the order of its keys if these are texts: it has no order of its own."""
+    """The pairs of a schemaless map, which has no order of its own; sorted by key if all keys are texts."""
     return sorted(value.items(), key=lambda pair: _utf16(str(pair[0]))) if has_text_keys(value) else value.items()
 
 
@@ -346,10 +347,11 @@ def _list_text(value: Sequence[object], items: Schema | None = None) -> str:
 
 @lru_cache(maxsize=1024)
 def hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Texts in the order in which a ``java.util.HashMap`` prints them as keys: maps without a schema are such maps.
+    """Sorts texts in the order in which a ``java.util.HashMap`` prints them as keys; schemaless maps are HashMaps in
+    Java.
 
-    Keys in one place of its table stand in the order in which they were put there, which nobody knows here any more:
-    they come in the order of their characters.
+    Java prints keys of the same bucket in insertion order, which is not known here: they are sorted by their
+    characters.
 
     >>> hash_map_order(("source", "line"))
     ('line', 'source')
@@ -373,7 +375,7 @@ def _utf16(text: str) -> bytes:
 
 
 def _other_text(value: object) -> str:
-    # Structs print themselves with this module, so it can know them only once both are loaded.
+    # Structs print themselves with this module, so it can import them only after both are loaded.
     from penstock.data.structs import Struct
 
     return "Struct{" + ",".join(_field_texts(value)) + "}" if isinstance(value, Struct) else str(value)
@@ -387,7 +389,7 @@ def _field_texts(value: Struct) -> Iterator[str]:
 
 
 def _temporal_text(value: int, schema: Schema) -> str:
-    """A raw number of days or milliseconds: printed as the java.util.Date it stands for."""
+    """A raw number of days or milliseconds, printed as its java.util.Date."""
     match schema.name:
         case "org.apache.kafka.connect.data.Date":
             return java_date(value * MILLIS_PER_DAY)
@@ -406,7 +408,7 @@ def _date_text(value: datetime | date | time) -> str:
     return java_date((moment - _EPOCH) // timedelta(milliseconds=1))
 
 
-#: The values that most schemaless data is made of, by their exact class.
+#: The printers of the most frequent schemaless values, by exact class.
 _TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
     str: str,
     bool: lambda value: "true" if value else "false",

@@ -1,5 +1,5 @@
-"""Java's regular expressions, run by engines that are linear in time or limited.
+"""Java's regular expressions, run by engines with linear time or a time limit.
 
-``java_pattern`` has a pattern as a user wrote it; ``translation`` translates it, from ``pieces`` and ``char_classes``;
-``size`` says how large it becomes.
+``java_pattern`` runs a pattern that a user wrote; ``translation`` translates it, using ``pieces`` and ``char_classes``;
+``size`` computes how large it becomes.
 """

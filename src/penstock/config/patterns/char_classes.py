@@ -1,10 +1,10 @@
-"""The characters that Java's regular expressions have names for, and those that are one without regard to case.
+"""Named character sets of Java's regular expressions, and characters that are equal when case is ignored.
 
 Main type: ``CharSet``, a set of characters as ranges of code points. Main functions: ``property_set``, ``folded`` and
 ``folded_range``. Immutable values and pure functions, usable from any thread.
 
-The properties of characters are those of Python's Unicode, and of ``regex`` where Python has none; Java's may be older
-or newer.
+Character properties come from Python's Unicode data, or from ``regex`` if Python lacks them; Java's version of Unicode
+may be older or newer.
 Source: java.util.regex.CharPredicates, java.util.regex.Pattern.
 """
 
@@ -39,7 +39,7 @@ class CharSet:
 
     @classmethod
     def of(cls, *ranges: tuple[int, int]) -> CharSet:
-        """The set of some ranges, in any order."""
+        """A set of some ranges, in any order."""
         joined: list[tuple[int, int]] = []
         for first, last in sorted(ranges):
             if joined and first <= joined[-1][1] + 1:
@@ -50,12 +50,12 @@ class CharSet:
 
     @classmethod
     def containing(cls, points: Iterable[int]) -> CharSet:
-        """The set of some code points."""
+        """A set of some code points."""
         return cls.of(*((point, point) for point in points))
 
     @classmethod
     def from_text(cls, chars: str) -> CharSet:
-        """The set of some characters."""
+        """A set of the characters of a text."""
         return cls.containing(map(ord, chars))
 
     def __or__(self, other: CharSet) -> CharSet:
@@ -81,14 +81,14 @@ class CharSet:
 
     @property
     def only(self) -> int | None:
-        """The one code point that is in it; None where there are none, or more."""
+        """The only code point in the set; None if it has none or several."""
         return self.ranges[0][0] if len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1] else None
 
     def expression(self, escaped: Callable[[int], str]) -> str:
-        r"""A regular expression for one character of the set, which is not empty.
+        r"""A regular expression for one character of the set, which must not be empty.
 
         Args:
-            escaped: How the engine writes a code point.
+            escaped: Writes a code point in the engine's syntax.
 
         >>> CharSet.of((97, 99), (46, 46)).expression(lambda point: f"\\x{point:02x}")
         '[\\x2ea-c]'
@@ -135,7 +135,7 @@ _POSIX: Final = {
     "L1": CharSet.of((0, 0xFF)),
     "all": ALL,
 }
-#: Names of several categories.
+#: Names for several categories.
 _SEVERAL: Final = {
     "LC": ("Lu", "Ll", "Lt"),
     "LD": ("L", "Nd"),
@@ -146,7 +146,7 @@ _SEVERAL: Final = {
     "javaSpaceChar": ("Z",),
     "javaISOControl": ("Cc",),
 }
-#: Behind ``Is``, in any case.
+#: Names after ``Is``, in any case.
 _SEVERAL_OF_UNICODE: Final = {
     "LETTER": ("L",),
     "DIGIT": ("Nd",),
@@ -156,7 +156,7 @@ _SEVERAL_OF_UNICODE: Final = {
     "PUNCTUATION": ("P",),
     "PUNCT": ("P",),
 }
-#: Properties of Unicode: behind ``Is``, in any case; and by the methods of ``java.lang.Character``.
+#: Unicode properties: names after ``Is``, in any case; and those named after methods of ``java.lang.Character``.
 _PROPERTIES: Final = {
     "ALPHABETIC": "Alphabetic",
     "ALPHA": "Alphabetic",
@@ -172,20 +172,20 @@ _JAVA_PROPERTIES: Final = {
     "javaLowerCase": "Lowercase",
     "javaUpperCase": "Uppercase",
 }
-#: What these mean without regard to case: any letter that has one.
+#: These mean any letter that has cases, if case is ignored.
 _CASED_CATEGORIES: Final = frozenset(("Lu", "Ll", "Lt"))
 _CASED_PROPERTIES: Final = frozenset(("Lowercase", "Uppercase"))
 
 
 def property_set(name: str, *, folds: bool) -> CharSet | None:
-    """The characters of `\\p{name}`; None when the name is not known here.
+    """The characters of `\\p{name}`; None if the name is unknown here.
 
-    Known are the POSIX classes, which are ASCII only as in Java, the general categories, properties of
-    ``java.lang.Character`` and the common properties of Unicode; no scripts and blocks.
+    Known are the POSIX classes (ASCII only, as in Java), the general categories, properties of ``java.lang.Character``
+    and the common Unicode properties; scripts and blocks are not.
 
     Args:
-        name: What stands in the brackets.
-        folds: Whether the flag ``i`` is set.
+        name: The name in the brackets.
+        folds: True if the flag ``i`` is set.
 
     >>> property_set("Alpha", folds=False).ranges, property_set("NoSuch", folds=False)
     (((65, 90), (97, 122)), None)
@@ -232,7 +232,7 @@ def _names_of_categories() -> set[str]:
 
 @lru_cache(maxsize=1)
 def _by_category() -> dict[str, CharSet]:
-    """The characters of each general category; one pass over all of Unicode, about a quarter of a second."""
+    """The characters of each general category; takes one pass over all of Unicode, about a quarter of a second."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     category, start = unicodedata.category("\0"), 0
     for point in range(1, sys.maxunicode + 2):
@@ -280,7 +280,7 @@ def _hex_digits() -> CharSet:
     return _of_categories("Nd") | _POSIX["XDigit"] | CharSet.of((0xFF21, 0xFF26), (0xFF41, 0xFF46))
 
 
-#: Properties behind ``Is`` that are put together.
+#: Properties after ``Is`` that combine others.
 _MADE: Final[dict[str, Callable[[], CharSet]]] = {
     "ALNUM": lambda: _property("Alphabetic") | _of_categories("Nd"),
     "ASSIGNED": lambda: ~_of_categories("Cn"),
@@ -295,11 +295,11 @@ _MADE: Final[dict[str, Callable[[], CharSet]]] = {
 
 # ------------------------------------------------------------------------------------------------------------- case
 def folded(point: int, *, unicode: bool) -> CharSet:
-    """The characters that are one without regard to case.
+    """The characters that equal a character when case is ignored.
 
     Args:
-        point: One of them.
-        unicode: Whether that is about all letters; otherwise it is about those of ASCII.
+        point: The character.
+        unicode: True for all letters; False for ASCII letters only.
 
     >>> [sorted(map(chr, folded(ord(char), unicode=True))) for char in "k1"]
     [['K', 'k', '\u212a'], ['1']]
@@ -315,7 +315,7 @@ def folded(point: int, *, unicode: bool) -> CharSet:
 
 
 def folded_range(first: int, last: int, *, unicode: bool) -> CharSet:
-    """The characters of a range, and those that are one with any of them without regard to case."""
+    """The characters of a range, and all characters that equal one of them when case is ignored."""
     inside = CharSet.of((first, last))
     if not unicode:
         letters = [point for point in _ALPHA if ord(chr(point).swapcase()) in inside]
@@ -345,14 +345,14 @@ def _by_fold() -> dict[int, CharSet]:
 
 
 def _simple_upper(point: int) -> int:
-    """The upper case of one character, where that is one."""
+    """The upper case of one character, if that is also one character."""
     char = chr(point)
     upper = char.upper()
-    # What is written with a iota below is one letter in capitals at the beginning of a word alone.
+    # A letter with iota subscript has a single-character title case, which is used only at the beginning of a word.
     upper = upper if len(upper) == 1 else char.title()
     return ord(upper) if len(upper) == 1 else point
 
 
 def _simple_lower(point: int) -> int:
-    # The one letter whose lower case is two characters is the I with a dot.
+    # Only I with a dot has a lower case of two characters.
     return ord(chr(point).lower()[0])

@@ -1,9 +1,9 @@
-"""A Java pattern that a user wrote, run in linear time or with a limit.
+"""A Java pattern from a user, run in linear time or with a time limit.
 
-Python's ``re`` holds the interpreter while it searches, and some patterns take it years: one text would stop the
-whole worker. RE2 answers whether a text matches, in linear time. What RE2 cannot do (references to groups, looking
-around, possessive quantifiers), and where a match and its groups are, is left to ``regex``, which lets other threads
-run and gives up after ``LIMIT_S``.
+Python's ``re`` holds the interpreter lock while it searches, and some patterns need years: one text would stop the
+whole worker. RE2 decides in linear time whether a text matches. Patterns that RE2 does not support (references to
+groups, look-around, possessive quantifiers), and the positions of matches and groups, need ``regex``, which lets other
+threads run and gives up after ``LIMIT_S``.
 
 Main type: ``JavaPattern``, made by ``penstock.config.patterns.translation.compile_java``. Usable from any thread.
 """
@@ -23,14 +23,14 @@ from penstock.errors import PatternTimeoutException
 if TYPE_CHECKING:
     import re
 
-#: Seconds of processor time that one search of one text may take. Names of topics take microseconds: a pattern needs a
+#: The processor time in seconds that one search of one text may take. Topic names take microseconds: a pattern needs a
 #: thousand times as long only if it tries the same characters over and over.
 LIMIT_S: Final = 0.05
-#: ``regex`` counts what all threads of the process take. A search that ended for what others took begins anew, with
-#: twice the time, so often at most.
+#: ``regex`` measures the time of all threads of the process. A search that ran out of time because of other threads
+#: starts again with twice the time, at most this many times.
 _TRIES: Final = 4
 _SHOWN: Final = 60
-#: So many texts that took too long are remembered, if they are no longer than this.
+#: The number of remembered texts that took too long, if they are no longer than this.
 _MOST_REMEMBERED: Final = 1_000
 _LONGEST_REMEMBERED: Final = 1_000
 
@@ -40,11 +40,11 @@ class Translated:
     """A Java pattern for the engines.
 
     Attributes:
-        limited: It for ``regex``.
-        linear: It for RE2; None = RE2 cannot do it.
-        only_whole: ``linear`` tells only whether all of a text matches.
-        folds: Whether references to groups are compared without regard to the case of ASCII's letters.
-        uncertain: Groups that hold in Java what they took in a try that failed later, in some cases.
+        limited: The pattern for ``regex``.
+        linear: The pattern for RE2; None = RE2 does not support it.
+        only_whole: True if ``linear`` can only match a whole text.
+        folds: True if references to groups ignore the case of ASCII letters.
+        uncertain: Groups that in Java may keep the text of an attempt that failed later.
     """
 
     limited: str
@@ -59,17 +59,17 @@ class JavaPattern:
 
     Args:
         java: The pattern as the user wrote it, for messages.
-        translated: The same for the engines.
+        translated: The pattern for the engines.
 
     Attributes:
-        pattern: It as ``regex`` runs it.
-        groups: How many groups it has.
+        pattern: The pattern that ``regex`` runs.
+        groups: The number of groups.
         groupindex: The numbers of its named groups.
-        uncertain_groups: Groups whose text may be another in Java.
+        uncertain_groups: Groups whose text may differ from Java's.
 
     Raises:
-        regex.error: The engine cannot do what the pattern asks for.
-        OverflowError: A count is too large for it.
+        regex.error: The engine does not support the pattern.
+        OverflowError: A count is too large for the engine.
         RecursionError: Groups are nested too deeply.
     """
 
@@ -86,7 +86,7 @@ class JavaPattern:
         self._too_long: dict[str, None] = {}
 
     def matches(self, text: str) -> bool:
-        """True if the whole text matches, as Java's ``Matcher.matches``.
+        """True if the whole text matches, like Java's ``Matcher.matches``.
 
         Raises:
             PatternTimeoutException: RE2 cannot run the pattern, and the search took longer than ``LIMIT_S``.
@@ -106,7 +106,7 @@ class JavaPattern:
         return self.find(text) is not None
 
     def find(self, text: str) -> re.Match[str] | None:
-        """The first match in the text, as Java's ``Matcher.find``.
+        """The first match in the text, like Java's ``Matcher.find``.
 
         Raises:
             PatternTimeoutException: The search took longer than ``LIMIT_S``.
@@ -115,7 +115,7 @@ class JavaPattern:
         return found
 
     def _within_limit(self, search: Callable[..., Any], text: str) -> Any:
-        """Runs a search within the time limit. A text that took too long once is not searched again in any record."""
+        """Runs a search within the time limit. A text that took too long once is not searched again."""
         if text not in self._too_long:
             for attempt in range(_TRIES):
                 begun = time.thread_time()
@@ -139,7 +139,7 @@ class JavaPattern:
 
 
 def _linear(expression: str | None) -> Any:
-    """The pattern for RE2; None where RE2 cannot run it."""
+    """The pattern for RE2; None if RE2 does not support it."""
     if expression is None:
         return None
     options = re2.Options()
@@ -151,7 +151,7 @@ def _linear(expression: str | None) -> Any:
 
 
 def _is_encodable(text: str) -> bool:
-    """True if RE2, which reads UTF-8, can be given the text: half of a surrogate pair has no UTF-8."""
+    """True if the text can be encoded for RE2, which reads UTF-8: half a surrogate pair has no UTF-8."""
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 

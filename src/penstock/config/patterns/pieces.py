@@ -1,11 +1,11 @@
-"""The parts of Java's regular expressions: characters as they are read, and pieces as they are written anew.
+r"""The parts of Java's regular expressions: a reader of characters, and the translated pieces.
 
-Main types: ``CharacterReader`` goes through one pattern, and reads what stands for one character: escapes, properties,
-classes in brackets; ``translation`` reads the rest with it. ``Piece``, ``Count``: parts of the pattern for the engines
-that run it here. Main functions: ``unquoted`` (a pattern without ``\\Q...\\E``); ``of_set``, ``in_order`` and
-``either`` make pieces; the constants are anchors as ``regex`` has to be told them.
+Main types: ``CharacterReader`` walks through one pattern and reads everything that matches one character: escapes,
+properties, classes in brackets; ``translation`` reads the rest with it. ``Piece`` and ``Count`` are translated parts of
+a pattern. Main functions: ``unquoted`` (removes ``\\Q...\\E``); ``of_set``, ``in_order`` and ``either`` make pieces;
+the constants are anchors in the syntax of ``regex``.
 
-Thread: one pattern is read by one thread; the rest are immutable values and pure functions.
+Thread: one thread reads a pattern; the rest are immutable values and pure functions.
 Source: java.util.regex.Pattern.
 """
 
@@ -46,7 +46,7 @@ _UNIX_COMMENT: Final = re.compile("#[^\n]*")
 
 
 class JavaRegexError(ValueError):
-    """A pattern that Java refuses; the text is that of Java's PatternSyntaxException."""
+    """A pattern that Java rejects; the text is that of Java's PatternSyntaxException."""
 
     def __init__(self, description: str, pattern: str, index: int) -> None:
         near = f" near index {index}" if index >= 0 else ""
@@ -55,17 +55,17 @@ class JavaRegexError(ValueError):
 
 
 def shown_for_limited(point: int) -> str:
-    """A code point as ``regex`` reads it."""
+    """A code point in the syntax of ``regex``."""
     return f"\\{chr(point)}" if 0x20 < point < 0x7F else f"\\U{point:08x}"
 
 
 def shown_for_linear(point: int) -> str:
-    """A code point as RE2 reads it."""
+    """A code point in the syntax of RE2."""
     return f"\\{chr(point)}" if 0x20 < point < 0x7F else f"\\x{{{point:x}}}"
 
 
 def unquoted(pattern: str) -> str:
-    r"""The pattern with escapes in the place of quotes, as Java makes it before it reads it.
+    r"""The pattern with escapes instead of quotes; Java does the same before it parses a pattern.
 
     >>> unquoted(r"a\Qb.1\E|\Q\E")
     'ab\\.1|'
@@ -75,7 +75,7 @@ def unquoted(pattern: str) -> str:
     while found := _UNTIL_QUOTE.match(pattern, at):
         end = pattern.find("\\E", found.end())
         quoted = pattern[found.end() : len(pattern) if end < 0 else end]
-        # A digit at the beginning would belong to an escape in front of it.
+        # A leading digit would become part of a preceding escape.
         number = re.match("[0-9]?", quoted)
         assert number is not None
         parts += [found[1], *(f"\\x3{digit}" for digit in number[0]), *map(_escaped, quoted[number.end() :])]
@@ -88,11 +88,11 @@ def _escaped(char: str) -> str:
 
 
 class CharacterReader:
-    """Goes through a pattern.
+    """Walks through a pattern.
 
     Attributes:
-        at: Where it is.
-        flags: The letters of the flags that are set here.
+        at: The current position.
+        flags: The letters of the flags that are set at this position.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -103,43 +103,43 @@ class CharacterReader:
 
     # ------------------------------------------------------------------ the text
     def fail(self, description: str, index: int | None = None) -> NoReturn:
-        """Raises the error that says what is wrong, and at which index (by default where the reader stands)."""
+        """Raises an error with its cause and index (by default the current position)."""
         raise JavaRegexError(description, self._shown, self.at if index is None else index)
 
     def unsupported(self, what: str) -> NoReturn:
-        """Raises for a part of the pattern that Java takes and that cannot be run here."""
+        """Raises an error for a part of the pattern that Java accepts but this translation does not support."""
         self.fail(f"Not supported here: {what}", self.at - 1)
 
     @property
     def ended(self) -> bool:
-        """True if all of the pattern has been read."""
+        """True if the whole pattern has been read."""
         return self.at >= len(self._text)
 
     @property
     def end(self) -> int:
-        """The index behind the last character of the pattern."""
+        """The index after the last character of the pattern."""
         return len(self._text)
 
     def peek(self, length: int = 1) -> str:
-        """The next characters; the reader stays where it is."""
+        """The next characters, without moving the position."""
         return self._text[self.at : self.at + length]
 
     def accept(self, text: str) -> bool:
-        """Reads a text if it comes next, and says whether it did."""
+        """Reads a text if it comes next; returns True if it did."""
         if self._text.startswith(text, self.at):
             self.at += len(text)
             return True
         return False
 
     def take(self, expression: re.Pattern[str]) -> re.Match[str] | None:
-        """Reads what an expression matches at this place; None, and nothing is read, if it matches nothing."""
+        """Reads the match of an expression at this position; None if it does not match or matches nothing."""
         found = expression.match(self._text, self.at)
         if found is not None:
             self.at = found.end()
         return found
 
     def skip_comments(self) -> None:
-        """Skips blanks and comments, where the flag ``x`` is set."""
+        """Skips blanks and comments if the flag ``x`` is set."""
         if "x" in self.flags:
             comment = _UNIX_COMMENT if "d" in self.flags else _COMMENT
             while self.take(_BLANKS) or self.take(comment):
@@ -147,13 +147,13 @@ class CharacterReader:
 
     # ------------------------------------------------------------------ one character
     def single(self, point: int) -> CharSet:
-        """One character, with the flags that are set."""
+        """One character, with the current flags."""
         if "i" not in self.flags:
             return CharSet.of((point, point))
         return folded(point, unicode="u" in self.flags)
 
     def escaped(self, *, in_range: bool = False) -> int | CharSet:
-        """Reads the rest of an escape behind the backslash: a code point, or a set of them."""
+        """Reads the rest of an escape after the backslash: a code point, or a set of them."""
         start = self.at
         char = self.peek()
         if not char:
@@ -228,7 +228,7 @@ class CharacterReader:
 
     # ------------------------------------------------------------------ classes in brackets
     def bracket(self) -> CharSet:
-        """A class, from its bracket to the one that ends it."""
+        """A class in brackets, to its closing bracket."""
         self.at += 1
         negated = self.accept("^")
         found = self._members()
@@ -236,7 +236,7 @@ class CharacterReader:
         return ~found if negated else found
 
     def _members(self) -> CharSet:
-        """The members of a class, up to the bracket that ends it."""
+        """The members of a class, up to its closing bracket."""
         found: CharSet | None = None
         members = 0
         while True:
@@ -255,13 +255,13 @@ class CharacterReader:
             members += 1
 
     def _right(self, members: int) -> CharSet | None:
-        """Reads the right side of ``&&``: classes and members, up to the next one or the end.
+        """Reads the right side of ``&&``: classes and members, up to the next ``&&`` or the end.
 
         Args:
-            members: How many members stand on its left.
+            members: The number of members on its left.
 
         Returns:
-            None where nothing does; one member is itself then, in Java.
+            None if there is no right side; in Java a single member on the left then stays as it is.
         """
         found: CharSet | None = None
         self.skip_comments()
@@ -276,7 +276,7 @@ class CharacterReader:
         return found
 
     def _member(self) -> CharSet:
-        """A character, a range, or an escape that stands for several."""
+        """A character, a range, or an escape for several characters."""
         first = self._end_of_range(in_range=self._text[self.at + 2 : self.at + 3] == "-")
         if isinstance(first, CharSet):
             return first
@@ -311,13 +311,13 @@ class CharacterReader:
 
 
 _ENDS: Final = r"\r\u0085\u2028\u2029"
-#: A line end in front of which a line ends: not the second half of one.
+#: A line terminator at which a line ends: not the second half of one.
 _LINE_FEED: Final = r"(?<!\r)\n"
 LAST_LINE_END: Final = rf"(?=\r\n\Z|[{_ENDS}]?\Z|{_LINE_FEED}\Z)"
 LINE_END: Final = rf"(?=[{_ENDS}]|\Z|{_LINE_FEED})"
 LINE_BEGINNING: Final = r"(?:\A|(?<=[\n\u0085\u2028\u2029])|(?<=\r)(?!\n))(?!\Z)"
 _WORD: Final = r"[_\p{L}\p{Nd}]"
-#: Marks belong to the letter or digit in front of them, unless Java has to write one of them as two characters.
+#: Combining marks belong to the preceding letter or digit, unless Java has to write one of them as two characters.
 _SHORT: Final = r"(?![\U00010000-\U0010ffff])"
 _BASE: Final = rf"{_SHORT}[\p{{L}}\p{{Nd}}](?:{_SHORT}\p{{Mn}})"
 _WORD_BEFORE: Final = rf"(?:(?<={_WORD})|(?<={_BASE}+))"
@@ -330,18 +330,18 @@ class Piece:
     r"""A part of a pattern.
 
     Attributes:
-        limited: It for ``regex``.
-        linear: It for RE2, without its groups; None = RE2 cannot do it.
-        least: How many characters it takes at least.
-        weight: How many parts ``regex`` writes out for it at least.
-        fixed: Whether Java finds no choice in it: repeated, it is not tried in another way, and groups within keep
-            what they took last.
-        groups: The numbers of the groups within, its own among them.
-        own: The number of the group that it is.
-        late: Those of them that Java sets when the match is complete, and so to what an earlier time took.
-        breaks: Whether there is a line break (``\R``) within, which Java does not count as a choice.
-        is_group: Whether it is a group that takes characters.
-        is_one: Whether a quantifier may be written behind it.
+        limited: The part for ``regex``.
+        linear: The part for RE2, without groups; None = RE2 does not support it.
+        least: The minimum number of characters that it matches.
+        weight: The minimum number of parts that ``regex`` expands it to.
+        fixed: True if Java sees no choice in it: Java does not backtrack into its repetitions, and its groups keep
+        their last match.
+        groups: The numbers of its groups, including its own.
+        own: Its own group number.
+        late: The groups that Java sets only when the match is complete, so to the match of an earlier repetition.
+        breaks: True if it contains a line break (``\R``), which Java does not count as a choice.
+        is_group: True if it is a group that matches characters.
+        is_one: True if a quantifier may follow it.
     """
 
     limited: str
@@ -359,7 +359,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A quantifier; ``high`` None = as often as it goes, ``kind`` is what is written behind it: nothing, ? or +."""
+    """A quantifier; ``high`` None = unlimited, ``kind`` is the suffix: empty, ? or +."""
 
     text: str
     low: int
@@ -368,7 +368,7 @@ class Count:
 
     @property
     def is_optional(self) -> bool:
-        """True if the quantifier is ``?``: once or not at all."""
+        """True if the quantifier is ``?``: zero or one."""
         return (self.low, self.high) == (0, 1)
 
 
@@ -377,12 +377,12 @@ def of_set(chars: CharSet) -> Piece:
     """A piece that matches one character of a set."""
     if chars == NONE:
         return Piece("(?!)", r"[^\x{0}-\x{10ffff}]", least=1)
-    # Never as what is left out: `regex` takes [^a]|[^b] for nothing.
+    # Never as a negated set: `regex` reads [^a]|[^b] as matching nothing.
     return Piece(chars.expression(shown_for_limited), chars.expression(shown_for_linear), least=1, is_one=True)
 
 
 def anchor(limited: str, linear: str | None = None) -> Piece:
-    """A piece that matches a place and no character; ``linear`` is None where RE2 cannot say it."""
+    """A piece that matches a position and no character; ``linear`` is None if RE2 cannot express it."""
     return Piece(limited, linear)
 
 
@@ -393,7 +393,7 @@ def _joined(pieces: Sequence[Piece], between: str) -> tuple[str, str | None]:
 
 
 def in_order(pieces: Sequence[Piece]) -> Piece:
-    """Pieces one behind the other."""
+    """A sequence of pieces."""
     return Piece(
         *_joined(pieces, ""),
         least=sum(piece.least for piece in pieces),
@@ -406,7 +406,7 @@ def in_order(pieces: Sequence[Piece]) -> Piece:
 
 
 def either(ways: Sequence[Piece]) -> Piece:
-    """One of several pieces."""
+    """An alternative of several pieces."""
     if len(ways) == 1:
         return ways[0]
     limited, linear = _joined(ways, "|")

@@ -1,7 +1,7 @@
-"""The size of a pattern once its counted repetitions are written out, as the engine does that compiles it.
+"""The size of a pattern after its counted repetitions are expanded, as the engine that compiles it expands them.
 
-Main function: `written_out`. ``(?:(?:a{1000}){1000}){1000}`` is short, and would take the engine hours and all memory,
-in one call that lets no other thread run. Pure; any thread.
+Main function: `written_out`. ``(?:(?:a{1000}){1000}){1000}`` is short, but to compile it would take the engine hours
+and all memory, in one call during which no other thread can run. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: So many characters are compiled in some tenths of a second. Java's engine counts, and does not write out.
+#: Patterns of this size compile in some tenths of a second. Java's engine counts instead of expanding.
 LARGEST: Final = 200_000
 
 _PIECE: Final = re.compile(
@@ -26,7 +26,8 @@ _PIECE: Final = re.compile(
 
 
 def written_out(pattern: str) -> int:
-    """The size of a pattern in Python's syntax: its characters and sets, each as often as it has to be repeated.
+    """The size of a pattern in Python's syntax: the number of its characters and sets, each counted as often as it has
+    to repeat.
 
     >>> written_out("ab{3}"), written_out("(?:a[b-z]){10}"), written_out(r"(?:(?:a{9}){9}){9}\\{5}")
     (4, 60, 1092)
@@ -42,7 +43,7 @@ def written_out(pattern: str) -> int:
             sizes[-1] += inside
             last[-1] = inside
         elif piece["least"] is not None:
-            # Where it follows a possessive or lazy sign, it repeats that; nothing is smaller for it.
+            # After a possessive or lazy sign it repeats the quantified part; the size does not shrink.
             more = last[-1] * (max(1, int(piece["least"][:10])) - 1)
             sizes[-1] += more
             last[-1] += more

@@ -1,9 +1,9 @@
-"""Java's regular expressions for the engines that run them here; `java_pattern` asks these.
+"""Translates Java's regular expressions for the engines that run them; `java_pattern` runs the result.
 
-Configurations hold Java patterns (`topics.regex`, topic creation groups, allow lists). Each is read as Java reads it
-and written anew for two engines: RE2, which takes linear time, where it can do it, and `regex`, which has a limit.
-Sets of characters are written out, so that no engine's idea of letters and their cases counts. What would be another
-pattern here than in Java is refused.
+Configurations contain Java patterns (`topics.regex`, topic creation groups, allow lists). Each pattern is parsed by
+Java's rules and rewritten for two engines: RE2, which runs in linear time, if it supports the pattern, and `regex`,
+which runs with a time limit. Character sets are written out, so that an engine's own rules for letters and cases do not
+matter. A pattern that would mean something else here than in Java is rejected.
 
 Main function: `compile_java`. Pure functions, usable from any thread.
 Source: java.util.regex.Pattern.
@@ -39,13 +39,13 @@ from penstock.config.patterns.size import LARGEST, written_out
 from penstock.errors import ConfigException
 
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")
-#: Java keeps the counts of ``{n,m}`` in 32 bits.
+#: Java stores the counts of ``{n,m}`` in 32 bits.
 _MAX_COUNT: Final = 2**31 - 1
 _COUNT: Final = re.compile(r"\{([0-9]+)(,?)([0-9]*)")
 _FLAGS: Final = re.compile(r"([idmsuxUc]*)(?:-([idmsuxUc]*))?")
-#: ``regex`` writes out what has to be there: ten letters of a pattern could take all memory.
+#: ``regex`` expands required repetitions: ten letters of a pattern could take all memory.
 _MOST_REPEATED: Final = 100_000
-#: To compile so many takes a second or two.
+#: A pattern of this length compiles in a second or two.
 _LONGEST: Final = 300_000
 
 
@@ -53,12 +53,12 @@ def compile_java(pattern: str, *, name: str = "regex", what: str = "Invalid rege
     r"""Compiles a Java pattern.
 
     Args:
-        pattern: The pattern as Java would take it.
-        name: The setting it belongs to, for the message.
-        what: How the message begins.
+        pattern: The pattern in Java's syntax.
+        name: The setting that contains it, for the message.
+        what: The beginning of the message.
 
     Raises:
-        ConfigException: The pattern is wrong, or asks for what cannot be done here; with the position.
+        ConfigException: The pattern is wrong or cannot be supported; the message gives the position.
 
     >>> compile_java(r"\Qa.b\E-(?<n>\p{Lower}++)[a-z&&[^x]]").pattern
     'a\\.b\\-(?P<n>[a-z]++)[a-wy-z]'
@@ -89,13 +89,13 @@ class _Translator:
         self._numbers: dict[str, int] = {}
         self._open: list[int] = []
         self._written = 0
-        # Where it is: how many groups around, and if what is read is looked for behind.
+        # The position: the number of enclosing groups, and whether it is inside a look-behind.
         self._depth = 0
         self._behind = False
         self._only_whole = False
         self._folds = False
         self._boundary = False
-        # Where groups begin, repeated ones begin and end, and references to groups are.
+        # Where groups begin, where repeated groups begin and end, and where groups are referenced.
         self._begun: list[int] = []
         self._loops: list[tuple[int, int]] = []
         self._referred: list[tuple[int, int]] = []
@@ -128,7 +128,8 @@ class _Translator:
                     f"a reference to group {number}, which is in look-around, an independent group or a repetition: "
                     "in Java it may hold what it took in a try that failed"
                 )
-            # `regex` does not repeat again where that has failed before, as if the group held the same.
+            # `regex` does not retry a repetition at a place where it failed before, even if the group now holds another
+            # text.
             if number <= self._groups and any(
                 begin < place and self._begun[number - 1] < end for begin, end in self._loops
             ):
@@ -136,7 +137,7 @@ class _Translator:
 
     # ------------------------------------------------------------------ sequences and quantifiers
     def _alternatives(self) -> Piece:
-        """Everything up to the closing bracket or the end; flags set inside end with it."""
+        """Everything up to the closing bracket or the end; flags set inside end there."""
         reader, outer = self._reader, self._reader.flags
         ways: list[list[Piece]] = [[]]
         while True:
@@ -196,7 +197,7 @@ class _Translator:
         if max(low, most) > _MAX_COUNT or most < low:
             reader.fail("Illegal repetition range")
         reader.at += 1
-        # RE2 takes numbers that begin with 0 for text.
+        # RE2 treats counts with a leading 0 as text.
         high = str(most) if found[3] else ""
         return Count(f"{{{low}{found[2]}{high}}}", low, None if found[2] and not high else most)
 
@@ -227,13 +228,13 @@ class _Translator:
 
     @staticmethod
     def _is_forgotten(piece: Piece, count: Count) -> bool:
-        """True if each repetition is matched by itself, so that Java does not come back to it and try another way."""
+        """True if Java matches each repetition independently and does not backtrack into it."""
         if not piece.is_group:
             return piece.breaks
         return count.kind == "+" or (piece.breaks and piece.fixed and not count.is_optional)
 
     def _repeated_groups(self, group: Piece, count: Count) -> frozenset[int]:
-        """Notes what cannot be told of groups within one that is repeated; returns those that are set late."""
+        """Records repeated groups whose text cannot be known; returns the groups that are set late."""
         if count.kind == "+":
             self._uncertain |= group.groups
             return frozenset()
@@ -242,7 +243,7 @@ class _Translator:
         if not group.least:
             self._uncertain |= group.groups
             if not group.fixed and (count.low > 1 or count.high is not None):
-                # In Java the time that takes nothing is the last one, however many there may be.
+                # In Java an empty repetition is the last one, however many may follow.
                 self._reader.unsupported("a number of repetitions of what may take nothing, in several ways")
         if not group.fixed:
             self._uncertain |= group.late
@@ -263,13 +264,13 @@ class _Translator:
 
     # ------------------------------------------------------------------ what can be repeated
     def _atom(self) -> Piece | None:
-        """One thing that can be repeated; None for flags, which match nothing themselves."""
+        """One element that can be repeated; None for flags, which match nothing themselves."""
         reader = self._reader
         char = reader.peek()
         if char in "*+?":
             reader.fail(f"Dangling meta character '{char}'")
         if char == "{":
-            return Piece("", "")  # Java repeats nothing
+            return Piece("", "")  # Java repeats an empty match.
         if char == "(":
             return self._group()
         if char == "[":
@@ -302,7 +303,7 @@ class _Translator:
         return self._at_the_end(r"(?=\n?\Z)" if "d" in self._reader.flags else LAST_LINE_END)
 
     def _at_the_end(self, limited: str) -> Piece:
-        """An anchor that holds at the end of the text, where a match of all of it ends by itself."""
+        """An anchor for the end of the text, where a match of the whole text ends anyway."""
         reader = self._reader
         reader.skip_comments()
         if self._depth or not (reader.ended or reader.peek() == "|"):
@@ -360,7 +361,7 @@ class _Translator:
             self._fail_behind()
         if number <= self._groups:
             return self._reference(number)
-        # Java takes a reference to a group that does not exist, or not yet: it never matches.
+        # Java accepts a reference to a group that does not exist, or not yet: it never matches.
         if self._depth:
             self._following.add(number)
         self._referred.append((number, reader.at))
@@ -399,7 +400,7 @@ class _Translator:
         return self._inline_flags()
 
     def _closed(self) -> Piece:
-        """The inside of a group, up to its closing bracket."""
+        """The content of a group, up to its closing bracket."""
         self._depth += 1
         piece = self._alternatives()
         if not self._reader.accept(")"):
@@ -444,7 +445,7 @@ class _Translator:
         return found[0]
 
     def _around(self, direction: str, *, behind: bool) -> Piece:
-        """Look-ahead or look-behind."""
+        """A look-ahead or look-behind."""
         reader, outer = self._reader, self._behind
         kind = reader.peek()
         reader.at += 1
@@ -466,7 +467,7 @@ class _Translator:
         reader = self._reader
         start = reader.at
         found = reader.take(_FLAGS)
-        assert found is not None  # every part of the expression is optional
+        assert found is not None  # Every part of the expression is optional.
         flags = (reader.flags | set(found[1])) - set(found[2] or "")
         for letter, name in (("U", "UNICODE_CHARACTER_CLASS"), ("c", "CANON_EQ")):
             if letter in flags:
