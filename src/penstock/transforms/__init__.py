@@ -1,16 +1,15 @@
 """The stock transforms and predicates, as Spark columns.
 
-A transform is a module with its settings, a definition, and a class that reads the settings, or two, for keys and for
-values. The definition says what becomes of columns (``plan``) and of one record (``apply``). Start from:
+Each transform is a module with its settings, a definition, and one class, or two for keys and for values. The
+definition implements the transform for columns (``plan``) and for one record (``apply``). Start from:
 
 - ``Definition``, ``StockTransform`` and ``pair`` (``definition``): the parts of each transform.
 - ``fields``: transforms of the fields of a key or value. The smallest complete one is
   ``Hoist``.
 - ``types``, ``headers``, ``topics``: transforms of types and schemas, of headers, and of the topic.
 - ``HasHeaderKey``, ``RecordIsTombstone``, ``TopicNameMatches`` (``predicates``), and ``Filter`` (``filter``).
-- ``debezium``: rows out of Debezium's envelopes. ``sql``: Spark SQL over whole frames.
+- ``debezium``: extracts rows from Debezium's envelopes. ``sql``: Spark SQL over whole frames.
 
-The meaning of a step, and how steps become one plan, are in ``penstock.pipeline.plan.step`` and
-``penstock.pipeline.plan.chain``. Java's dates are in ``penstock.pipeline.columns.java_dates``, names and aliases in
-``penstock.plugins.stock``.
+``penstock.pipeline.plan.step`` defines a step, and ``penstock.pipeline.plan.chain`` joins steps to one plan.
+``penstock.pipeline.columns.java_dates`` has Java's dates, ``penstock.plugins.stock`` names and aliases.
 """

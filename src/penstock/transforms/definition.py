@@ -1,7 +1,7 @@
 """The base of stock transforms: a definition, which is behaviour and settings as one value, and a class around it.
 
-A definition says what the transform does to columns (``plan``) and to one record (``apply``). The class reads the
-settings and hands out both. Most transforms of fields say what they do but once; see ``fields``.
+A definition implements the transform for columns (``plan``) and for one record (``apply``). The class reads the
+settings and provides both. Most transforms of fields need only one implementation for both; see ``fields``.
 
 Main types: ``Definition``, ``StockTransform``. Main function: ``pair`` (the classes for keys and for values).
 
@@ -22,7 +22,7 @@ from penstock.errors import ConfigException
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 from penstock.transforms.fields.requirements import NullPointerError
 
-#: Java's own words for a pattern that is missing; they stand beside the error that says so.
+#: Java's own words for a missing pattern, which accompany the error.
 _NO_PATTERN: Final = 'Invalid regex: Cannot invoke "String.isEmpty()" because "this.pattern" is null'
 
 
@@ -30,7 +30,7 @@ def ensure_regex(name: str, value: object) -> None:
     """Checks a regular expression.
 
     Raises:
-        ConfigException: It is null, or none that Java takes, or one that cannot be run here.
+        ConfigException: It is null, is not a valid Java expression, or is not supported here.
     """
     if value is None:
         raise ConfigException(name, value, _NO_PATTERN)
@@ -47,10 +47,10 @@ def null_replacement() -> Any:
 
 
 def replaces_nulls(value: bool | None) -> bool:
-    """True if nulls become their defaults, by the value of that field.
+    """True if nulls become their defaults, according to that field.
 
     Raises:
-        NullPointerError: The setting is there, and null.
+        NullPointerError: The setting is present, and null.
     """
     if value is None:
         raise NullPointerError("replace.null.with.default is null: set it to true or false, or leave it out")
@@ -63,14 +63,14 @@ T = TypeVar("T")
 
 
 class Definition(Step):
-    """The behaviour of a transform: on columns, see ``Step``, and on one record."""
+    """The behaviour of a transform: on columns (see ``Step``) and on one record."""
 
     @abstractmethod
     def apply(self, record: R) -> R | None:
-        """The record as it goes on; None: it is dropped.
+        """Returns the changed record; None: it is dropped.
 
         Raises:
-            Exception: The record cannot be transformed; with the class and the message that ``plan`` has for it.
+            Exception: The record cannot be transformed; with the same class and message as in ``plan``.
         """
 
 
@@ -79,7 +79,7 @@ class StockTransform(ColumnTransform, Transformation, Generic[C]):
 
     java_name: ClassVar[str]
     settings: type[C]
-    #: The definition for the side that a class is for; see ``pair``.
+    #: The definition for the key or the value; see ``pair``.
     side: ClassVar[SideName] = "value"
     _definition: Definition
 
@@ -88,13 +88,13 @@ class StockTransform(ColumnTransform, Transformation, Generic[C]):
         """The definition for these settings.
 
         Raises:
-            ConfigException: They do not go together.
+            ConfigException: The settings conflict.
         """
 
     def configure(self, props: Mapping[str, object]) -> None:
         """See ``Transformation``."""
         self._definition = self.define(self.settings.parse(props))
-        # The records of the row road come here one by one: a call less for each.
+        # Called for each record on the row path: this saves one call.
         self.apply = self._definition.apply  # type: ignore[method-assign]
 
     def config(self) -> ConfigDef:
@@ -114,7 +114,7 @@ def pair(base: type[T]) -> tuple[type[T], type[T]]:
     """The classes of a transform for keys and for values.
 
     Args:
-        base: What both are; a private class, with Kafka's name of the transform.
+        base: The base of both; a private class, with Kafka's name of the transform.
     """
     name = base.__name__.lstrip("_")
 

@@ -1,4 +1,4 @@
-"""Filter: drops every record; with a predicate, those it holds for.
+"""Filter: drops every record, or with a predicate the matching ones.
 
 Class ``Filter``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.Filter.
@@ -39,7 +39,7 @@ class DropAll(Definition):
 
 
 class Filter(StockTransform[FilterConfig]):
-    """Drops all records; meant to be guarded by a predicate."""
+    """Drops all records; normally used with a predicate."""
 
     java_name: ClassVar[str] = f"{JAVA}Filter"
     settings = FilterConfig

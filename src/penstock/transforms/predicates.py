@@ -1,7 +1,7 @@
 """The stock predicates: HasHeaderKey, RecordIsTombstone, TopicNameMatches.
 
-Each is both a column and, record by record, a ``Predicate``: the column guards stock transforms inside of a plan, the
-test guards a user's own transform.
+Each works as a column and as a ``Predicate`` for single records: stock transforms use the column inside a plan, a
+user's own transforms use the ``Predicate``.
 
 Thread: configured once; ``condition`` and ``test`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.predicates.
@@ -45,7 +45,7 @@ class _TopicConfig(AbstractConfig):
 
 
 class HasHeaderKey(ColumnPredicate, Predicate):
-    """True for records with at least one header of the configured name."""
+    """True for records with at least one header with the configured name."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.predicates.HasHeaderKey"
     reads = frozenset({"headers"})
@@ -91,7 +91,7 @@ class RecordIsTombstone(ColumnPredicate, Predicate):
         return None
 
     def takes(self, shape: Shape) -> bool:
-        """See ``ColumnPredicate``. No values of mixed kinds."""
+        """See ``ColumnPredicate``. Not values of mixed kinds."""
         return not shape.value.is_variant
 
     def condition(self, bag: Bag, shape: Shape) -> Column:
@@ -104,7 +104,7 @@ class RecordIsTombstone(ColumnPredicate, Predicate):
 
 
 class TopicNameMatches(TopicPredicate, Predicate):
-    """True for records whose topic name matches a Java regular expression from end to end."""
+    """True for records whose whole topic name matches a Java regular expression."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.transforms.predicates.TopicNameMatches"
     _pattern: str = ""

@@ -1,5 +1,5 @@
-"""ExtractNewRecordState, which takes rows out of Debezium's envelopes.
+"""ExtractNewRecordState, which extracts rows from Debezium's envelopes.
 
-``ExtractNewRecordState`` (``extract_new_record_state``) has the rules.
-``settings`` has the settings, with those that Debezium deprecates.
+``ExtractNewRecordState`` (``extract_new_record_state``) implements the rules. ``settings`` has the settings, including
+those that Debezium deprecates.
 """

@@ -1,7 +1,7 @@
-"""ExtractNewRecordState: the row out of Debezium's envelope, as it is after the change.
+"""ExtractNewRecordState: extracts the row from Debezium's envelope, as it is after the change.
 
-A record is one of five: a tombstone (null), a change of a row (``after`` is there), a delete (only ``before`` is), a
-truncate (neither is), and one that has no envelope (heartbeats, transactions, schema changes), which passes.
+There are five kinds of records: tombstones (null), changes of a row (with ``after``), deletes (only ``before``),
+truncates (neither), and records without an envelope (heartbeats, transactions, schema changes), which pass unchanged.
 
 Class ``ExtractNewRecordState``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: io.debezium.transforms.ExtractNewRecordState (3.6); its documentation, "New Record State Extraction".
@@ -53,12 +53,12 @@ _DELETED: Final = "__deleted"
 _ADDING: Final = "source field insertion"
 _OP_OF_DELETE: Final = "d"
 _FAILED: Final = DataException.java_name
-#: Fields of a schemaless map that is an envelope.
+#: The fields that a schemaless map has if it is an envelope.
 _OPERATION, _SOURCE, _ROWS = "op", "source", frozenset({"before", "after"})
 
 
 class _Kind(enum.Enum):
-    """A record with an envelope; the value is the field that the row is in."""
+    """The kind of a record with an envelope; the value is the field that contains the row."""
 
     CHANGE = "after"
     DELETE = "before"
@@ -70,7 +70,7 @@ def _is_envelope(schema: Schema | None) -> bool:
 
 @dataclass(frozen=True)
 class _Added:
-    """A field of the envelope that is added: its way down, the schema it gets and its new name."""
+    """A copied field of the envelope: its path, its new schema and its new name."""
 
     name: str
     path: tuple[Field, ...]
@@ -97,7 +97,7 @@ class _Added:
 
 @lru_cache(maxsize=1024)
 def _added(schema: Schema, reference: FieldReference) -> _Added | None:
-    """Resolves a reference in envelopes of a schema; None if it leads nowhere."""
+    """Resolves a reference in envelopes of a schema; None if the field does not exist."""
     parent = None if reference.struct is None else schema.field(reference.struct)
     inner = None if parent is None or parent.schema.type is not Type.STRUCT else parent.schema.field(reference.field)
     if parent is not None and inner is not None:
@@ -107,7 +107,7 @@ def _added(schema: Schema, reference: FieldReference) -> _Added | None:
 
 
 def _optional(schema: Schema) -> Schema:
-    """The schema of an added field: it may be null, and has no default."""
+    """The schema of a copied field: optional, without a default."""
     return Schema(
         schema.type,
         optional=True,
@@ -127,7 +127,7 @@ def _is_blank(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Unwrap(Definition):
-    """Takes rows out of envelopes."""
+    """Extracts rows from envelopes."""
 
     deletes: Deletes
     keeps_tombstones: bool
@@ -146,7 +146,7 @@ class Unwrap(Definition):
         return self.route is not None
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Which fields a header drops is known of each record alone, as is what a VARIANT is."""
+        """See ``Step``. Not if a header drops fields, which differs for each record, nor for a VARIANT."""
         known = shape.value
         if known.absent:
             return True
@@ -194,7 +194,7 @@ class Unwrap(Definition):
         made_schema: Schema | None = None
         made: Struct | None = None
         rewrites = self.deletes is Deletes.REWRITE
-        # Java asks for the topic behind the insertion of __deleted, which replaces nulls by defaults.
+        # Java reads the topic after inserting __deleted, which replaces nulls by defaults.
         topic = record.topic if rewrites else self._topic_of(struct, record.topic)
         if kind is _Kind.CHANGE or rewrites:
             selection = self._selection(schema, kind)
@@ -332,7 +332,7 @@ class Unwrap(Definition):
         try:
             selection = self._selection(schema, kind)
         except ConnectException as error:
-            # Java finds it out with the record: only those of this kind fail.
+            # Java notices it with the record: only records of this kind fail.
             fault = Fault(None, str(error), java_class_name(error))
             return StepPlan(shape, lambda bag, keep: Made(faults=[fault]), reads)
         row = known.physical.children[field.index]
@@ -396,10 +396,10 @@ def _deleted(kind: _Kind) -> str:
 
 @lru_cache(maxsize=1024)
 def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> Selection:
-    """The struct that is made of rows: their fields, ``__deleted`` and the added ones follow.
+    """The struct built from rows: their fields, then ``__deleted`` and the copied fields.
 
     Raises:
-        SchemaBuilderException: An added field has the name of another.
+        SchemaBuilderException: A copied field has the name of another field.
     """
     row = cast("Field", schema.field(kind.value)).schema
     rewrites = unwrap.deletes is Deletes.REWRITE

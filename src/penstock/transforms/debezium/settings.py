@@ -1,6 +1,6 @@
-"""The settings of ExtractNewRecordState, with those that Debezium deprecates, and the metadata fields that they name.
+"""The settings of ExtractNewRecordState, including those that Debezium deprecates, and references to metadata fields.
 
-Main types: ``ExtractNewRecordStateConfig``, ``Deletes`` (what becomes of deletes), ``FieldReference`` (an entry of
+Main types: ``ExtractNewRecordStateConfig``, ``Deletes`` (the treatment of deletes), ``FieldReference`` (an entry of
 ``add.fields`` or ``add.headers``). Values; any thread.
 Source: io.debezium.transforms.ExtractNewRecordStateConfigDefinition, AbstractExtractNewRecordState.FieldReference.
 """
@@ -26,7 +26,7 @@ class Deletes(enum.Enum):
     REWRITE = "it becomes the row before, with __deleted"
 
 
-#: By ``delete.tombstone.handling.mode``: what becomes of deletes, and whether tombstones stay.
+#: By ``delete.tombstone.handling.mode``: the treatment of deletes, and whether tombstones are kept.
 _MODES: Final[Mapping[str, tuple[Deletes, bool]]] = {
     "drop": (Deletes.DROP, False),
     "tombstone": (Deletes.KEEP_SCHEMA, False),
@@ -46,11 +46,11 @@ _AT_TOP: Final = ("op", "ts_ms", "ts_us", "ts_ns")
 
 @dataclass(frozen=True)
 class FieldReference:
-    """A field of the envelope that is added to rows or headers.
+    """A field of the envelope that is copied to rows or headers.
 
     Attributes:
-        struct: The struct of the envelope that it is in; None = at the top.
-        field: Its name there. A field that is not there is looked for at the top.
+        struct: The struct of the envelope that contains it; None = the top level.
+        field: Its name there. A missing field is looked up at the top level.
         name: Its new name.
     """
 
@@ -63,7 +63,7 @@ class FieldReference:
         """Reads ``field``, ``struct.field``, and either with ``:name``.
 
         Raises:
-            ConfigException: It is none of these.
+            ConfigException: The text has another form.
 
         >>> FieldReference.parse("__", "source.ts_ms")
         FieldReference(struct='source', field='ts_ms', name='__source_ts_ms')
@@ -79,16 +79,16 @@ class FieldReference:
 
     @property
     def is_operation(self) -> bool:
-        """True for ``op``, the only one that a tombstone has."""
+        """True for ``op``, the only field that a tombstone has."""
         return self.field == "op"
 
     def is_in(self, envelope: Mapping[str, object]) -> bool:
-        """True if a schemaless envelope has it."""
+        """True if a schemaless envelope has the field."""
         inner = None if self.struct is None else envelope.get(self.struct)
         return self.field in envelope or (isinstance(inner, dict) and self.field in inner)
 
     def of_map(self, envelope: Mapping[str, object]) -> tuple[str, object]:
-        """The new name and the value that a schemaless envelope has."""
+        """The new name and the value of the field in a schemaless envelope."""
         inner = None if self.struct is None else envelope.get(self.struct)
         found = inner if isinstance(inner, dict) and self.field in inner else envelope
         return self.name, found.get(self.field)
@@ -121,7 +121,7 @@ def _added(where: str) -> Any:
 
 
 class _OneOf(CaseInsensitiveValidString):
-    """One of some texts; null and blank text stand for none."""
+    """One of some texts; null and blank text count as not set."""
 
     def ensure_valid(self, name: str, value: object) -> None:
         """See ``Validator``."""

@@ -1,8 +1,8 @@
-"""Transforms of the fields of a key or value: what they have in common, as columns and record by record.
+"""The common base of transforms of the fields of a key or value, for columns and for single records.
 
-Main types: ``OfFields``, whose subclasses say which fields a struct gets (``select``) and what becomes of schemaless
-maps (``members`` for maps that look alike as columns, ``of_map`` for one); ``OfChanges``, whose subclasses say it with
-``Change``s alone; ``Nulls``. Each asks of its side what Java does, with Java's messages.
+Main types: ``OfFields``, whose subclasses choose the fields of the new struct (``select``) and transform schemaless
+maps (``members`` for columns of maps of the same form, ``of_map`` for one map); ``OfChanges``, whose subclasses need
+only ``Change``s; ``Nulls``. Each checks its key or value as Java does, with Java's messages.
 
 Thread: definitions are immutable; columns are built on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.util.Requirements.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _FAILED: Final = DataException.java_name
-#: Java lists the fields of every schema, which only structs have.
+#: Java lists the fields of every schema, but only structs have fields.
 NO_FIELDS: Final = "Cannot list fields on non-struct type"
 _MAX_KNOWN: Final = 256
 Making: TypeAlias = Callable[[Bag, Keep], Made]
@@ -50,9 +50,9 @@ class Nulls(enum.Enum):
 
 @dataclass(frozen=True)
 class Found:
-    """A member of the maps that are made: what is known of it, where it is from, and what becomes of it on the way.
+    """A member of the resulting maps: its known type, its path in the original, and its change.
 
-    An empty path: there is no such field, and it is null.
+    An empty path: the field does not exist, and is null.
     """
 
     member: Member
@@ -61,7 +61,7 @@ class Found:
     before: Member | None = None
 
     def column(self, value: Column, keep: Keep) -> tuple[Column, Sequence[Fault]]:
-        """The column in maps that are made of a column, and what can go wrong."""
+        """The member as a column of the resulting maps, and the possible errors."""
         if not self.path:
             return F.lit(None).cast(spark_type(self.member.schema)), ()
         column = reduce(lambda one, name: one.getField(name), self.path, value)
@@ -73,26 +73,26 @@ class Found:
 
 
 def side_of(record: ConnectRecord, side: SideName) -> tuple[Schema | None, object]:
-    """Schema and value of one side of a record."""
+    """Schema and value of a record's key or value."""
     return (record.key_schema, record.key) if side == "key" else (record.value_schema, record.value)
 
 
 def with_side(record: R, side: SideName, schema: Schema | None, value: object) -> R:
-    """The record with one side replaced."""
+    """The record with its key or value replaced."""
     if side == "key":
         return cast("R", record.new_record(key_schema=schema, key=value))
     return cast("R", record.new_record(value_schema=schema, value=value))
 
 
 class OfFields(Definition):
-    """Makes a struct of fields of another, or a map of fields of another. Subclasses are frozen dataclasses.
+    """Builds a struct or map from fields of another one. Subclasses are frozen dataclasses.
 
     Attributes:
-        side: What it works on.
-        purpose: What needs a Struct or Map, for messages.
-        whole: What becomes of the key or value as a whole; None = of its fields.
-        nulls: What becomes of null.
-        schema_first: Whether it looks at the schema before it looks whether the value is a Struct.
+        side: The key or the value.
+        purpose: The operation that needs a Struct or Map, for messages.
+        whole: The change of the whole key or value; None = its fields change.
+        nulls: The treatment of null.
+        schema_first: True if it checks the schema before it checks that the value is a Struct.
     """
 
     side: SideName
@@ -117,18 +117,18 @@ class OfFields(Definition):
 
     @abstractmethod
     def select(self, schema: Schema) -> Selection:
-        """Returns the selection that is made of structs of a schema.
+        """Returns the selection for structs of a schema.
 
         Raises:
-            Exception: No struct of this schema can pass.
+            Exception: Every struct of this schema fails.
         """
 
     def members(self, before: Members) -> Mapping[str, Found]:
-        """Returns the result for schemaless maps of the same form, where it ``takes`` them: by default the same."""
+        """Returns the result for schemaless maps of the same form, if it ``takes`` them; by default the same maps."""
         return {name: Found(one, (name,)) for name, one in before.items()}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """Returns the result for a schemaless map, which must not be changed in place: by default the same map."""
+        """Returns the result for a schemaless map, which must not be changed in place; by default the same map."""
         return value
 
     @cached_property
@@ -136,7 +136,7 @@ class OfFields(Definition):
         return {}
 
     def selected(self, schema: Schema) -> Selection:
-        """``select``, once for a schema."""
+        """The cached result of ``select`` for a schema."""
         found = self._known.get(schema)
         if found is None:
             if len(self._known) >= _MAX_KNOWN:
@@ -188,7 +188,7 @@ class OfFields(Definition):
         return self.unfit(shape) or self.plan_struct(shape, known, selection)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
-        """The plan where no value is a Struct, or without schema a map; None where all are, null apart."""
+        """The plan if a value is not a Struct, or without a schema not a map; None if all are (or null)."""
         known = shape.side(self.side)
         if known.absent:
             if self.nulls is not Nulls.FAIL:
@@ -204,7 +204,7 @@ class OfFields(Definition):
         return self.failing(shape, f"{no_map(self.purpose)}{found}")
 
     def failing(self, shape: Shape, message: str, exception: str = _FAILED) -> StepPlan:
-        """The plan where every value fails."""
+        """The plan if every value fails."""
         known = shape.side(self.side)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -217,14 +217,14 @@ class OfFields(Definition):
         if known.present or self.nulls is Nulls.STAY:
             return []
         if self.nulls is Nulls.CHANGE:
-            # A null gets the schema that structs get, which only structs have.
+            # A null gets the schema that structs get, but only structs have one.
             fits = known.schema is None or known.schema.type is Type.STRUCT
             return [] if fits else [Fault(column.isNull(), NO_FIELDS, _FAILED)]
         start = no_map(self.purpose) if known.schema is None else no_struct(self.purpose)
         return [Fault(column.isNull(), f"{start}null", _FAILED)]
 
     def unless_null(self, shape: Shape, plan: StepPlan) -> StepPlan | Split:
-        """The plan for values; where a null keeps its schema, null and other records part here."""
+        """The plan for values; if a null keeps its schema, nulls are separated from other records here."""
         if shape.side(self.side).present or self.nulls is not Nulls.STAY:
             return plan
         same = Branch(lambda bag: bag.side(self.side).isNull(), StepPlan(shape), frozenset({self.side}))
@@ -239,14 +239,14 @@ class OfFields(Definition):
         def make(bag: Bag, keep: Keep) -> Made:
             value = bag.side(self.side)
             struct, faults = selection.column(value, known, keep)
-            # What is made of a null alone is its schema.
+            # The result of a null is only its schema.
             made = struct if present or struct is value else F.when(value.isNotNull(), struct)
             return Made({self.target: made}, [*self._null_faults(value, known), *faults])
 
         return self.unless_null(shape, self.planned(shape, side, make))
 
     def plan_members(self, shape: Shape, known: Side) -> StepPlan | Split:
-        """The plan for schemaless maps that look alike."""
+        """The plan for schemaless maps of the same form."""
         found = self.members(members_of(known))
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -262,7 +262,7 @@ class OfFields(Definition):
         return self.planned(shape, side, make)
 
     def _plan_whole(self, shape: Shape, known: Side, whole: Change, schema: Schema | None) -> StepPlan | Split:
-        """The plan where the whole is changed; ``schema`` is the new one, None = values of one kind have none."""
+        """The plan for a change of the whole; ``schema`` is the new schema, None = the values of one kind have none."""
         before = known.carrier
         assert before is not None, "values of mixed kinds do not come here"
         kind = whole.member(Member(before, known.physical)).schema if schema is None else None
@@ -279,16 +279,16 @@ class OfFields(Definition):
         return plan if schema is None else self.unless_null(shape, plan)
 
     def planned(self, shape: Shape, side: Side, make: Making) -> StepPlan:
-        """The plan that makes a side of the one that is worked on."""
+        """The plan for the target, from the changed key or value."""
         return StepPlan(shape.with_side(self.target, side), make, frozenset({self.side}), frozenset({self.target}))
 
 
 class OfChanges(OfFields):
-    """Changes some fields in their places. Subclasses are frozen dataclasses.
+    """Changes the values of some fields. Subclasses are frozen dataclasses.
 
     Attributes:
-        defaults: Whether a null is the default of the field that it is in.
-        changes: What becomes of which field, where the ``whole`` is not changed.
+        defaults: True if a null is replaced by its field's default.
+        changes: The change of each field, unless ``whole`` is changed.
     """
 
     defaults: bool
@@ -300,10 +300,10 @@ class OfChanges(OfFields):
 
     @abstractmethod
     def updated(self, schema: Schema) -> Schema:
-        """The schema of what is made of values of a schema.
+        """The schema of the changed values.
 
         Raises:
-            ConnectException: No value of this schema can be changed.
+            ConnectException: Values of this schema cannot be changed.
         """
 
     def select(self, schema: Schema) -> Selection:
@@ -312,11 +312,11 @@ class OfChanges(OfFields):
         return Selection(self.updated(schema), picks, self.defaults)
 
     def picks(self, schema: Schema) -> tuple[Pick, ...]:
-        """The fields of a struct, some of them changed."""
+        """The fields of a struct, with some of them changed."""
         return tuple(Pick(one.name, (one,), self.changes.get(one.name)) for one in schema.fields)
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Not when a map is to be changed, whole or as a field."""
+        """See ``Step``. Not if a map would be changed, whole or as a field."""
         known = shape.side(self.side)
         if not known.is_object:
             return super().takes(shape)
@@ -324,7 +324,7 @@ class OfChanges(OfFields):
         return self.whole is None and not any(name in before and before[name].is_object for name in self.changes)
 
     def members(self, before: Members) -> Mapping[str, Found]:
-        """See ``OfFields``. A field that is not there is changed as null, and then it is there."""
+        """See ``OfFields``. A missing field is changed as null, and then exists."""
         after = dict(super().members(before))
         for name, change in self.changes.items():
             old = before.get(name)

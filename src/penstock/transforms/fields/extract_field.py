@@ -49,7 +49,7 @@ class ExtractFieldConfig(AbstractConfig):
 
 @dataclass(frozen=True)
 class Extract(Definition):
-    """Replaces one side by the field at the end of a path."""
+    """Replaces a key or value by the field at the end of a path."""
 
     side: SideName
     path: FieldPath
@@ -57,7 +57,7 @@ class Extract(Definition):
     bounds_text: ClassVar[bool] = True
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Objects only where the path leads to a member."""
+        """See ``Step``. Objects only if the path leads to a member."""
         known = shape.side(self.side)
         if known.is_object:
             return bool(self.path.steps) and self._found(known) is not None
@@ -99,7 +99,7 @@ class Extract(Definition):
         for field in fields:
             physical = physical.children[field.index]
             layouts.append(physical)
-        # A null in a required field, or on the way to it, is possible: nothing is known of the field's nulls.
+        # A required field, or a field on the way to it, may still be null: nothing is known about the field's nulls.
         side = Side.of(fields[-1].schema, unbounded(physical) if self._may_default(fields) else physical)
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -109,7 +109,7 @@ class Extract(Definition):
                 inner = field_column(inner, field, layout, defaults=True)
             last = field_column(inner, fields[-1], layouts[-1], defaults=self.defaults)
             if self._may_default(fields):
-                # What is null at the top, or on the way, has no field that could be its default.
+                # If the top, or a field on the way, is null, there is no field whose default could apply.
                 last = F.when(value.isNotNull() & inner.isNotNull(), last)
             return Made({self.side: last})
 
@@ -121,7 +121,7 @@ class Extract(Definition):
         return last or any(field.schema.default is not None for field in fields[:-1])
 
     def _plan_no_struct(self, shape: Shape, schema: Schema, error: Exception) -> StepPlan:
-        """Every record fails: null with the path, values because they are no Structs."""
+        """Every record fails: nulls with the path, values because they are not Structs."""
         wrong, unknown = f"{no_struct(_PURPOSE)}{java_class(schema)}", Fault(None, str(error), java_class_name(error))
 
         def make(bag: Bag, keep: Keep) -> Made:
@@ -144,7 +144,7 @@ class Extract(Definition):
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
     def _plan_kind(self, shape: Shape, known: Side) -> StepPlan:
-        """Values of one kind, which are no maps: null passes alone."""
+        """Values of one kind that are not maps: only null passes."""
         after = shape.with_side(self.side, NOTHING)
         if known.carrier is None:
             return StepPlan(after, lambda bag, keep: Made({self.side: F.lit(None)}), writes=frozenset({self.side}))

@@ -1,7 +1,7 @@
-"""Flatten: brings the fields of nested structs (with schema) or maps (without) to the top.
+"""Flatten: moves the fields of nested structs (with schema) or maps (without) to the top level.
 
-Where several fields get one name, a record with a schema fails. Without a schema the last of them counts, in the order
-of the message (in Java: in that of a HashMap).
+If several fields get the same name, a record with a schema fails. Without a schema the last of these fields counts, in
+the order of the message (in Java: the order of a HashMap).
 
 Classes ``FlattenKey`` and ``FlattenValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.Flatten.
@@ -60,7 +60,7 @@ def _leaves(
 ) -> Iterator[tuple[Pick, Schema]]:
     """The leaves of a struct, and their schemas.
 
-    Parents that may be missing make them optional, defaults of parents are theirs.
+    Leaves of optional parents are optional, and get the defaults of their parents.
     """
     for one in schema.fields:
         name = _joined(prefix, delimiter, one.name)
@@ -91,7 +91,7 @@ def _leaf_schema(schema: Schema, optional: bool, default: object) -> Schema:
 
 
 def _denied(schema: Schema, physical: Physical, delimiter: str, prefix: str = "") -> str | None:
-    """The field whose values are no structs, as its schema says."""
+    """The first field whose schema is a struct although its values are not structs."""
     for one, child in zip(schema.fields, physical.children, strict=True):
         name = _joined(prefix, delimiter, one.name)
         if one.schema.type is Type.STRUCT:
@@ -104,7 +104,7 @@ def _denied(schema: Schema, physical: Physical, delimiter: str, prefix: str = ""
 def _member_leaves(
     members: Members, delimiter: str, path: tuple[str, ...] = (), prefix: str = ""
 ) -> Iterator[tuple[str, Found]]:
-    """The leaves of schemaless maps, with their names; a map that may be null is one."""
+    """The leaves of schemaless maps, with their names; a map that may be null is itself a leaf."""
     for key, one in members.items():
         name, here = _joined(prefix, delimiter, key), (*path, key)
         if one.is_object and not one.schema.optional:
@@ -116,23 +116,23 @@ def _member_leaves(
 
 @dataclass(frozen=True)
 class Flat(OfFields):
-    """Flattens one side."""
+    """Flattens a key or value."""
 
     side: SideName
     delimiter: str
     purpose: ClassVar[str] = "flattening"
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Objects only where all records have the same leaves, and no two of them one name."""
+        """See ``Step``. Objects only if all records have the same leaves with different names."""
         known = shape.side(self.side)
         if not known.is_object:
             return super().takes(shape)
         leaves = list(_member_leaves(members_of(known), self.delimiter))
-        # A map that is null is a leaf itself, so which leaves there are depends on the record.
+        # A null map is a leaf itself, so the set of leaves depends on the record.
         return len(dict(leaves)) == len(leaves) and not any(one.member.is_object for _, one in leaves)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
-        """See ``OfFields``. Nor where the values of a field are no structs, as its schema says."""
+        """See ``OfFields``. Also if a field's schema is a struct although its values are not structs."""
         known = shape.side(self.side)
         found = super().unfit(shape)
         if found is None and known.schema is not None:
@@ -179,7 +179,7 @@ class _Flatten(StockTransform[FlattenConfig]):
     settings = FlattenConfig
 
     def define(self, config: FlattenConfig) -> Flat:
-        # Java puts a null delimiter together with names as text.
+        # Java concatenates a null delimiter as the text "null".
         return Flat(self.side, "null" if config.delimiter is None else config.delimiter)
 
 

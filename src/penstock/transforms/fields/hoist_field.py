@@ -1,4 +1,4 @@
-"""HoistField: wraps the whole key or value in a struct (with schema) or map (without) of one field.
+"""HoistField: wraps the whole key or value in a struct (with schema) or map (without) with one field.
 
 Classes ``HoistFieldKey`` and ``HoistFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.HoistField.
@@ -41,7 +41,7 @@ def _hoisted(schema: Schema, field: str | None) -> Schema:
 
 @dataclass(frozen=True)
 class Hoist(Definition):
-    """Wraps one side."""
+    """Wraps a key or value."""
 
     side: SideName
     field: str | None
@@ -74,7 +74,7 @@ class Hoist(Definition):
             return self._plan_members(shape, known)
         names = frozenset({self.side})
         schema = _hoisted(known.schema, self.field)
-        # A null that is required fails here.
+        # A required null fails here.
         complete = known.complete or not known.physical.children
         side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True, complete=complete)
         checked = not known.schema.optional and not known.present

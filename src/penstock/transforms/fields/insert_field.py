@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _PURPOSE: Final = "field insertion"
-#: What every record has.
+#: The metadata of every record.
 _NEVER_NULL: Final = frozenset(("static", "topic"))
 _SUFFIXES: Final = (
     "Suffix with <code>!</code> to make this a required field, or <code>?</code> to keep it optional (the default)."
@@ -59,13 +59,15 @@ class InsertFieldConfig(AbstractConfig):
 _KINDS: Final = {"topic": Type.STRING, "partition": Type.INT32, "offset": Type.INT64, "static": Type.STRING}
 #: The same without a schema, where integers have one width.
 _OBJECT_KINDS: Final = {**_KINDS, "partition": Type.INT64, "timestamp": Type.INT64}
-#: What a record need not have.
+#: Metadata that a record may lack.
 _AT_TIMES: Final = frozenset(("partition", "timestamp"))
 
 
 @dataclass(frozen=True)
 class Insertion:
-    """One field to add: what (topic, partition, offset, timestamp, static), its name, whether it may be null."""
+    """A field to add: its source (topic, partition, offset, timestamp, static), its name, and whether it is
+    optional.
+    """
 
     what: str
     name: str
@@ -83,7 +85,7 @@ class Insertion:
         return cls(what, text, True)
 
     def schema(self) -> Schema:
-        """Schema of the field."""
+        """The schema of the field."""
         builder = Timestamp.builder() if self.what == "timestamp" else SchemaBuilder.type(_KINDS[self.what])
         return builder.optional().build() if self.optional else builder.build()
 
@@ -95,7 +97,7 @@ def _moment(millis: object) -> object:
 
 @dataclass(frozen=True)
 class Insert(OfFields):
-    """Adds fields to one side."""
+    """Adds fields to a key or value."""
 
     side: SideName
     insertions: tuple[Insertion, ...]
@@ -104,7 +106,7 @@ class Insert(OfFields):
     purpose: ClassVar[str] = _PURPOSE
 
     def select(self, schema: Schema) -> Selection:
-        """See ``OfFields``. The fields that are added follow."""
+        """See ``OfFields``. The added fields follow the others."""
         kept = [(one.name, one.schema) for one in schema.fields]
         extended = schema_like(schema, [*kept, *((one.name, one.schema()) for one in self.insertions)])
         return Selection.of_all(extended, schema.fields, self.defaults)
@@ -159,7 +161,7 @@ class Insert(OfFields):
         return self.unless_null(shape, self.planned(shape, side, make))
 
     def _text_bound(self, insertion: Insertion) -> TextBound:
-        # The names of topics are ASCII letters, digits, dots, underscores and hyphens; the others are numbers.
+        # Topic names consist of ASCII letters, digits, dots, underscores and hyphens; the other metadata are numbers.
         return text_bound(self.static or "") if insertion.what == "static" else TextBound.CLEAN
 
     def _value(self, bag: Bag, insertion: Insertion) -> Column:
@@ -173,7 +175,7 @@ class Insert(OfFields):
         if self._needs_sink(shape):
             return self.failing(shape, NOT_A_SINK)
         at_times = [one for one in self.insertions if one.what in _AT_TIMES]
-        # Null is not inserted, so records with and without part here: they have other members.
+        # A null is not inserted, so records with and without it are separated here: their members differ.
         branches = [
             Branch(
                 partial(_are_there, there) if there else None,

@@ -77,10 +77,10 @@ _REPLACED: Final[Mapping[Type, Callable[[Schema | None, object], object]]] = {
 
 @lru_cache(maxsize=256)
 def masked(schema: Schema, replacement: str | None) -> object:
-    """Returns the masked form of a value of a schema that is not null.
+    """Returns the masked form of a non-null value of a schema.
 
     Raises:
-        DataException: values of this schema cannot be masked (so).
+        DataException: Values of this schema cannot be masked, or not with this replacement.
     """
     logical = logical_name(schema)
     if logical == Decimal.LOGICAL_NAME:
@@ -128,7 +128,7 @@ _MOMENTS: Final[Mapping[str, Callable[[Schema, Any], object]]] = {
 
 
 def _schema_of(value: object) -> Schema | None:
-    """The schema of a schemaless value; None where it has none that can be masked so."""
+    """The schema of a schemaless value; None if no schema can be masked this way."""
     if isinstance(value, FarMoment):
         return None
     for kind in type(value).__mro__:
@@ -139,7 +139,7 @@ def _schema_of(value: object) -> Schema | None:
 
 @dataclass(frozen=True)
 class Masked(Change):
-    """The empty value of a type, or the replacement, in place of what is not null."""
+    """Replaces every non-null value by the empty value of its type, or by the replacement."""
 
     replacement: str | None
 
@@ -150,7 +150,7 @@ class Masked(Change):
         except DataException:
             return physical
         if physical.form is Form.DECIMAL:
-            return UNSCALED  # the mask has a scale of its own
+            return UNSCALED  # The mask has its own scale.
         return replace(physical, text=text_bound(mask)) if isinstance(mask, str) else physical
 
     def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
@@ -188,7 +188,7 @@ class Masked(Change):
 
 @dataclass(frozen=True)
 class Mask(OfChanges):
-    """Masks fields of one side."""
+    """Masks fields of a key or value."""
 
     side: SideName
     fields: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Paths to fields: the setting ``field.syntax.version`` and what a path means.
+"""Paths to fields, and the setting ``field.syntax.version``.
 
-V1: the whole text is the name of a field at the top. V2: dots part the steps of a path; a step in backticks may hold
-dots, and a backtick in front of a dot is written with a backslash before it.
+V1: the whole text is the name of a field at the top. V2: dots separate the steps of a path; a step in backticks may
+contain dots, and a backtick before a dot is escaped with a backslash.
 
 Main types: ``FieldPath``; ``define_syntax`` and ``parse_path`` for transforms that have the setting.
 
@@ -28,7 +28,7 @@ NESTED: Final = "nested field access"
 
 
 class NoStepsError(ValueError):
-    """An empty path of version 2: Java finds no last step in it."""
+    """An empty path of version 2, in which Java finds no last step."""
 
     java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
 
@@ -49,11 +49,11 @@ def field_syntax() -> Any:
 
 
 def parse_path(text: str | None, version: object) -> FieldPath:
-    """The path of a text, in the syntax a transform is set to.
+    """Parses a path in the syntax that a transform is configured for.
 
     Raises:
-        ConfigException: A backtick has no partner.
-        NullPointerError: There is no text.
+        ConfigException: A backtick is not closed.
+        NullPointerError: The text is null.
     """
     if text is None:
         raise NullPointerError("The path of a field is null")
@@ -69,7 +69,7 @@ def split_path(path: str) -> Sequence[str]:
     (['a', 'b.c', 'd'], ['a`.b'], ['a', ''])
 
     Raises:
-        ConfigException: A backtick has no partner.
+        ConfigException: A backtick is not closed.
     """
     steps: list[str] = []
     at = 0
@@ -90,7 +90,7 @@ def split_path(path: str) -> Sequence[str]:
 
 
 def _quoted(path: str, opening: int) -> tuple[str, int]:
-    """The step in backticks that starts at ``opening``, and where the next one starts."""
+    """The step in backticks that starts at ``opening``, and the start of the next step."""
     step = ""
     start = at = opening + 1
     while True:
@@ -103,7 +103,7 @@ def _quoted(path: str, opening: int) -> tuple[str, int]:
                 _incomplete(path, opening)
             return step + path[start:at], at + 1
         if path[at + 1] != ".":
-            # Not a closing one: it is part of the name.
+            # Not a closing backtick, but a part of the name.
             at += 1
         elif escaped:
             step += path[start : at - 1] + "`"
@@ -125,15 +125,15 @@ class FieldPath:
     """The path to a field.
 
     Attributes:
-        text: As it was written.
-        steps: The names from the top down; empty only for an empty path of version 2, which nothing can be done with.
+        text: The path as written.
+        steps: The names from the top down; empty only for an empty path of version 2, which cannot be used.
     """
 
     text: str
     steps: tuple[str, ...]
 
     def ensure_steps(self) -> None:
-        """Raises where there is nothing to look for.
+        """Raises if the path has no steps.
 
         Raises:
             NoStepsError: The path is empty.
@@ -142,10 +142,10 @@ class FieldPath:
             raise NoStepsError(f'fromIndex(0) > toIndex(-1): the path "{self.text}" names no field')
 
     def fields(self, schema: Schema) -> list[Field] | None:
-        """The fields along the path, from the top down; None when one of them is not there.
+        """The fields along the path, from the top down; None if one of them does not exist.
 
         Raises:
-            DataException: A step leads into something that is no struct.
+            DataException: A step leads into a value that is not a struct.
             NoStepsError: The path is empty.
         """
         self.ensure_steps()
@@ -162,9 +162,9 @@ class FieldPath:
         return found
 
     def of_struct(self, value: Struct, *, defaults: bool) -> object:
-        """The value at the end of the path; None where a struct on the way is null.
+        """The value at the end of the path; None if a struct on the way is null.
 
-        A null on the way is replaced by its default whatever ``defaults`` says; that is about the last step.
+        A null on the way is always replaced by its default; ``defaults`` only applies to the last step.
         """
         for step in self.steps[:-1]:
             inner = value.get(step)
@@ -174,10 +174,10 @@ class FieldPath:
         return value.get(self.steps[-1]) if defaults else value.get_without_default(self.steps[-1])
 
     def of_map(self, value: Mapping[object, object]) -> object:
-        """The value at the end of the path; None where a map on the way is null or not there.
+        """The value at the end of the path; None if a map on the way is null or missing.
 
         Raises:
-            DataException: A step leads into something that is no map.
+            DataException: A step leads into a value that is not a map.
             NoStepsError: The path is empty.
         """
         self.ensure_steps()

@@ -1,7 +1,7 @@
-"""ReplaceField: leaves fields out, or renames them.
+"""ReplaceField: removes or renames fields.
 
-Where several fields get one name, a record with a schema fails. Without a schema the last of them counts, in the order
-of the message (in Java: in that of a HashMap).
+If several fields get the same name, a record with a schema fails. Without a schema the last of these fields counts, in
+the order of the message (in Java: the order of a HashMap).
 
 Classes ``ReplaceFieldKey`` and ``ReplaceFieldValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline
 thread. Source: org.apache.kafka.connect.transforms.ReplaceField.
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def parse_renames(mappings: Sequence[str]) -> dict[str, str]:
-    """The renames of the setting: old name to new name; the last one of an old name counts.
+    """The renames of the setting: old name to new name; the last entry of a repeated old name counts.
 
     Raises:
-        ConfigException: One is not of the form ``old:new``.
+        ConfigException: An entry is not of the form ``old:new``.
     """
     renames: dict[str, str] = {}
     for mapping in mappings:
-        # Java's split forgets empty parts at the end.
+        # Java's split drops empty parts at the end.
         parts = mapping.rstrip(":").split(":") if mapping.strip(":") else []
         if len(parts) != 2:
             raise ConfigException("renames", list(mappings), f"Invalid rename mapping: {mapping}")
@@ -105,7 +105,7 @@ class Misfit(Change):
 
 @dataclass(frozen=True)
 class Replace(OfFields):
-    """Leaves fields of one side out and renames others."""
+    """Removes some fields of a key or value and renames others."""
 
     side: SideName
     exclude: tuple[str, ...]
@@ -119,7 +119,7 @@ class Replace(OfFields):
         return dict(self.renames)
 
     def keeps(self, name: str) -> bool:
-        """True if a field of this (old) name stays."""
+        """True if the field with this (old) name stays."""
         return name not in self.exclude and (not self.include or name in self.include)
 
     def renamed(self, name: str) -> str:
@@ -130,7 +130,7 @@ class Replace(OfFields):
         """See ``OfFields``."""
         kept = [one for one in schema.fields if self.keeps(one.name)]
         chosen = schema_like(schema, [(self.renamed(one.name), one.schema) for one in kept])
-        # As in Java this looks at the renames alone: a field that has the new name of another is taken for it.
+        # As in Java, only the renames are checked: a field that already has the new name of another is mistaken for it.
         old_names = {new: old for old, new in self.renames}
         picks = []
         for field in chosen.fields:
@@ -143,7 +143,7 @@ class Replace(OfFields):
         return Selection(chosen, tuple(picks), self.defaults)
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Objects only where a member is left, and no two of them get one name."""
+        """See ``Step``. Objects only if a member is left, and the new names differ."""
         known = shape.side(self.side)
         if not known.is_object:
             return super().takes(shape)
@@ -160,7 +160,7 @@ class Replace(OfFields):
 
 
 def _same_values(one: Schema, other: Schema) -> bool:
-    """True if every value of one schema is a value of the other, null apart."""
+    """True if every non-null value of one schema is also a value of the other."""
     if one.type is not other.type or logical_name(one) != logical_name(other):
         return False
     match one.type:

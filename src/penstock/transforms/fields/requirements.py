@@ -1,6 +1,7 @@
 """The requirements of transforms on a key or value, with Java's messages.
 
-Functions ``require_struct`` and ``require_map`` for one record; ``OfFields`` (``fields``) asks the same of columns.
+Functions ``require_struct`` and ``require_map`` for one record; ``OfFields`` (``definition``) checks columns in the
+same way.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.transforms.util.Requirements.
@@ -38,24 +39,24 @@ class UnknownFieldError(ValueError):
 
 
 class ClassCastError(TypeError):
-    """A map has a key of another class than Java takes for granted."""
+    """A map has a key of a class that Java does not expect."""
 
     java_name: ClassVar[str] = "java.lang.ClassCastException"
 
 
 class NullPointerError(TypeError):
-    """Something is null that Java dereferences."""
+    """A value that Java dereferences is null."""
 
     java_name: ClassVar[str] = "java.lang.NullPointerException"
 
 
 def no_struct(purpose: str) -> str:
-    """Returns the beginning of the message for a value with schema that is no Struct."""
+    """Returns the beginning of the message for a value with a schema that is not a Struct."""
     return f"Only Struct objects supported for [{purpose}], found: "
 
 
 def no_map(purpose: str) -> str:
-    """Returns the beginning of the message for a schemaless value that is no Map."""
+    """Returns the beginning of the message for a schemaless value that is not a Map."""
     return f"Only Map objects supported in absence of schema for [{purpose}], found: "
 
 
@@ -63,7 +64,7 @@ def require_struct(value: object, schema: Schema | None, purpose: str) -> Struct
     """The value, which must be a Struct.
 
     Raises:
-        DataException: It is none.
+        DataException: The value is not a Struct.
     """
     if not isinstance(value, Struct):
         raise DataException(f"{no_struct(purpose)}{java_class_of_value(value, schema)}")
@@ -74,7 +75,7 @@ def require_map(value: object, purpose: str) -> dict[object, object]:
     """The value, which must be a dict.
 
     Raises:
-        DataException: It is none.
+        DataException: The value is not a dict.
     """
     if not isinstance(value, dict):
         raise DataException(f"{no_map(purpose)}{java_class_of_value(value)}")
@@ -85,7 +86,7 @@ def with_string_keys(value: dict[object, object]) -> dict[str, object]:
     """The map, whose keys must be strings.
 
     Raises:
-        ClassCastError: A key is none.
+        ClassCastError: A key is not a string.
     """
     if not has_text_keys(value):
         raise ClassCastError(_ODD_KEY)

@@ -1,10 +1,10 @@
-"""Fields of one struct that make another: said once, carried out on a column of structs and on one ``Struct``.
+"""Selections of fields from one struct for another: one definition for a column of structs and for one ``Struct``.
 
-Main types: ``Selection`` (the fields, as ``Pick``s, and the schema of what they make) and ``Change`` (what becomes of a
-field's value on the way).
+Main types: ``Selection`` (the fields, as ``Pick``s, and the schema of the new struct) and ``Change`` (a change of a
+field's value).
 
 Thread: immutable; columns are built on a pipeline thread.
-Source: org.apache.kafka.connect.data.Struct.put, for what it refuses.
+Source: org.apache.kafka.connect.data.Struct.put, for the values that it rejects.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FAILED: Final = DataException.java_name
 
 
 class Change(ABC):
-    """A change of a value: as a column, and by itself. Changes are values, as steps are."""
+    """A change of a value: of a column, and of a single value. Changes compare by value, like steps."""
 
     @abstractmethod
     def layout(self, schema: Schema, physical: Physical) -> Physical:
@@ -46,18 +46,18 @@ class Change(ABC):
 
     @abstractmethod
     def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
-        """Changed values, and what can go wrong; a fault without condition is one of null, too."""
+        """The changed values and the possible errors; an error without a condition also applies to null."""
 
     @abstractmethod
     def value(self, schema: Schema | None, value: object) -> object:
         """A changed value; ``schema`` is that of the value as it was.
 
         Raises:
-            ConnectException: It cannot be changed.
+            ConnectException: The value cannot be changed.
         """
 
     def member(self, known: Member | None) -> Member:
-        """Returns what is known of schemaless values of one kind after the change; None if null replaces a field."""
+        """Returns the known type of schemaless values of one kind after the change; None if null replaces a field."""
         raise NotImplementedError
 
 
@@ -67,8 +67,8 @@ class Pick:
 
     Attributes:
         name: Its name there.
-        path: Where its value is, from the top down.
-        change: What becomes of the value.
+        path: The path of its value, from the top down.
+        change: The change of the value.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Pick:
 
     @property
     def field(self) -> Field:
-        """The field that has the value."""
+        """The original field of the value."""
         return self.path[-1]
 
     def physical(self, known: Physical) -> Physical:
@@ -87,13 +87,13 @@ class Pick:
 
 @dataclass(frozen=True)
 class Selection:
-    """A struct made of fields of another.
+    """A struct built from fields of another one.
 
     Attributes:
         schema: Its schema.
-        picks: Its fields, in the order of the schema. Others may follow, whose values come from elsewhere.
-        defaults: Whether a null is the default of the field that it is in.
-        checked: Whether a null is refused where the schema requires a value.
+        picks: Its fields, in the order of the schema. Other fields may follow, whose values come from elsewhere.
+        defaults: True if a null is replaced by its field's default.
+        checked: True if a null is rejected when the schema requires a value.
     """
 
     schema: Schema
@@ -103,7 +103,7 @@ class Selection:
 
     @classmethod
     def of_all(cls, schema: Schema, fields: Sequence[Field], defaults: bool, *, checked: bool = True) -> Selection:
-        """These fields as they are, in a struct of this schema."""
+        """A selection of these fields without changes, for a struct of this schema."""
         picks = zip(schema.fields, fields, strict=False)
         return cls(schema, tuple(Pick(new.name, (old,)) for new, old in picks), defaults, checked)
 
@@ -115,28 +115,28 @@ class Selection:
 
     @cached_property
     def _required(self) -> list[tuple[int, str]]:
-        """The fields that may be null and must not be: their places, and what is said of them."""
+        """The fields that may be null but must not be: their positions, and their error messages."""
         if not self.checked:
             return []
         return [
             (new.index, null_in(new.name, new.schema))
             for new, pick in zip(self.schema.fields, self.picks, strict=False)
-            # Struct.put takes no null for a field with a default either.
+            # Struct.put rejects null for a required field even if it has a default.
             if not new.schema.optional and not self._has_default(pick)
         ]
 
     # ------------------------------------------------------------------ columns
     def layout(self, known: Physical) -> Physical:
-        """The layout of what is made of structs of a layout."""
+        """The layout of the new structs, given the layout of the original ones."""
         return Physical(Form.STRUCT, tuple(self._layout(pick, pick.physical(known)) for pick in self.picks))
 
     def _layout(self, pick: Pick, physical: Physical) -> Physical:
-        # What is known of a text does not hold for the default in place of null.
+        # The properties of a text do not hold for the default that replaces null.
         copied = unbounded(physical) if self._has_default(pick) else physical
         return copied if pick.change is None else pick.change.layout(pick.field.schema, copied)
 
     def column(self, value: Column, known: Side, keep: Keep) -> tuple[Column, list[Fault]]:
-        """The structs that are made of a column, null or not, and what can go wrong."""
+        """The new structs for a column, null or not, and the possible errors."""
         columns, faults = self.columns(value, known, keep)
         if self._is_all_of(known):
             return value, faults
@@ -145,14 +145,14 @@ class Selection:
         return F.struct(*columns), faults
 
     def _is_all_of(self, known: Side) -> bool:
-        """True if nothing changes but the schema."""
+        """True if only the schema changes."""
         fields = () if known.schema is None else known.schema.fields
         if any(pick.change or self._has_default(pick) for pick in self.picks):
             return False
         return [(one.name, one.path) for one in self.picks] == [(one.name, (one,)) for one in fields]
 
     def columns(self, value: Column, known: Side, keep: Keep) -> tuple[list[Column], list[Fault]]:
-        """The fields of ``column``, each by itself."""
+        """The fields of ``column``, one column each."""
         columns: list[Column] = []
         faults: list[Fault] = []
         for pick in self.picks:
@@ -169,7 +169,7 @@ class Selection:
         parent = reduce(lambda column, one: column.getField(one.name), pick.path[:-1], value)
         column = field_column(parent, pick.field, pick.physical(known), defaults=self.defaults)
         if len(pick.path) > 1 and self._has_default(pick):
-            # The default stands for a null field, not for the field of a null parent.
+            # The default replaces a null field, not the field of a null parent.
             return F.when(parent.isNotNull(), column)
         return column
 
@@ -192,7 +192,7 @@ class Selection:
 
     @cached_property
     def _below(self) -> list[tuple[int, tuple[int, ...], int, object]]:
-        """The picks that are not at the top: place, places on the way and at its end, and the default there."""
+        """The picks below the top level: position, positions on the way and at the end, and the default there."""
         return [
             (at, tuple(one.index for one in pick.path[:-1]), pick.field.index, self._default(pick))
             for at, pick in enumerate(self.picks)
@@ -201,7 +201,7 @@ class Selection:
 
     @cached_property
     def _defaults(self) -> list[tuple[int, object]]:
-        """The defaults of those at the top, with their places."""
+        """The defaults of the top-level picks, with their positions."""
         found = enumerate(self.picks)
         return [(at, one.field.schema.default) for at, one in found if self._has_default(one) and len(one.path) == 1]
 
@@ -211,10 +211,10 @@ class Selection:
         return [(at, partial(one.change.value, one.field.schema)) for at, one in found if one.change is not None]
 
     def struct(self, value: Struct) -> Struct:
-        """The struct that is made of one.
+        """Builds the new struct from one struct.
 
         Raises:
-            DataException: A field is null that must not be.
+            DataException: A required field is null.
             ConnectException: A value cannot be changed.
         """
         old = value.values
@@ -246,7 +246,7 @@ def _said(fault: Fault) -> tuple[Column | str, str]:
 
 
 def field_column(value: Column, field: Field, physical: Physical, *, defaults: bool) -> Column:
-    """A field of a struct column; with ``defaults`` a null is the field's default."""
+    """A field of a struct column; with ``defaults`` a null becomes the field's default."""
     column = value.getField(field.name)
     if defaults and field.schema.default is not None:
         return F.coalesce(column, literal(field.schema.default, field.schema, physical))
@@ -254,7 +254,7 @@ def field_column(value: Column, field: Field, physical: Physical, *, defaults: b
 
 
 def field_value(value: Struct, field: str | Field, *, defaults: bool) -> object:
-    """The same of one Struct."""
+    """The same for one Struct."""
     return value.get(field) if defaults else value.get_without_default(field)
 
 
@@ -262,7 +262,7 @@ def schema_like(schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
     """A struct schema with these fields and the name, version, doc and parameters of another.
 
     Raises:
-        SchemaBuilderException: Two fields have one name.
+        SchemaBuilderException: Two fields have the same name.
     """
     builder = copy_basics(schema, SchemaBuilder.struct())
     for name, field_schema in fields:
@@ -271,11 +271,11 @@ def schema_like(schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
 
 
 def copy_basics(schema: Schema, builder: SchemaBuilder) -> SchemaBuilder:
-    """Name, version, doc and parameters of a schema on a new one; not whether it is optional, nor its default."""
+    """Copies name, version, doc and parameters of a schema to a new one, but neither optionality nor default."""
     builder.name(schema.name).version(schema.version).doc(schema.doc)
     return builder if schema.parameters is None else builder.parameters(schema.parameters)
 
 
 def null_in(name: str, schema: Schema) -> str:
-    """Returns the message of Java's ``Struct.put`` for a null for a required field."""
+    """Returns the message of Java's ``Struct.put`` for a null in a required field."""
     return null_refused(schema, f'field: "{name}"')

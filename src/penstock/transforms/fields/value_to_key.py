@@ -1,4 +1,4 @@
-"""ValueToKey: makes a new key of fields of the value.
+"""ValueToKey: builds a new key from fields of the value.
 
 Class ``ValueToKey``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.ValueToKey.
@@ -33,7 +33,7 @@ class ValueToKeyConfig(AbstractConfig):
 
 @dataclass(frozen=True)
 class FieldsToKey(OfFields):
-    """Makes the key of fields of the value."""
+    """Builds the key from fields of the value."""
 
     names: tuple[str, ...]
     defaults: bool
@@ -65,7 +65,7 @@ class FieldsToKey(OfFields):
 
 
 class ValueToKey(StockTransform[ValueToKeyConfig]):
-    """Replaces the key by a Struct or Map of fields of the value."""
+    """Replaces the key by a Struct or Map built from fields of the value."""
 
     java_name: ClassVar[str] = f"{JAVA}ValueToKey"
     settings = ValueToKeyConfig

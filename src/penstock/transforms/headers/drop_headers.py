@@ -51,7 +51,7 @@ class Drop(Definition):
 
 
 class DropHeaders(StockTransform[DropHeadersConfig]):
-    """Removes all headers of the configured names; letter case counts."""
+    """Removes all headers with the configured names, case-sensitive."""
 
     java_name: ClassVar[str] = f"{JAVA}DropHeaders"
     settings = DropHeadersConfig

@@ -66,7 +66,7 @@ _NO_FIELD: Final = (
 
 @dataclass(frozen=True)
 class FieldsToHeaders(OfFields):
-    """Moves or copies fields of one side to headers."""
+    """Moves or copies fields of the key or value to headers."""
 
     side: SideName
     pairs: tuple[tuple[str, str], ...]
@@ -94,7 +94,7 @@ class FieldsToHeaders(OfFields):
         return Selection.of_all(schema_like(schema, [(one.name, one.schema) for one in kept]), kept, self.defaults)
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Not when all members would be moved."""
+        """See ``Step``. Not if all members would be moved."""
         known = shape.side(self.side)
         return bool(self.members(members_of(known))) if known.is_object else super().takes(shape)
 
@@ -125,10 +125,10 @@ class FieldsToHeaders(OfFields):
         return changed
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. The headers are added to what is made of the side."""
+        """See ``Step``. The headers are added to the plan of the key or value."""
         plan, known = cast("StepPlan", super().plan(shape)), shape.side(self.side)
         if not plan.writes:
-            return plan  # every value fails
+            return plan  # Every value fails.
 
         def make(bag: Bag, keep: Keep) -> Made:
             made = plan.make(bag, keep)
@@ -142,7 +142,7 @@ class FieldsToHeaders(OfFields):
         return StepPlan(shape, make, names, frozenset({"headers"}))
 
     def _entries(self, value: Column, known: Side) -> tuple[list[Column], Sequence[Fault]]:
-        """The headers, and what can go wrong."""
+        """The headers and the possible errors."""
         if known.schema is None:
             members = members_of(known)
             found = [(key, members.get(name), value.getField(name)) for name, key in self.pairs]

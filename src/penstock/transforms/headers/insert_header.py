@@ -1,4 +1,4 @@
-"""InsertHeader: adds one header to every record, its value read from text as SimpleHeaderConverter does.
+"""InsertHeader: adds one header to every record; its value is parsed like in SimpleHeaderConverter.
 
 Class ``InsertHeader``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.InsertHeader.
@@ -35,7 +35,7 @@ _HEADERS: Final = frozenset({"headers"})
 
 @dataclass(frozen=True)
 class AddHeader(Definition):
-    """Adds a header; held as text, so that equal steps are equal."""
+    """Adds a header; stores its value as text, so that equal steps compare equal."""
 
     key: str
     literal: str
@@ -64,7 +64,7 @@ class AddHeader(Definition):
 
 
 class InsertHeader(StockTransform[InsertHeaderConfig]):
-    """Adds a header with a fixed value to each record, behind those it has."""
+    """Adds a header with a fixed value to each record, after the existing headers."""
 
     java_name: ClassVar[str] = f"{JAVA}InsertHeader"
     settings = InsertHeaderConfig

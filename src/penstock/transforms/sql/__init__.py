@@ -1,6 +1,6 @@
 """``Sql``: Spark SQL over whole frames.
 
-``Sql`` (``transform``) makes a select out of what the user wrote. ``tokens`` and ``reader`` read the text, ``fence``
-and ``functions`` say what may stand in it, ``text`` what it uses; ``cost`` estimates it, ``checks`` tries it before
-there are records. ``fields`` makes typed columns of values without schemas.
+``Sql`` (``transform``) turns the user's expressions into a select. ``tokens`` and ``reader`` parse the text; ``fence``
+and ``functions`` define what is allowed in it; ``text`` finds the fields and functions that it uses; ``cost`` estimates
+its cost; ``checks`` tries it before there are records. ``fields`` makes typed columns of values without schemas.
 """

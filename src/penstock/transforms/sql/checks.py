@@ -1,13 +1,13 @@
 """Checks of the expressions of ``Sql``, made when a connector is configured.
 
-Whether expressions can work at all is asked when a connector is configured, before there are records. Which fields
-there will be, and of what types, is not known then: Spark analyses the expressions over fields whose types are assumed,
-null first, which can be taken for any type, then others for what refuses a null. An error that does not hang on types,
-such as a function that is not there or an aggregate, is the user's; others are left to the records.
+The checks find expressions that can never work, before there are records. The fields and their types are not known yet,
+so Spark analyses the expressions with assumed types: first null, which fits any type, then other types where null is
+rejected. An error that does not depend on types, such as an unknown function or an aggregate, is reported; all other
+errors are left to the records.
 
-What may stand in an expression at all is said first, by the fence (``fence``), also without a session.
+The security check (``fence``) comes first, and needs no session.
 
-Main functions: ``check_select`` and ``check_where``, which wait for a session that is on its way. Thread: any.
+Main functions: ``check_select`` and ``check_where``, which wait for a session that is starting. Thread: any.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.transforms.sql.tokens import SqlRefused
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: A session takes five to fifteen seconds to start; requests to the worker wait 90.
+#: A session takes five to fifteen seconds to start; requests to the worker time out after 90.
 SESSION_WAIT_S: Final = 60.0
 GENERATORS: Final = frozenset(
     ["explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack", "json_tuple"]
@@ -39,7 +39,7 @@ GENERATORS: Final = frozenset(
 _ASSUMED: Final = ("void", "variant", "array<string>", "map<string,string>")
 _ROW: Final = "__row"
 _OUTSIDE: Final = "It is no expression over the fields of one record"
-#: Errors of Spark that no field's type can be the cause of.
+#: Spark errors that no field's type can cause.
 _CERTAIN: Final = (
     "UNRESOLVED_ROUTINE",
     "WRONG_NUM_ARGS",
@@ -55,14 +55,14 @@ _CERTAIN: Final = (
 
 
 class _CannotTell(Exception):
-    """There is no session to ask."""
+    """No Spark session is available."""
 
 
 def check_select(name: str, value: object) -> None:
     """Checks a list of expressions.
 
     Raises:
-        ConfigException: It cannot work; with Spark's message, which has the position in the expression.
+        ConfigException: An expression can never work; the text has Spark's message with the position in the expression.
     """
     if value is None:
         return
@@ -80,7 +80,7 @@ def check_where(name: str, value: object) -> None:
     """Checks a condition.
 
     Raises:
-        ConfigException: It cannot work; with Spark's message, which has the position.
+        ConfigException: The condition can never work; the text has Spark's message with the position.
     """
     if value is None:
         return
@@ -96,7 +96,7 @@ def _check(name: str, text: str) -> None:
     try:
         _ensure_works(name, text, refused)
     except _CannotTell:
-        # Without a session no record passes either; Spark says it of each of them, should one come up.
+        # Without a session no record passes either; if one comes up later, Spark reports the error for each record.
         if refused is not None and not refused.is_syntax:
             raise ConfigException(name, text, f"{_OUTSIDE}: {refused}") from refused
 
@@ -111,7 +111,7 @@ def _refused(text: str, passing: frozenset[str] = frozenset()) -> SqlRefused | N
 
 @lru_cache(maxsize=256)
 def _ensure_works(name: str, text: str, refused: SqlRefused | None) -> None:
-    """Asks Spark. A configuration is checked several times on its way to a task; what works is remembered."""
+    """Lets Spark check the expressions. A configuration is checked several times, so successful checks are cached."""
     session = coming_session(SESSION_WAIT_S)
     if session is None:
         raise _CannotTell
@@ -139,9 +139,9 @@ def _ensure_works(name: str, text: str, refused: SqlRefused | None) -> None:
 
 
 def _spark_refuses_too(session: SparkSession, text: str, refused: SqlRefused) -> bool:
-    """True if what was refused may be shown to Spark, whose message has the position in its own words.
+    """True if a rejected expression may be passed to Spark, whose message has the position in its own words.
 
-    That is so when nothing is wrong but functions that Spark does not know, and aggregates.
+    That is safe if the only faults are functions that Spark does not know, and aggregates.
 
     Raises:
         ParseException: Spark cannot parse the expression.
@@ -159,12 +159,12 @@ def _spark_refuses_too(session: SparkSession, text: str, refused: SqlRefused) ->
 
 
 def _columns(session: SparkSession, items: Sequence[str], *, filters: bool) -> list[str]:
-    """The names of the columns, as far as they are known without their types."""
+    """The names of the columns, if they are known without types."""
     return [column for item in items for column in _Trial(session, item, filters=filters).columns()]
 
 
 class _Trial:
-    """One expression over fields of types that are assumed."""
+    """One expression over fields with assumed types."""
 
     def __init__(self, session: SparkSession, text: str, *, filters: bool) -> None:
         self._session = session
@@ -173,10 +173,10 @@ class _Trial:
         self._names = sorted(names_in(text))
 
     def columns(self) -> list[str]:
-        """The columns it makes; none where that hangs on types.
+        """The columns of the expression; none if they depend on types.
 
         Raises:
-            AnalysisException: It cannot work, whatever the types.
+            AnalysisException: The expression can never work, whatever the types.
         """
         for assumed in _ASSUMED if self._names else _ASSUMED[:1]:
             try:
@@ -186,7 +186,7 @@ class _Trial:
                 if certain or not self._names or isinstance(error, ParseException):
                     raise
             except Py4JError:
-                # Spark's own bugs: analysis that ends in an assertion.
+                # Spark bugs: an analysis that ends in an assertion.
                 continue
         return []
 
@@ -196,6 +196,6 @@ class _Trial:
         variants = [(name,) for name in self._names if assumed == "variant"]
         expression = F.expr(with_variant_paths(self._text, variants))
         made = frame.filter(expression).select(_ROW) if self._filters else frame.select(_ROW, expression)
-        # A remote session analyses no sooner than this.
+        # A remote session only analyses at this point.
         _ = made.schema
         return made

@@ -1,10 +1,10 @@
-"""The cost of an expression of ``Sql``, as far as its text tells it.
+"""An estimate of the cost of an ``Sql`` expression, from its text.
 
-Spark works out constants while it plans, on its driver, also when a configuration is only looked at: a constant may not
-be large, nor take long. What hangs on a record is worked out in a job, whose time is limited (``Sql``); there only the
-numbers that stand in the expression are looked at.
+Spark evaluates constants during planning, on its driver, even when a configuration is only validated: a constant must
+not be large or slow. Everything that depends on a record is evaluated in a job with a time limit (``Sql``); there only
+the literal numbers are checked.
 
-Main type: ``Cost``. Thread: the one that reads the expression; nothing is shared.
+Main type: ``Cost``. Thread: the thread that reads the expression; nothing is shared.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import Final
 
 from penstock.transforms.sql.tokens import Token, refused
 
-#: What a function that makes much of little may be told to make, where the number stands in the expression.
+#: The largest literal number for functions whose output may be much larger than their input.
 MAX_COUNT: Final = 1_000_000
-#: How many characters a constant may grow to, and how deep its calls may be.
+#: The longest constant, in characters, and the deepest nesting of its calls.
 MAX_CONSTANT: Final = 10_000_000
 MAX_CONSTANT_CALLS: Final = 5
 
-#: Functions that make much of little, with the places of the numbers that say how much; none where texts say it.
+#: Functions whose output may be much larger than their input, with the positions of the arguments that determine the
+#: size; none if texts determine it.
 _GROWING: Final[dict[str, tuple[int, ...]]] = {
     "sequence": (0, 1, 2),
     "repeat": (1,),
@@ -36,9 +37,9 @@ _GROWING: Final[dict[str, tuple[int, ...]]] = {
 }
 _FORMATTED: Final = frozenset(("format_string", "printf"))
 _WIDE: Final = re.compile(r"%[^a-zA-Z%]*\d{7}")
-#: Operators and functions whose time can grow without bound with a text.
+#: Operators and functions whose time can grow without bound with the length of a text.
 _SEARCHING: Final = re.compile(r"like|ilike|rlike|regexp\w*|split|levenshtein|xpath\w*")
-#: Functions of XML, with the place of their options: some name files that are read.
+#: XML functions, with the position of their options: some options name files to read.
 _XML_OPTIONS: Final = {"from_xml": 2, "schema_of_xml": 1, "to_xml": 1}
 _XML_NAMES: Final = """
 rowtag attributeprefix valuetag nullvalue dateformat timestampformat timestampntzformat mode excludeattribute charset
@@ -50,14 +51,14 @@ _XML_KNOWN: Final = frozenset(_XML_NAMES.split())
 
 @dataclass
 class Cost:
-    """Notes on the part of an expression that was read so far.
+    """The counts for the part of an expression that was read so far.
 
     Attributes:
-        uses: How many fields and variables of lambdas there were; a part that adds none is constant.
-        growing: How many functions make much of little.
-        searching: How many functions and operators search in a text.
-        largest: The largest number that one of the growing functions was told.
-        unsure: Where one was told something else than a number; -1 where none was.
+        uses: The number of fields and lambda variables; a part that adds none is constant.
+        growing: The number of functions with potentially large output.
+        searching: The number of functions and operators that search a text.
+        largest: The largest number passed to one of the growing functions.
+        unsure: The position of an argument of one that is not a literal number; -1 if there is none.
     """
 
     uses: int = 0
@@ -67,19 +68,19 @@ class Cost:
     unsure: int = -1
 
     def now(self) -> Cost:
-        """The notes as they are."""
+        """A copy of the current counts."""
         return replace(self)
 
     def note(self, name: str, token: Token, arguments: Sequence[Sequence[Token]]) -> None:
-        """Notes a call.
+        """Counts a call.
 
         Args:
-            name: Of the function, in lower case.
-            token: Where it stands.
+            name: The function's name, in lower case.
+            token: Its position.
             arguments: The tokens of each argument.
 
         Raises:
-            SqlRefused: It is sure to cost too much, or to read a file.
+            SqlRefused: The call certainly costs too much, or reads a file.
         """
         if name in _XML_OPTIONS:
             _ensure_known_options(name, token, arguments[_XML_OPTIONS[name] :])
@@ -104,16 +105,16 @@ class Cost:
         self.largest = max(self.largest, made)
 
     def ensure_small(self, before: Cost, start: int, end: int, depth: int) -> None:
-        """Refuses a constant that would cost much while Spark plans.
+        """Rejects a constant that would slow down Spark's planning.
 
         Args:
-            before: The notes when it began.
-            start: Where it began.
-            end: Behind its last character.
-            depth: How deep its calls are.
+            before: The counts at its beginning.
+            start: Its start.
+            end: Its end (exclusive).
+            depth: The nesting depth of its calls.
 
         Raises:
-            SqlRefused: It would.
+            SqlRefused: The constant costs too much.
         """
         growing, searches = self.growing - before.growing, self.searching > before.searching
         if self.unsure >= start:
@@ -125,14 +126,14 @@ class Cost:
 
 
 def _plain_number(argument: Sequence[Token]) -> int | None:
-    """The number that an argument is; None where it is something else."""
+    """The value of an argument that is a literal number; None for any other argument."""
     sign = -1 if argument and argument[0].text == "-" else 1
     digits = argument[-1].text.rstrip("lLsSyY") if argument and argument[-1].kind == "number" else ""
     return sign * int(digits) if len(argument) <= 1 + (sign < 0) and digits.isdigit() else None
 
 
 def _ensure_known_options(name: str, token: Token, options: Sequence[Sequence[Token]]) -> None:
-    """Lets through options of XML whose names stand in the expression and name no file."""
+    """Accepts XML options only if their names are literals and name no file."""
     for given in options:
         words = [one.text for one in given]
         keys, separators = given[2:-1:4], given[3:-1:2]

@@ -1,22 +1,23 @@
-"""The fence around the expressions of ``Sql``: what may stand in one, whatever Spark would make of it.
+"""The security check of ``Sql`` expressions: what an expression may contain.
 
-Spark SQL is a language that reads files, calls Java code and tells the worker's environment. An expression that is let
-through here is made of fields, constants, operators and the functions of ``functions`` and of nothing else. It is
-read from its tokens, so it is the same with a session on a Spark Connect server, which has no parser to ask:
+Spark SQL can read files, call Java code and reveal the worker's environment. An expression that passes this check
+consists only of fields, constants, operators and the functions of ``functions``. The check reads its tokens, so it
+works the same with a Spark Connect session, whose parser is not accessible:
 
-* a function is a name in front of a bracket, and each of those has to be in the list, without a catalog in front of it;
-* a subquery begins behind a bracket with one of a few words, which are fields only where no query can go on as they do
-  (``(values[0])`` and not ``(values - 1)``), and ``select`` is none anywhere; a relation and a command have two words
-  in a row (``FROM t``, ``TABLE t``), and after an operand comes an operator, a bracket that closes, or the end;
-* ``${env:NAME}`` is replaced by Spark before it reads anything, also in texts and comments, and is refused anywhere;
-* a name that is neither a field nor an alias would be a variable of the session, or ``current_user``: who knows the
-  fields refuses what else ``Reading`` names.
+* a function is a name before a bracket; each such name has to be in the list, without a catalog before it;
+* a subquery begins after a bracket with one of a few words, which are accepted as fields only if no query can continue
+like that (``(values[0])`` but not ``(values - 1)``); ``select`` is never a field; relations and commands have two
+consecutive words (``FROM t``, ``TABLE t``), but after an operand only an operator, a closing bracket or the end may
+follow;
+* Spark replaces ``${env:NAME}`` before it parses, even in texts and comments, so it is rejected everywhere;
+* a name that is neither a field nor an alias would be a session variable, or ``current_user``: callers that know the
+  fields reject all other names of ``Reading``.
 
-With a classic session the tree that Spark's parser makes of it is looked at too (``refuse_parsed``): it has to be of
-expressions of known classes. Neither of the two counts on the other.
+With a classic session ``refuse_parsed`` also checks Spark's parse tree: it may contain only expressions of known
+classes. The two checks are independent.
 
-Spark works out constants while it plans, on the driver, when a configuration is only looked at: a constant may not be
-large or slow (``cost``). What depends on a record is worked out in a job, whose time is limited.
+Spark evaluates constants during planning, on the driver, even when a configuration is only validated: a constant must
+not be large or slow (``cost``). Everything that depends on a record is evaluated in a job with a time limit.
 
 Main functions: ``read`` (``Reading``: the names of an expression), ``refuse_parsed``. Thread: any; ``read`` is pure.
 
@@ -39,9 +40,9 @@ from penstock.transforms.sql.tokens import SqlRefused, refused
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Of the text of one setting.
+#: The longest text of one setting.
 MAX_CHARACTERS: Final = 50_000
-#: Texts whose tree was looked at, by the session.
+#: Texts whose tree has been checked, by session.
 _passed: Final[WeakKeyDictionary[SparkSession, set[str]]] = WeakKeyDictionary()
 _MOST_PASSED: Final = 1024
 
@@ -51,8 +52,8 @@ class Reading:
     """The names of an expression.
 
     Attributes:
-        columns: First names of paths that are no variable of a lambda.
-        aliases: Names that the expression gives its columns.
+        columns: The first names of paths, except lambda variables.
+        aliases: The names that the expression gives to columns.
     """
 
     columns: frozenset[str]
@@ -65,10 +66,10 @@ def read(text: str, passing: frozenset[str] = frozenset()) -> Reading:
 
     Args:
         text: The expression.
-        passing: Functions that pass although they are not allowed, for who wants to know what else there is.
+        passing: Functions that are accepted although they are not allowed, to find other errors.
 
     Raises:
-        SqlRefused: Something may not stand in it.
+        SqlRefused: The expression contains something that is not allowed.
 
     >>> sorted(read("a.b + upper(c) as d, transform(xs, x -> x.y)").columns)
     ['a', 'c', 'xs']
@@ -87,11 +88,11 @@ def read(text: str, passing: frozenset[str] = frozenset()) -> Reading:
 
 
 def refuse_parsed(session: SparkSession, text: str) -> None:
-    """Looks at the tree that Spark makes of an expression; nothing is done on Spark Connect.
+    """Checks Spark's parse tree of an expression; does nothing on Spark Connect.
 
     Raises:
-        SqlRefused: It has a part of a class that is not known.
-        ParseException: It is no expression.
+        SqlRefused: The tree has a node of an unknown class.
+        ParseException: It is not a valid expression.
     """
     if text in _passed.setdefault(session, set()):
         return
@@ -103,10 +104,10 @@ def refuse_parsed(session: SparkSession, text: str) -> None:
 
 
 def parse(session: SparkSession, text: str) -> Any:
-    """The tree that Spark makes of an expression, in the JVM; None on Spark Connect.
+    """Spark's parse tree of an expression, in the JVM; None on Spark Connect.
 
     Raises:
-        ParseException: It is no expression.
+        ParseException: It is not a valid expression.
     """
     java: Any = getattr(session, "_jsparkSession", None)
     return None if java is None else java.sessionState().sqlParser().parseExpression(text)
@@ -129,7 +130,7 @@ def _refuse_parsed(session: SparkSession, text: str) -> None:
 
 
 def _nodes(value: Any) -> list[dict[str, Any]]:
-    """All nodes of a tree as JSON, also those that are no children of another."""
+    """All nodes of a tree as JSON, including nodes that are not children."""
     found: list[dict[str, Any]] = []
     left = [value]
     while left:

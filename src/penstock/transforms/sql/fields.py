@@ -1,12 +1,12 @@
-"""The fields of values without a schema that ``Sql`` expressions see as typed columns, and what they ask of them.
+"""The fields of schemaless values that ``Sql`` expressions see as typed columns, and how expressions use them.
 
-A field is a column of the type that its values have in a batch. What expressions ask of it has to be there whatever the
-values are: a path into an object that has no such field, or into no object, gives null and no error of Spark's planner.
-So columns are filled up with what paths ask for, of Spark's type of nulls.
+A field is a column of the type that its values have in a batch. Every path of an expression has to exist whatever the
+values are: a path to a missing field, or into a value that is not an object, gives null instead of an error of Spark's
+planner. So missing fields are added to the columns, with Spark's null type.
 
-A field stays VARIANT where the text says so (``user:id``, ``variant_get(...)``), where its values have no type in
-common, and where an object or an array is cast: as a text it is JSON then, and a struct takes its fields by their
-names.
+A field stays VARIANT if the expression says so (``user:id``, ``variant_get(...)``), if its values have no type in
+common, or if the expression casts an object or array: cast to a text it is JSON, and cast to a struct it takes fields
+by name.
 
 Main function: ``fields_asked``. Main type: ``FieldsAsked``. Thread: any; pure.
 """
@@ -31,12 +31,12 @@ _NULL: Final = pa.null()
 
 @dataclass(frozen=True)
 class FieldsAsked:
-    """The requirements of expressions on the fields of a value.
+    """The fields, nested fields and casts that expressions use.
 
     Attributes:
-        kinds: Of each field that may be a typed column what paths ask of it: a struct or a list of nulls, or null.
-        casts: The paths that are cast, by the names of their steps; a number is an index.
-        members: Names of fields that lambdas ask of items.
+        kinds: The required type of each field that may be a typed column: a struct or a list of nulls, or null.
+        casts: The casted paths, as names of steps; a number is an index.
+        members: The names of item fields that lambdas use.
     """
 
     kinds: Mapping[str, pa.DataType]
@@ -44,11 +44,11 @@ class FieldsAsked:
     members: frozenset[str]
 
     def filled(self, columns: Mapping[str, pa.Array], mixed: Collection[str] = ()) -> dict[str, pa.Array]:
-        """The columns of fields with all that is asked of them; without those that stay VARIANT.
+        """The columns of fields, extended by missing nested fields; without those that stay VARIANT.
 
         Args:
-            columns: By the name of the field, as the values have it.
-            mixed: Fields in which whole numbers are among doubles: as texts they are what they were.
+            columns: The columns by field name.
+            mixed: Fields with whole numbers among doubles, whose texts must show them as whole numbers.
         """
         return {
             name: self._filled(column, self.kinds[name])
@@ -57,7 +57,7 @@ class FieldsAsked:
         }
 
     def _is_cast(self, name: str, kind: pa.DataType, *, is_mixed: bool) -> bool:
-        """True if a cast of the field would be another one than that of what it was."""
+        """True if a cast of the typed column would differ from a cast of the original value."""
         return any(
             path[0] == name and (is_mixed or pa.types.is_nested(_type_at(kind, path[1:]))) for path in self.casts
         )
@@ -89,7 +89,7 @@ class FieldsAsked:
 
 
 def fields_asked(texts: Iterable[str]) -> FieldsAsked:
-    """Returns what some expressions ask of fields. Names of other things are among them: no column has those."""
+    """Returns the fields that some expressions use. The result may include other names, which no column has."""
     kinds: dict[str, pa.DataType | None] = {}
     casts: set[tuple[str, ...]] = set()
     members: set[str] = set()
@@ -119,7 +119,7 @@ def _asked(path: Path) -> pa.DataType:
 
 
 def _joined(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Returns the type that satisfies both, or None if no type does."""
+    """Returns the type that satisfies both requirements, or None if no type does."""
     if pa.types.is_null(one) or pa.types.is_null(other):
         return other if pa.types.is_null(one) else one
     if pa.types.is_list(one) and pa.types.is_list(other):
@@ -145,7 +145,7 @@ def _has_variant(kind: pa.DataType) -> bool:
 
 
 def type_at(kinds: Mapping[str, pa.DataType], names: tuple[str, ...]) -> pa.DataType:
-    """The type of what a path leads to; that of nulls where there is nothing."""
+    """The type at the end of a path; the null type if the path does not exist."""
     return _type_at(kinds[names[0]], names[1:]) if names[0] in kinds else _NULL
 
 

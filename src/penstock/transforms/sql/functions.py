@@ -1,17 +1,18 @@
-"""The functions of Spark SQL, sorted by whether the expressions of ``Sql`` may use them.
+"""The functions of Spark SQL: those that expressions of ``Sql`` may use, and those they may not.
 
-A function that is in neither list is refused: a release of Spark that brings one changes nothing until it was looked
-at. A test compares both lists with the functions of the installed Spark. Operators written as functions are not listed.
+A function in neither list is rejected, so a new function of a later Spark release stays forbidden until somebody has
+reviewed it. A test compares both lists with the functions of the installed Spark. Operators written as functions are
+not listed.
 
-Data only. To allow a function is to say that it works out its result from its arguments: it reads no file and no table,
-opens no connection, runs no code by name, says nothing of the worker, and needs no other row.
+Data only. An allowed function computes its result from its arguments only: it reads no file and no table, opens no
+connection, runs no code by name, reveals nothing about the worker, and needs no other row.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: By Spark's own groups.
+#: Grouped as in Spark's documentation.
 _ALLOWED: Final = """
 array array_append array_compact array_contains array_distinct array_except array_insert array_intersect array_join
 array_max array_min array_position array_prepend array_remove array_repeat array_size array_union arrays_overlap
@@ -73,7 +74,7 @@ xpath_short xpath_string
 """
 ALLOWED: Final = frozenset(_ALLOWED.split())
 
-#: Spark says itself that these have no place beside a record, and they do no harm.
+#: Spark itself rejects these in a projection of single rows, and they are harmless.
 _AGGREGATES: Final = """
 any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
 array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or collect_list
@@ -88,7 +89,7 @@ tuple_union_agg_double tuple_union_agg_integer var_pop var_samp variance
 """
 AGGREGATES: Final = frozenset(_AGGREGATES.split())
 
-#: Reason to refuse, and the functions that it goes for.
+#: The reason for a rejection, and the functions that it applies to.
 _REFUSED_BY_REASON: Final = {
     "it looks at other records, and an expression sees one": (
         "counter_diff cume_dist dense_rank lag lead nth_value ntile percent_rank rank row_number session_window "
@@ -107,7 +108,7 @@ _REFUSED_BY_REASON: Final = {
 }
 REFUSED: Final = {name: reason for reason, names in _REFUSED_BY_REASON.items() for name in names.split()}
 
-#: Classes below ``org.apache.spark.sql.catalyst`` that Spark's parser may make of an expression.
+#: Classes below ``org.apache.spark.sql.catalyst`` that may occur in the parse tree of an expression.
 _PARSED: Final = """
 analysis.MultiAlias analysis.UnresolvedAlias analysis.UnresolvedAttribute analysis.UnresolvedExtractValue
 analysis.UnresolvedFunction analysis.UnresolvedStar analysis.UnresolvedStarExceptOrReplace expressions.Add

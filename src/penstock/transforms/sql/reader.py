@@ -1,6 +1,6 @@
-"""Reads an expression of ``Sql`` from its tokens, and refuses what is none over one record.
+"""Reads an ``Sql`` expression from its tokens, and rejects texts that are not expressions over one record.
 
-It reads more than Spark's grammar has, never what leads out of an expression: see ``fence`` for why that holds.
+It accepts more than Spark's grammar, but nothing that leads out of an expression; ``fence`` explains why.
 
 Main type: ``Reader``. Thread: any; a reader is used once.
 
@@ -17,12 +17,12 @@ from penstock.transforms.sql.cost import Cost
 from penstock.transforms.sql.functions import ALLOWED, REFUSED
 from penstock.transforms.sql.tokens import SqlRefused, Token, meaningful, refused
 
-#: What takes Spark's planner by recursion has to end before its stack does.
+#: Limits the nesting, because Spark's planner is recursive and must not exhaust its stack.
 MAX_DEPTH: Final = 64
 MAX_TOKENS: Final = 10_000
 
 _NUMBER: Final = re.compile(r"\d+(?:\.\d*)?(?:[eE]\d+)?(?:[lLsSyYdDfF]|[bB][dD])?|\d\w*", re.ASCII)
-#: The half of a number in front of the sign of its exponent.
+#: The part of a number before the sign of its exponent.
 _HALF_NUMBER: Final = re.compile(r"\d+(?:\.\d*)?[eE]", re.ASCII)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _SIGN_TEXT: Final = "+ - * / % & | ^ || << >> >>> = == <=> != <> < <= > >="
@@ -39,14 +39,14 @@ _UNITS: Final = frozenset(
         *("dayofyear", "yearofweek", "dayofweek", "dow", "isodow", "doy"),
     ]
 )
-#: Words that are values, or that Spark takes for a function without brackets that tells nothing.
+#: Words that are values, or harmless Spark functions without brackets.
 _VALUES: Final = frozenset(
     ("null", "true", "false", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
 )
-#: Functions that Spark's parser knows and its list does not have.
+#: Functions of Spark's parser that are not in its function list.
 _IN_GRAMMAR: Final = frozenset(("timestampadd", "timestampdiff", "try_cast"))
 _BY_UNIT: Final = frozenset(("timestampadd", "timestampdiff", "dateadd", "datediff", "date_add", "date_diff"))
-#: Words that stand in for a comma, by function.
+#: Words that replace a comma, by function.
 _PARTED: Final = {
     "substring": ("from", "for"),
     "substr": ("from", "for"),
@@ -55,7 +55,7 @@ _PARTED: Final = {
     "position": ("in",),
     "extract": ("from",),
 }
-#: Words that a query begins with, and what none goes on with.
+#: Words that begin a query, and tokens that cannot follow them in a query.
 _QUERIES: Final = frozenset(("from", "values", "table", "with", "map", "reduce", "transform"))
 _NO_QUERY: Final = _SIGNS - _PREFIX - {"*"} | {"::", "[", ".", ",", ")"}
 _TRIMMED: Final = frozenset(("both", "leading", "trailing"))
@@ -66,14 +66,14 @@ _NO_QUERIES: Final = (
 
 
 def ensure_allowed(name: str, at: int) -> None:
-    """Refuses a function that no expression may call.
+    """Rejects a function that no expression may call.
 
     Args:
-        name: In lower case, without a catalog in front of it.
-        at: Where it stands in the expression.
+        name: The name in lower case, without a catalog.
+        at: Its position in the expression.
 
     Raises:
-        SqlRefused: It is not in the list.
+        SqlRefused: The function is not in the list.
     """
     if name in ALLOWED or name in _IN_GRAMMAR:
         return
@@ -96,11 +96,11 @@ class Reader:
 
     Args:
         text: One expression, or several with commas between them.
-        passing: Functions that pass although they are not allowed.
+        passing: Functions that are accepted although they are not allowed.
 
     Attributes:
-        columns: First names of paths that are no variable of a lambda.
-        aliases: Names that are given to columns.
+        columns: The first names of paths, except lambda variables.
+        aliases: The names given to columns.
     """
 
     text: str
@@ -128,7 +128,7 @@ class Reader:
         return token
 
     def _takes(self, *words: str) -> bool:
-        """Takes the next token where it is one of these."""
+        """Takes the next token if it is one of these."""
         if self._peek().word not in words or not self._peek().word:
             return False
         self.at += 1
@@ -155,7 +155,7 @@ class Reader:
         """Reads the text to its end.
 
         Raises:
-            SqlRefused: Something may not stand in it.
+            SqlRefused: The text contains something that is not allowed.
         """
         while True:
             self._expression()
@@ -186,7 +186,7 @@ class Reader:
         raise self._unexpected("a name is missing")
 
     def _listed(self) -> None:
-        """Expressions with commas between them, up to the bracket that closes; at least one."""
+        """Reads expressions separated by commas, up to the closing bracket; at least one."""
         self._expression()
         while self._takes(","):
             self._expression()
@@ -194,7 +194,7 @@ class Reader:
 
     # ------------------------------------------------------------------ expressions
     def _expression(self) -> int:
-        """Reads operands with operators between them; how deep its calls are."""
+        """Reads operands with operators between them; returns the nesting depth of calls."""
         began, start = self.cost.now(), self._peek().start
         self.depth += 1
         if self.depth > MAX_DEPTH:
@@ -208,7 +208,7 @@ class Reader:
         return deepest
 
     def _operator(self) -> bool:
-        """Takes what goes on with an operand; False where it ends."""
+        """Takes the operator after an operand; False if the expression ends."""
         while True:
             word = self._peek().word
             if word in _INFIX:
@@ -246,14 +246,14 @@ class Reader:
                 return False
 
     def _is_operand_next(self, word: str) -> bool:
-        """True if an operand follows IN, LIKE or its like, and not a list in brackets."""
+        """True if an operand follows IN, LIKE or a similar operator, rather than a list in brackets."""
         if word == "in":
             return False
         self.cost.searching += 1
         return not self._takes("any", "some", "all")
 
     def _step(self, word: str) -> bool:
-        """Takes a step into a value; False where there is none."""
+        """Takes a step into a value; False if there is none."""
         if word == "." or (word == ":" and self._peek(1).word != "["):
             self.at += 1
             if not (word == "." and self._takes("*")):
@@ -321,7 +321,7 @@ class Reader:
         return deepest
 
     def _lambda_names(self) -> list[str]:
-        """The variables of ``(x, y) -> ...``, which are taken; none where it is something else."""
+        """Takes the variables of ``(x, y) -> ...``; empty if the tokens are not a lambda."""
         began, names = self.at, []
         self.at += 1
         while self._peek().kind in ("name", "quoted"):
@@ -335,7 +335,7 @@ class Reader:
 
     def _lambda(self, names: list[str]) -> int:
         self.variables += names
-        # Spark works out no function over a list while it plans: its variables count like fields.
+        # Spark does not evaluate functions over lists during planning: lambda variables count like fields.
         self.cost.uses += 1
         deepest = self._expression()
         del self.variables[len(self.variables) - len(names) :]
@@ -363,7 +363,7 @@ class Reader:
             self.at += 2
             return 0
         if word in _VALUES:
-            # A field of this name comes first: ``current_date`` is one where the record has it.
+            # A field has precedence: ``current_date`` is a field if the record has it.
             self.at += 1
             return 0
         name = self._name()
@@ -373,7 +373,7 @@ class Reader:
         return 0
 
     def _goes_on_as_case(self, after: Token) -> bool:
-        """True if ``case`` is not a field here."""
+        """True if ``case`` begins a CASE expression and is not a field."""
         return self._begins_operand(after) and after.word not in _INFIX and after.word not in _BEHIND_FIELD
 
     def _case(self) -> int:
@@ -391,7 +391,7 @@ class Reader:
         return deepest
 
     def _begins_interval(self) -> bool:
-        """True if ``interval`` is not a field here."""
+        """True if ``interval`` begins an interval and is not a field."""
         signed = self._peek(1).word in ("+", "-")
         amount, unit = self._peek(1 + signed), self._peek(2 + signed)
         return amount.kind in ("number", "text") and (not signed or unit.word in _UNITS)
@@ -440,7 +440,7 @@ class Reader:
             self._takes("from")
 
     def _arguments(self, separators: tuple[str, ...], *, named: bool) -> tuple[list[list[Token]], int]:
-        """The tokens of each argument, and how deep their calls are."""
+        """The tokens of each argument, and the nesting depth of their calls."""
         found: list[list[Token]] = []
         deepest = 0
         while not self._takes(")"):
@@ -502,7 +502,7 @@ class Reader:
         self._closes()
 
     def _closes(self) -> None:
-        """Takes one ``>``, also of several that are one token."""
+        """Takes one ``>``, even from a token with several."""
         token = self._peek()
         if not token.text.startswith(">"):
             raise self._unexpected("> is missing")

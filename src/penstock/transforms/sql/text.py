@@ -1,9 +1,9 @@
 """The analysis of the text of a Spark SQL expression: its parts, the fields it reads, the functions it calls.
 
-Spark alone knows what an expression means. These functions read no more than its tokens, for what has to be known
-before Spark can be asked: where a list is parted, and which paths lead into a VARIANT. Spark has two ways to write a
-path, ``user.id`` for structs and ``user:id`` for VARIANTs; who writes an expression need not know which a field is.
-Nor does it compare a VARIANT with anything: one that is compared with a literal gets the literal's type.
+Only Spark can interpret an expression. These functions read its tokens, to answer two questions before Spark can: where
+the items of a list end, and which paths lead into a VARIANT. Spark writes a path as ``user.id`` for structs and
+``user:id`` for VARIANTs; users need not know which of the two a field is. Spark also does not compare VARIANTs: one
+that is compared with a literal is cast to the literal's type.
 
 Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``with_typed_paths``,
 ``lambda_fields``, ``untyped_paths``.
@@ -20,17 +20,17 @@ from typing import Final, Literal
 
 from penstock.transforms.sql.tokens import Token, meaningful, pieces
 
-#: A text in a subscript whose quotes can be exchanged: Spark takes single ones only in the path of a VARIANT.
+#: A text in a subscript whose quotes can be exchanged: in the path of a VARIANT Spark accepts only single quotes.
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"'\\]*\"|'[^\"'\\]*'")
 _NAMES: Final = ("name", "quoted")
 _COMPARISONS: Final = frozenset(("=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">="))
-#: Comparisons that are words, with what may stand between one and its literal.
+#: Comparison operators that are words, with the words that may come between the operator and its literal.
 _WORD_COMPARISONS: Final = {"in": "(", "between": "", "like": "", "ilike": "", "rlike": "", "regexp": ""}
-#: What an operand stands behind when it is one as a whole: ``-a = 1`` compares ``-a``.
+#: Tokens after which an operand begins that is compared as a whole: ``-a = 1`` compares ``-a``.
 _BEFORE_OPERAND: Final = frozenset(("", "(", ",", "and", "or", "not", "when", "then", "else", "case", "distinct"))
 _BEHIND_OPERAND: Final = frozenset(("", ")", ",", "and", "or", "when", "then", "else", "end", "as", "is"))
 _CASTS: Final = ("cast", "try_cast")
-#: Beyond it not every integer has a double of its own.
+#: Above this not every integer has an exact double.
 _EXACT_DOUBLES: Final = 2**53
 
 
@@ -39,11 +39,11 @@ class Path:
     """A field of a field: ``user.addresses[0].city``.
 
     Attributes:
-        names: Of each step, the first one that of a column; a number in brackets counts as a name.
-        start: Where it begins in the text.
-        end: Where it ends, behind its last character.
-        cast_type: The type of the literal that it is compared with; None where it is not, and where it is cast.
-        is_cast: Whether the user gives it a type, with ``::`` or ``cast``.
+        names: The names of the steps, beginning with a column; a number in brackets counts as a name.
+        start: Its start in the text.
+        end: Its end in the text (exclusive).
+        cast_type: The type of the literal that it is compared with; None without a comparison, or if it is cast.
+        is_cast: True if the user casts it, with ``::`` or ``cast``.
     """
 
     names: tuple[str, ...]
@@ -56,7 +56,7 @@ class Path:
 
 
 def split_items(text: str) -> list[str]:
-    """The expressions of a list that commas part, except in brackets, quotes and comments.
+    """Splits a list of expressions at commas, except inside brackets, quotes and comments.
 
     >>> split_items("a, concat(b, ',') as c")
     ['a', "concat(b, ',') as c"]
@@ -84,7 +84,8 @@ def calls_of(text: str) -> list[str]:
 
 
 def paths_of(text: str) -> list[Path]:
-    """The paths of an expression. Keywords, types and aliases are among them: only Spark tells them from fields.
+    """The paths of an expression. The result includes keywords, types and aliases: only Spark can distinguish them from
+    fields.
 
     >>> [path.names for path in paths_of("upper(user.name) = `a b`['c'] and exists(xs, x -> x.y)")]
     [('user', 'name'), ('a b', 'c'), ('and',), ('xs',)]
@@ -105,15 +106,15 @@ def paths_of(text: str) -> list[Path]:
 
 
 def names_in(text: str) -> frozenset[str]:
-    """The first names of its paths: all that can be a column."""
+    """The first names of the paths of an expression: every name that may be a column."""
     return frozenset(path.names[0] for path in paths_of(text))
 
 
 def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> str:
-    """The expression with Spark's syntax for VARIANTs where a path leads into one.
+    """Rewrites paths into VARIANTs in Spark's syntax for them.
 
-    What can be is replaced in its place, so that the positions in Spark's messages are those of the given text. A path
-    that is compared with a literal is cast to the literal's type.
+    Where possible, replacements keep their position, so that the positions in Spark's messages match the given text. A
+    path that is compared with a literal is cast to the literal's type.
 
     Args:
         text: The expression.
@@ -149,15 +150,15 @@ def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) 
 def with_typed_paths(
     text: str, kinds: Callable[[tuple[str, ...]], Literal["text", "other"] | None], skipped: Collection[str] = ()
 ) -> str:
-    """The expression with what paths into typed columns of values without a schema need.
+    """Rewrites paths into typed columns of schemaless values.
 
     An index beyond the end of an array gives null, as it does in a VARIANT, and a text that is compared with a literal
     of another type is cast to it.
 
     Args:
         text: The expression.
-        kinds: Says what the path of these names is; None: no path into such columns.
-        skipped: Names in whose place something else stands.
+        kinds: Returns the kind of a path; None: the path does not lead into such a column.
+        skipped: Names that mean something else here.
 
     >>> with_typed_paths("xs[0].a + 1 > n and s >= 5", lambda names: "text" if names == ("s",) else "other")
     'get(xs, 0).a + 1 > n and s::double >= 5'
@@ -186,7 +187,7 @@ def with_typed_paths(
 
 
 def lambda_fields(text: str) -> frozenset[str]:
-    """The names of the fields that lambdas ask of their variables.
+    """The names of the fields of their variables that lambdas use.
 
     >>> sorted(lambda_fields("transform(xs, x -> x.a + x.b.c + y.d)"))
     ['a', 'b']
@@ -201,7 +202,7 @@ def lambda_fields(text: str) -> frozenset[str]:
 
 
 def untyped_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> list[str]:
-    """Returns the paths into a VARIANT that get no type, as the user wrote them.
+    """Returns the paths into a VARIANT that have no type, as the user wrote them.
 
     >>> untyped_paths("user.id * 2 > size and a::int = b and c = 1", {("user",), ("a",), ("b",), ("c",)})
     ['user.id', 'b']
@@ -215,7 +216,7 @@ def untyped_paths(text: str, variants: Collection[tuple[str | None, ...]]) -> li
 
 
 def _variant_root(path: Path, variants: Collection[tuple[str | None, ...]]) -> int | None:
-    """Returns how many steps of the path lead to the VARIANT that it begins with, or None if it begins with none."""
+    """Returns the number of steps that lead to the VARIANT at the beginning of the path, or None if there is none."""
     return next((size for size in range(1, len(path.names) + 1) if _matches(path.names[:size], variants)), None)
 
 
@@ -224,7 +225,7 @@ def _is_call(token: Token, after: Token) -> bool:
 
 
 def _path(tokens: list[Token], at: int) -> tuple[Path, int]:
-    """The path that begins at a name, and the place behind it."""
+    """The path that begins at a name, and the position after it."""
     first = at
     steps, separators = [tokens[at]], []
     at += 1
@@ -262,7 +263,7 @@ def _compared_type(tokens: list[Token], first: int, behind: int) -> str | None:
             return _literal_type(tokens, behind + 1 + len(skipped))
     if before in _COMPARISONS and after in _BEHIND_OPERAND:
         at = first - 2
-        # Of a timestamp or a date the text is the last part.
+        # The text is the last part of a timestamp or date literal.
         if _word(tokens, at - 1) in ("timestamp", "date"):
             at -= 1
         return _literal_type(tokens, at)
@@ -270,7 +271,7 @@ def _compared_type(tokens: list[Token], first: int, behind: int) -> str | None:
 
 
 def _literal_type(tokens: list[Token], at: int) -> str | None:
-    """The type that a VARIANT needs to be compared with the literal at a place; None where there is none."""
+    """The type that a VARIANT needs for a comparison with the literal at a position; None if there is no literal."""
     word = _word(tokens, at)
     if word in ("-", "+"):
         at += 1
@@ -283,7 +284,7 @@ def _literal_type(tokens: list[Token], at: int) -> str | None:
     if token.kind == "text":
         return "string"
     if token.kind == "number":
-        # As a double a number keeps its fraction, and as a decimal each of the digits of a large integer.
+        # A double keeps the fraction of a number; a decimal keeps every digit of a large integer.
         digits = token.text.rstrip("lL")
         return "decimal(38,0)" if digits.isdigit() and int(digits) >= _EXACT_DOUBLES else "double"
     if word in ("true", "false"):
@@ -293,7 +294,7 @@ def _literal_type(tokens: list[Token], at: int) -> str | None:
 
 
 def _word(tokens: list[Token], at: int) -> str:
-    """A token in lower case; empty before the first and behind the last one."""
+    """A token in lower case; empty before the first and after the last token."""
     return tokens[at].text.lower() if 0 <= at < len(tokens) else ""
 
 

@@ -1,9 +1,9 @@
-"""The tokens of Spark SQL, cut where Spark's own lexer cuts them.
+"""The tokens of Spark SQL, with the same boundaries as Spark's own lexer.
 
-What parts a text here and is one piece for Spark would let an expression be another one than it looks: bracketed
-comments nest, a backslash carries a line comment on to the next line, and a doubled quote ends no text for good.
+A different boundary would let an expression hide code from the checks. So, as in Spark, bracketed comments nest, a
+backslash continues a line comment on the next line, and a doubled quote does not end a text.
 
-Main functions: ``pieces`` and ``meaningful``; ``SqlRefused`` is what readers of them raise. Thread: any; they are pure.
+Main functions: ``pieces`` and ``meaningful``; readers of the tokens raise ``SqlRefused``. Thread: any; they are pure.
 
 Source: ``SqlBaseLexer`` of Spark 4.3.
 """
@@ -29,12 +29,12 @@ _COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of an expression.
+    """A token of an expression.
 
     Attributes:
-        kind: space (comments too), text, quoted, number, name or sign; a comment that does not end is a sign.
-        text: As it is written.
-        start: Where it begins in the expression.
+        kind: space (comments too), text, quoted, number, name or sign; an unclosed comment is a sign.
+        text: The text as written.
+        start: Its position in the expression.
     """
 
     kind: str
@@ -50,12 +50,12 @@ class Token:
 
     @property
     def word(self) -> str:
-        """A name without quotes, or a sign, in lower case; empty for anything else."""
+        """An unquoted name or a sign, in lower case; empty for any other token."""
         return self.text.lower() if self.kind in ("name", "sign") else ""
 
 
 def pieces(text: str) -> Iterator[Token]:
-    """All tokens in order; together they are the text."""
+    """All tokens in order; joined, they are the whole text."""
     at = 0
     while at < len(text):
         found = _TOKEN.match(text, at)
@@ -73,7 +73,7 @@ def meaningful(text: str) -> list[Token]:
 
 
 def _comment(text: str, start: int) -> tuple[str, int]:
-    """Kind and end of what begins like a bracketed comment; a hint is a sign, as is what does not end."""
+    """Kind and end of a text that begins like a bracketed comment; hints and unclosed comments are signs."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -84,12 +84,12 @@ def _comment(text: str, start: int) -> tuple[str, int]:
 
 
 class SqlRefused(ValueError):
-    """An expression that is not let through; the message says where, what, why and what to do.
+    """A rejected expression; the message says where, what, why and what to do.
 
     Args:
         told: The message.
-        function: The function that it is about; None if it is about something else.
-        is_syntax: True if it is about words in an order that no expression has.
+        function: The function that caused it; None if it has another cause.
+        is_syntax: True if the order of the words is not valid in any expression.
     """
 
     def __init__(self, told: str, function: str | None = None, *, is_syntax: bool = False) -> None:
@@ -99,5 +99,5 @@ class SqlRefused(ValueError):
 
 
 def refused(at: int, told: str, function: str | None = None) -> SqlRefused:
-    """The error for a place in an expression."""
+    """The error for a position in an expression."""
     return SqlRefused(f"character {at + 1}: {told}", function)

@@ -1,42 +1,42 @@
-"""Sql: selects, filters and takes records apart with Spark SQL expressions. Class ``Sql``; not part of Kafka Connect.
+"""Sql: selects, filters and splits records with Spark SQL expressions. Class ``Sql``; not part of Kafka Connect.
 
-``transforms.x.select`` is a list of expressions as behind SELECT, ``transforms.x.where`` a condition as behind WHERE;
-at least one of them. For instance::
+``transforms.x.select`` is a list of expressions as after SELECT, ``transforms.x.where`` a condition as after WHERE; at
+least one of the two is required. For instance::
 
     transforms.x.type=Sql
     transforms.x.select=id, upper(name) as name, explode(items) as item, concat('orders-', country) as topic
     transforms.x.where=status = 'open' and topic like 'shop-%'
 
-What they see:
+Input of the expressions:
 
 * The fields of the value, by name. With a schema they have their types; Connect's Timestamp and Date are real
-  timestamps and dates. Without one they have the types of the values: ``amount * 2`` takes numbers, and texts that are
-  some. Objects in which a field is of another kind than in most are worked on apart. What a path leads to and is not
-  there is null. A field stays VARIANT where it is written as one (``user:id``, ``variant_get(...)``), and where an
-  object or an array is cast (``items::array<struct<price: double>>``, ``user::string``, which is JSON).
-  ``user.id`` is a field of a field, ``items[0].name`` one of an element. ``*`` is all of them; a value that has no
-  fields (a line of text) fails there: ``value as line`` makes a field of it.
+  timestamps and dates. Without one they have the types of the values: ``amount * 2`` accepts numbers, and texts that
+  contain a number. Objects in which a field has another type than in most objects are processed separately. A path to a
+  missing field is null. A field stays VARIANT if it is written as one (``user:id``, ``variant_get(...)``), or if an
+  object or an array is cast (``items::array<struct<price: double>>``, ``user::string``, which is JSON). ``user.id`` is
+  a nested field, ``items[0].name`` a field of an array element. ``*`` means all fields; it fails for a value without
+  fields (a line of text): use ``value as line``, which turns the value into a field.
 * ``key``, ``topic``, ``partition``, ``offset`` (sinks), ``timestamp`` (milliseconds), ``headers`` (a map of VARIANTs;
-  the last header of a name counts) and ``value`` (as a whole), unless the value has a field of that name. Without a
-  schema this is looked up for each value. As ``record.key`` and so on they can always be had.
-* In the same way fields come before functions that Spark also knows without brackets, such as ``current_date``. Without
-  a schema ``user``, ``session_user`` and ``current_user`` are fields and nothing else.
+  the last header of a name counts) and ``value`` (as a whole), unless the value has a field with that name. Without a
+  schema this is decided for each value. They are always available as ``record.key`` and so on.
+* In the same way fields take precedence over functions that Spark accepts without brackets, such as ``current_date``.
+  Without a schema ``user``, ``session_user`` and ``current_user`` are always fields.
 
-What becomes of it:
+Result:
 
-* Each column is a field of the new value. One called ``key``, ``topic``, ``partition``, ``timestamp`` or ``headers`` (a
-  map) sets that part of the record instead, and one called ``value`` the whole value; where the value has a field of
-  that name, the column has to be called ``record.topic`` (in backticks) and so on.
-* The schema is the one Spark derives; a field that is only named, or renamed, keeps its own. Derived fields are
-  optional. A value without schema stays without.
-* A generator (``explode``) makes several records of one, or none. The offset of the original is committed once the
-  last of them has been delivered. If one of them fails, the record has failed, and none of them is delivered.
-* A record that ``where`` does not hold for is dropped. Records without value (tombstones) pass as they are.
-* An expression that cannot work, whatever the records, is refused with the configuration: one that cannot be parsed, an
-  unknown function, an aggregate, two columns of one name. While the worker starts, this check waits for its Spark
-  session, up to a minute. An expression that does not fit the records of a schema (a field that is not there, a wrong
-  type) fails each of them; one that fails for a value (a division by zero), or gives a record no topic or a negative
-  partition, fails that record.
+* Each column is a field of the new value. A column called ``key``, ``topic``, ``partition``, ``timestamp`` or
+``headers`` (a map) sets that part of the record instead, and a column called ``value`` the whole value; if the value
+has a field with that name, call the column ``record.topic`` (in backticks) and so on.
+* Spark derives the schema; a field that is only named, or renamed, keeps its own schema. Derived fields are optional. A
+schemaless value stays schemaless.
+* A generator (``explode``) turns a record into several records, or none. The offset of the original is committed once
+  the last of them has been delivered. If one of them fails, the record has failed, and none of them is delivered.
+* A record that does not satisfy ``where`` is dropped. Records without a value (tombstones) pass unchanged.
+* An expression that fails for all possible records makes the configuration invalid: a syntax error, an unknown
+  function, an aggregate, two columns with the same name. During the start of the worker this check waits for its Spark
+  session, up to a minute. An expression that does not fit a schema (a missing field, a wrong type) fails every record
+  of the schema; one that fails for a value (a division by zero), or sets no topic or a negative partition, fails that
+  record.
 
 Thread: configured once; ``apply`` on a pipeline thread.
 """
@@ -78,26 +78,26 @@ from penstock.transforms.sql.tokens import SqlRefused
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: How long the expressions may take for one batch: a hundred times what the largest takes on a machine that is busy.
+#: The time limit of the expressions for one batch: a hundred times the time of the largest batch on a busy machine.
 LIMIT_S: Final = 60.0
 _KEPT: Final = "__record"
 _PARTS: Final = ("key", "topic", "partition", "timestamp", "headers", "value")
 _READ_ONLY: Final = ("offset",)
 _SEEN_PARTS: Final = frozenset((*_PARTS, *_READ_ONLY))
-#: Of a value without fields, between them what it is.
+#: The message for a value without fields; the kind of value comes between the two parts.
 _NO_OBJECT: Final = "select=* stands for the fields of the value, and it has none, it is of type "
 _NAME_IT: Final = ": write value as line, say, to make a field of it, or value to leave it as it is"
-#: What Spark takes for a function also without brackets, unless there is a field of that name.
+#: Names that Spark treats as functions even without brackets, unless a field has the name.
 _MOMENTS: Final = frozenset(("current_date", "current_time", "current_timestamp", "localtime"))
-#: Likewise, but of no use here: these are always fields, so that none turns into the account of the worker.
+#: The same, but these are always fields here, so that none can reveal the account of the worker.
 _USERS: Final = frozenset(("user", "current_user", "session_user", "current_path"))
 _PLAIN: Final = re.compile(r"\s*(`[^`]+`|[A-Za-z_]\w*)(?:\s+(?:as\s+)?(`[^`]+`|[A-Za-z_]\w*))?\s*\Z", re.IGNORECASE)
-#: The first name in what Spark says it does not find.
+#: The first name in Spark's message about an unknown name.
 _PATH_PART: Final = re.compile(r"`((?:[^`]|``)*)`")
 
 
 class _EitherGiven:
-    """Refuses a transform without any expression; a validator sees one setting alone."""
+    """Rejects a transform without any expression; a validator sees only one setting."""
 
     def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
         _ensure_either(parsed)
@@ -145,7 +145,7 @@ class Sql(FrameTransformation):
     #: See ``penstock.pipeline.batch.frames.TypesFields``.
     typed_names: frozenset[str] = frozenset()
     _asked: FieldsAsked = FieldsAsked({}, frozenset(), frozenset())
-    #: Fields of schemaless values that the expressions name, as far as Spark has asked for them.
+    #: The fields of schemaless values that the expressions name, as far as Spark has reported them.
     _named: frozenset[str] = frozenset()
 
     def configure(self, props: Mapping[str, object]) -> None:
@@ -185,21 +185,21 @@ class _Query:
     frame: Frame
     items: Sequence[str] | None
     where: str | None
-    #: Fields that its schemaless values have and that are called like something else.
+    #: The fields of its schemaless values that share their name with a part of the record or a function.
     present: frozenset[str]
-    #: Other fields of schemaless values that the expressions name; more of them are found while Spark analyses.
+    #: Other fields of schemaless values that the expressions name; Spark's analysis reports more of them.
     named: set[str]
-    #: The types of those fields of its schemaless values that are typed columns.
+    #: The types of the fields of its schemaless values that are typed columns.
     typed: Mapping[str, pa.DataType]
 
     def run(self) -> Frame:
-        """The frame that comes out.
+        """Returns the resulting frame.
 
         Raises:
             DataException: The expressions do not fit the frame.
         """
         if self.schema is None:
-            # An alias of the same name would come before a field that Spark has not asked for.
+            # An alias with the same name would take precedence over a field that Spark has not reported yet.
             plain = {found[0] for item in self.items or () if (found := self._plain(item)) is not None}
             self.named.update(plain - self.present)
         try:
@@ -225,29 +225,29 @@ class _Query:
         return {one.name: one.schema for one in schema.fields}
 
     def _computed(self) -> frozenset[str]:
-        """Returns the names that the expressions use, without items that only name a field."""
+        """Returns the names that the expressions use, except in items that only name a field."""
         items = [item for item in self.items or () if self._plain(item) is None]
         return frozenset().union(*map(names_in, [*items, self.where or ""]))
 
     def _free_fields(self) -> frozenset[str]:
-        """The fields of schemaless values that the expressions see; those that are not typed are VARIANTs."""
+        """The fields of schemaless values that the expressions see; those without a type are VARIANTs."""
         return self.present | self.named if self.schema is None else frozenset()
 
     def _kind_of_path(self, names: tuple[str, ...]) -> Literal["text", "other"] | None:
-        """Returns the kind of a path into a typed column, or None if it leads into none."""
+        """Returns the kind of a path into a typed column, or None if it does not lead into one."""
         if names[0] not in self.typed or names[0] not in self._free_fields():
             return None
         return "text" if pa.types.is_string(type_at(self.typed, names)) else "other"
 
     def _expression(self, text: str) -> Column:
-        """The expression with Spark's syntax wherever a path leads into a VARIANT."""
+        """Rewrites all paths into VARIANTs in Spark's syntax for them."""
         written = with_typed_paths(with_variant_paths(text, self._variants()), self._kind_of_path)
         read(written)
         refuse_parsed(self.frame.dataframe.sparkSession, written)
         return F.expr(written)
 
     def _advice(self, error: AnalysisException) -> str:
-        """Returns advice on the types to write, where an operator or a function refuses a VARIANT."""
+        """Returns advice on the types to write if an operator or a function rejects a VARIANT."""
         if '"VARIANT"' not in str(error):
             return ""
         texts, variants = [*(self.items or ()), self.where or ""], self._variants()
@@ -277,7 +277,7 @@ class _Query:
         parts = {name: F.col(name) for name in (*_PARTS, *_READ_ONLY)} | {"headers": headers}
         record = F.struct(*[column.alias(name) for name, column in parts.items()])
         computed = self._computed()
-        # Spark works out small batches column by column, also columns that nobody asks for: it must not fail for those.
+        # Spark evaluates all columns of small batches, even unused ones: they must not fail.
         seen = {
             name: _real(F.col("value").getField(name), schema) if name in computed else F.col("value").getField(name)
             for name, schema in fields.items()
@@ -298,7 +298,7 @@ class _Query:
                 if self.where is not None:
                     made = made.filter(self._expression(self.where))
                 made = made.select(f"{_KEPT}.*") if self.items is None else made.select(_KEPT, *self._columns())
-                # A remote session analyses no sooner than this.
+                # A remote session only analyses at this point.
                 _ = made.schema
                 if self._all_are_fields():
                     return made
@@ -307,10 +307,10 @@ class _Query:
                     raise
 
     def _all_are_fields(self) -> bool:
-        """True if all names are fields or aliases; what Spark has found elsewhere counts as a field from now on.
+        """True if all names are fields or aliases; from now on, names that Spark found elsewhere count as fields.
 
         Raises:
-            SqlRefused: With a schema it is no field: a variable of the session, or the account of the worker.
+            SqlRefused: With a schema the name is not a field, but a session variable or the worker's account.
         """
         texts = [*(item for item in self.items or () if self._plain(item) is None and item != "*"), self.where or ""]
         readings = [read(text) for text in texts if text]
@@ -326,9 +326,9 @@ class _Query:
         return False
 
     def _learns(self, error: AnalysisException) -> bool:
-        """Notes a field of schemaless values that an expression names; True if it is new.
+        """Records a field of schemaless values that an expression names; True if it is new.
 
-        Spark alone tells fields from aliases, keywords and variables.
+        Only Spark can distinguish fields from aliases, keywords and variables.
         """
         unknown = (error.getCondition() or "").startswith("UNRESOLVED_COLUMN")
         found = _PATH_PART.match((error.getMessageParameters() or {}).get("objectName", ""))
@@ -354,7 +354,7 @@ class _Query:
         return self._expression(item) if plain is None else self._raw(plain[0]).alias(plain[1])
 
     def _raw(self, name: str) -> Column:
-        """A field as it is stored; an item that only names a field keeps the field's schema, or what it is."""
+        """A field as it is stored; an item that only names a field keeps the field's schema or type."""
         value = F.col(_KEPT).getField("value")
         return get_field(value, name) if self.schema is None else value.getField(name)
 
@@ -368,7 +368,9 @@ class _Query:
         return (name, (found[2] or found[1]).strip("`")) if is_field else None
 
     def _is_loose_field(self, item: str, name: str) -> bool:
-        """True if an item that is a name means a field of schemaless values: no other item, no part of the record."""
+        """True if an item that is a name means a field of schemaless values, and not another item or a part of the
+        record.
+        """
         if name not in self.typed or name not in read(item).columns:
             return False
         if name in self.present:
@@ -419,7 +421,7 @@ class _Query:
         return self.frame.replace(dataframe=done, key_schema=key_schema, value_schema=value_schema)
 
     def _no_object(self) -> Column:
-        """The error of a value that has no fields for ``*`` to stand for; null for all others.
+        """The error of a value without fields, if ``*`` is used; null for all other values.
 
         Raises:
             DataException: No value of the schema has fields.
@@ -464,7 +466,7 @@ class _Query:
 
 
 def _real(column: Column, schema: Schema) -> Column:
-    """A field as SQL knows it: real timestamps and dates."""
+    """Converts a field to SQL's types: real timestamps and dates."""
     name = logical_name(schema)
     if name == Timestamp.LOGICAL_NAME:
         return F.timestamp_millis(column)
@@ -472,7 +474,7 @@ def _real(column: Column, schema: Schema) -> Column:
 
 
 def _derived(column: Column, kind: T.DataType) -> tuple[Schema | None, Column]:
-    """The schema Spark derived, and the column as the pipeline stores it."""
+    """The schema that Spark derived, and the column as the pipeline stores it."""
     return schema_of_spark(_regular(kind)), _stored(column, kind)
 
 
@@ -504,7 +506,7 @@ def _stored(column: Column, kind: T.DataType) -> Column:
 
 
 def _variant(column: Column, kind: T.DataType) -> Column:
-    """A column as a part of a schemaless value; what Connect knows no schemaless form of becomes a double."""
+    """A column as a part of a schemaless value; a type without a schemaless form becomes a double."""
     match kind:
         case T.VariantType():
             made = column
@@ -520,7 +522,7 @@ def _variant(column: Column, kind: T.DataType) -> Column:
 
 
 def _problem(part: Column, problem: Callable[[Column], tuple[Column, Column | str]]) -> Column:
-    """The error of a record of which a part is not possible; null for all others."""
+    """The error of a record with an invalid part; null for all other records."""
     is_bad, told = problem(part)
     message = F.lit(told) if isinstance(told, str) else told
     members = {"stage": F.lit(None), "exception": F.lit(DataException.java_name), "message": message}
@@ -547,7 +549,7 @@ def _millis(column: Column, kind: T.DataType) -> Column:
 
 
 def _headers(column: Column, kind: T.DataType, before: Column) -> Column:
-    """A map as headers, in the order of its keys; null leaves them as they were."""
+    """A map as headers, sorted by key; null keeps the original headers."""
     if not isinstance(kind, T.MapType) or not isinstance(kind.keyType, T.StringType):
         raise DataException(f"headers must be a map with string keys, not {kind.simpleString()}")
     plain = isinstance(kind.valueType, T.VariantType)
@@ -568,5 +570,5 @@ def _headers(column: Column, kind: T.DataType, before: Column) -> Column:
 
 
 def _storage(kind: T.DataType) -> T.DataType:
-    """The type of ``_stored``."""
+    """The column type of ``_stored``."""
     return T.LongType() if isinstance(kind, (T.TimestampType, T.TimestampNTZType)) else kind

@@ -26,13 +26,13 @@ Part = str | int | tuple[str]
 
 
 class ReplacementError(ValueError):
-    """A replacement that Java refuses, with Java's text."""
+    """A replacement that Java rejects, with Java's text."""
 
     java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
 
 
 class UncertainGroupError(ReplacementError):
-    """A replacement refers to a group that may hold another text here than in Java."""
+    """A replacement refers to a group whose text here may differ from Java's."""
 
 
 class NoSuchGroupError(ReplacementError):
@@ -42,10 +42,10 @@ class NoSuchGroupError(ReplacementError):
 
 
 def replace_first(pattern: JavaPattern, text: str, replacement: str) -> str:
-    """A text with another in the place of what is found first in it.
+    """Replaces the first match in a text.
 
     Raises:
-        ReplacementError: Java would refuse the replacement.
+        ReplacementError: Java would reject the replacement.
         PatternTimeoutException: The search takes too long.
     """
     match = pattern.find(text)
@@ -56,10 +56,10 @@ def replace_first(pattern: JavaPattern, text: str, replacement: str) -> str:
 
 
 def parse_replacement(text: str, pattern: JavaPattern) -> list[Part]:
-    """The parts of a replacement, with the groups of a pattern.
+    """Splits a replacement into texts and references to groups of a pattern.
 
     Raises:
-        ReplacementError: Java would refuse it.
+        ReplacementError: Java would reject the replacement.
 
     >>> from penstock.config.patterns.translation import compile_java
     >>> parse_replacement("a$12\\\\$${n}", compile_java("(?<n>x)"))
@@ -100,7 +100,7 @@ def _reference(text: str, at: int, groups: int, names: Mapping[str, int]) -> tup
         raise ReplacementError("Illegal group reference")
     number = int(text[at])
     at += 1
-    # More digits belong to the number for as long as there is such a group.
+    # Digits belong to the number as long as such a group exists.
     while at < len(text) and "0" <= text[at] <= "9" and number * 10 + int(text[at]) <= groups:
         number = number * 10 + int(text[at])
         at += 1
@@ -125,13 +125,13 @@ def _named(text: str, at: int, names: Mapping[str, int]) -> tuple[Part, int]:
 
 
 def _expand(parts: Sequence[Part], match: re.Match[str]) -> str:
-    """The text of a replacement for one match; a group that took no part is empty."""
+    """The text of a replacement for one match; a group that did not take part is empty."""
     texts = [part if isinstance(part, str) else match[part[0] if isinstance(part, tuple) else part] for part in parts]
     return "".join(text or "" for text in texts)
 
 
 class _References:
-    """Checks the replacement against the expression where a configuration is validated."""
+    """Checks the replacement against the expression during validation."""
 
     def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
         regex, replacement = parsed.get("regex"), parsed.get(name)
@@ -139,7 +139,7 @@ class _References:
             try:
                 parse_replacement(replacement, compile_java(regex))
             except ConfigException:
-                pass  # the fault is that of "regex"
+                pass  # The fault belongs to "regex".
             except ReplacementError as error:
                 rule = f"{error}. Groups of the regular expression are named $1 or ${{name}}; \\$ is a dollar sign"
                 raise ConfigException(name, replacement, rule) from error
@@ -162,7 +162,7 @@ class RegexRouterConfig(AbstractConfig):
 
 @dataclass(frozen=True)
 class Route(TopicRoute, Definition):
-    """Renames the topic where all of it matches."""
+    """Renames a topic if the whole name matches."""
 
     regex: str
     replacement: str | None

@@ -1,4 +1,4 @@
-"""TimestampRouter: makes the topic from the topic and the record's timestamp.
+"""TimestampRouter: builds a new topic name from the topic and the record's timestamp.
 
 Class ``TimestampRouter``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.TimestampRouter.
@@ -27,10 +27,10 @@ _NO_TIMESTAMP: Final = "Timestamp missing on record: "
 
 
 def check_date_pattern(name: str, value: object) -> None:
-    """Refuses what is no pattern of ``SimpleDateFormat``.
+    """Rejects texts that are not patterns of ``SimpleDateFormat``.
 
     Raises:
-        ConfigException: it is none.
+        ConfigException: The pattern is invalid.
     """
     try:
         compile_pattern(str(value or ""))
@@ -61,14 +61,14 @@ class TimestampRouterConfig(AbstractConfig):
 
 
 class _Checked(TimestampRouterConfig):
-    """The same with a check of the pattern, for validation."""
+    """The same settings with a check of the pattern, for validation."""
 
     timestamp_format: str | None = _format(LambdaValidator(check_date_pattern))
 
 
 @dataclass(frozen=True)
 class RouteByTime(Definition):
-    """Makes topics."""
+    """Builds topic names."""
 
     changes_topic = True
 
@@ -77,7 +77,9 @@ class RouteByTime(Definition):
 
     @cached_property
     def _settings(self) -> tuple[str, Sequence[Token]]:
-        """Both; each record fails with what is raised where one is null or wrong: Java finds it out here."""
+        """Both settings. If one is null or wrong, each record fails with this error, because Java notices it only
+        here.
+        """
         if self.topic_format is None or self.pattern is None:
             name = "topic.format" if self.topic_format is None else "timestamp.format"
             raise NullPointerError(f'The setting "{name}" is null')
@@ -107,7 +109,7 @@ class RouteByTime(Definition):
 
 
 class TimestampRouter(StockTransform[TimestampRouterConfig]):
-    """Makes topics from timestamps."""
+    """Builds topic names from timestamps."""
 
     java_name: ClassVar[str] = f"{JAVA}TimestampRouter"
     settings = TimestampRouterConfig

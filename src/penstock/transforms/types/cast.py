@@ -50,7 +50,7 @@ class CastConfig(AbstractConfig):
 
 @dataclass(frozen=True)
 class CastTo(Change):
-    """A value of another type."""
+    """Converts a value to another type."""
 
     target: Type
 
@@ -77,7 +77,7 @@ class CastTo(Change):
 
 @dataclass(frozen=True)
 class Casts(OfChanges):
-    """Casts one side, or fields of it."""
+    """Casts a key or value, or fields of it."""
 
     side: SideName
     casts: tuple[tuple[str | None, Type], ...]

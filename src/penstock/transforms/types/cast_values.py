@@ -1,10 +1,10 @@
-"""Values of Connect's primitive types as values of another, by the rules of Java's casts: columns and single values.
+"""Casts between Connect's primitive types by the rules of Java: columns and single values.
 
 Main functions: ``cast_typed`` for columns; ``cast_value`` (a value, also the default of a schema), ``cast_schema`` and
 ``parse_spec``.
 
-Integers wrap, floats stop at the limits of int64 and int32 and are then wrapped to what is narrower, strings are read
-as Java's ``parseInt`` and ``parseDouble`` do, numbers print as Java prints them.
+Integers wrap; floats saturate at the limits of int64 or int32 and then wrap to narrower types; strings are parsed as by
+Java's ``parseInt`` and ``parseDouble``; numbers print as in Java.
 
 Thread: pure functions; columns are built on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.Cast.
@@ -87,27 +87,27 @@ _WIDE: Final = "decimal(38,0)"
 
 
 def no_input(kind: str) -> str:
-    """Returns the error message for a type that cannot be cast from."""
+    """Returns the error message for a type that cannot be cast."""
     return f"Cast transformation does not support casting from {kind}; supported types are [{SUPPORTED}, BYTES]"
 
 
 @dataclass(frozen=True)
 class Casted:
-    """A column of the new type, and why a value has none (null where it has); None = each has one."""
+    """A column of the new type, and the error of each value (null = no error); None = no value has an error."""
 
     column: Column
     problem: Column | None = None
 
 
 def casted_layout(schema: Schema, physical: Physical, target: Type) -> Physical:
-    """The layout of ``cast_typed``: text stays what it is, the text of all else needs no escapes."""
+    """The layout of ``cast_typed``: strings keep theirs; the text of other values needs no escapes."""
     return CLEAN_SCALAR if target is not Type.STRING or schema.type is not Type.STRING else physical
 
 
 def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type, keep: Keep = unnamed) -> Casted:
-    """Casts a column with schema. The column is used several times.
+    """Casts a column with a schema. The input column is used several times.
 
-    What is costly is named by ``keep``: whoever uses a field of a struct would work it out again each time.
+    ``keep`` names expensive expressions, which each use of a struct field would otherwise compute again.
     """
     kind = SPARK_TYPES[target]
     if schema.type not in INPUTS:
@@ -137,7 +137,7 @@ def _refused(column: Column, kind: str, message: str) -> Casted:
 
 
 def moment_text(millis: Column) -> Column:
-    """The text of a date, by its value: below one day a time, whole days a date, else both."""
+    """The text of a date by its value: below one day a time, whole days a date, otherwise both."""
 
     def text(moment: Column) -> Column:
         return (
@@ -173,7 +173,7 @@ def _narrowed(number: Column, target: Type) -> Column:
 
 
 def _whole_column(column: Column, target: Type) -> Column:
-    """A float as a bigint: stops at the limits of int64, or of int32 when less is asked for; NaN is 0."""
+    """A float as a bigint: saturates at the limits of int64, or of int32 for narrower targets; NaN is 0."""
     limit = 2**63 if target is Type.INT64 else 2**31
     high, low = F.lit(limit - 1).cast("bigint"), F.lit(-limit).cast("bigint")
     number = column.cast("double")
@@ -196,15 +196,15 @@ def _from_text(column: Column, target: Type, keep: Keep) -> Casted:
 
 
 def _usual_number(text: Column, target: Type) -> Column:
-    """``_number_of`` without regular expressions for what nearly all texts are: numbers that a program has written."""
+    """``_number_of`` without regular expressions, for the usual texts: numbers that a program has written."""
     number = text.try_cast(SPARK_TYPES[target])
-    # What Spark reads beyond what Java does it never prints so, or it is a name of an infinity or of NaN.
+    # Texts that Spark accepts and Java does not are never printed the same way again, or name infinity or NaN.
     usual = F.abs(number) < float("inf") if target in _FLOATS else number.cast("string") == text
     return F.when(usual, number).otherwise(rare(text, lambda one: _number_of(one, target)))
 
 
 def _number_of(text: Column, target: Type) -> Column:
-    """The number a text stands for in Java, null for none."""
+    """The number of a text in Java's syntax; null if there is none."""
     kind = SPARK_TYPES[target]
     if target in _FLOATS:
         special = F.lower(text).rlike("inf|nan")
@@ -227,10 +227,10 @@ def _from_decimal(column: Column, schema: Schema, physical: Physical, target: Ty
 
 
 def _from_number_column(number: Column, target: Type) -> Column:
-    """A decimal column as another type: cut to an integer and wrapped, or the nearest float."""
+    """A decimal column as another type: truncated to an integer and wrapped, or the nearest float."""
     if target in _FLOATS:
         return number.cast("string").try_cast(SPARK_TYPES[target])
-    # Java writes small fractions with an exponent; before their point is nothing.
+    # Java writes small fractions with an exponent; nothing comes before their point.
     plain = F.regexp_extract(number.cast("string"), "\\A(-?[0-9]*)(?:\\.[0-9]*)?\\z", 1).try_cast(_WIDE)
     whole = F.coalesce(plain, F.lit(0).cast(_WIDE))
     wrapped = F.coalesce(whole.try_cast("bigint"), apart(whole, decimals.low_bits_of_number))
@@ -249,15 +249,15 @@ _FLOAT: Final = re.compile(
 
 # ------------------------------------------------------------------------------------------------------------ settings
 def parse_spec(items: Sequence[str]) -> dict[str | None, Type]:
-    """Parses the setting ``spec``: types by field names; the one of the name None is that of the whole value.
+    """Parses the setting ``spec``: types by field name; the key None is the type of the whole value.
 
     Raises:
-        ConfigException: an item is no cast.
+        ConfigException: An item is not a valid cast.
     """
     found: dict[str | None, Type] = {}
     for item in items:
         parts = item.split(":")
-        # Java's split leaves out empty texts at the end.
+        # Java's split drops empty texts at the end.
         while len(parts) > 1 and not parts[-1]:
             parts.pop()
         if len(parts) > 2:
@@ -292,7 +292,7 @@ def cast_schema(schema: Schema, casts: tuple[tuple[str | None, Type], ...]) -> S
     """The schema of cast values.
 
     Raises:
-        DataException: a default cannot be cast, or the schema has no fields where fields are asked for.
+        DataException: A default cannot be cast, or fields are to be cast and the schema has none.
     """
     wanted = dict(casts)
     if None in wanted:
@@ -322,15 +322,15 @@ def _cast_field(schema: Schema, kind: Type) -> Schema:
 
 # -------------------------------------------------------------------------------------------------------------- values
 def cast_value(schema: Schema | None, value: object, target: Type) -> object:
-    """A value as one of another type.
+    """Casts a single value.
 
     Raises:
-        DataException: it cannot be one.
+        DataException: The value cannot be cast.
     """
     if value is None:
         return None
     made = _cast(schema, value, target)
-    # Nothing else says later what it is.
+    # The type of the value must not be lost, because no schema names it.
     return Float32(made) if schema is None and target is Type.FLOAT32 and isinstance(made, float) else made
 
 
@@ -388,7 +388,7 @@ def _is_temporal(schema: Schema) -> bool:
 
 
 def _moment(schema: Schema, value: object) -> tuple[int, int]:
-    """Milliseconds since 1970, and the number that carries the value."""
+    """Milliseconds since 1970, and the stored number of the value."""
     if schema.name == Date.LOGICAL_NAME:
         days = Date.from_logical(schema, cast("date | int", value))
         return days * MILLIS_PER_DAY, days
@@ -449,7 +449,7 @@ def _of_number(number: int | float | decimal.Decimal, target: Type) -> object:
     if target is Type.BOOLEAN:
         return _whole(number, 64) != 0
     bits = WIDTHS[target]
-    # Floats stop at the limits of int32 before they are cut to less.
+    # Floats saturate at int32 before they wrap to narrower types.
     whole = _whole(number, max(32, bits))
     return (whole + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
@@ -461,5 +461,5 @@ def _whole(number: int | float | decimal.Decimal, bits: int) -> int:
         limit = 1 << (bits - 1)
         return limit - 1 if number >= limit else -limit if number <= -limit else int(number)
     if isinstance(number, decimal.Decimal) and cast("int", number.as_tuple().exponent) >= 64:
-        return 0  # a multiple of ten to a power is one of two to this power
+        return 0  # A multiple of a power of ten is a multiple of the same power of two.
     return (int(number) + (1 << 63)) % (1 << 64) - (1 << 63)

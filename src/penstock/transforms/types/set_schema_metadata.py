@@ -32,7 +32,7 @@ class SetSchemaMetadataConfig(AbstractConfig):
 
 @dataclass(frozen=True)
 class SetMetadata(OfFields):
-    """Renames the schema of one side."""
+    """Sets name and version of the schema of the key or value."""
 
     side: SideName
     name: str | None
@@ -59,7 +59,9 @@ class SetMetadata(OfFields):
         return Selection.of_all(updated, schema.fields, self.defaults)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
-        """See ``OfFields``. A value without a schema is a fault of its record, one that denies its schema is none."""
+        """See ``OfFields``. A value without a schema is a fault of its record; a value that contradicts its schema is
+        not.
+        """
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)

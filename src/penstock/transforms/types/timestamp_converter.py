@@ -1,7 +1,8 @@
-"""TimestampConverter: changes how a field, or the whole key or value, writes a moment.
+"""TimestampConverter: converts a field, or the whole key or value, to another representation of a timestamp.
 
-Classes ``TimestampConverterKey`` and ``TimestampConverterValue``. Text goes by the patterns of ``SimpleDateFormat``, as
-leniently as in Java (``penstock.pipeline.columns.java_dates``); all of it is Spark expressions, nothing runs in Python.
+Classes ``TimestampConverterKey`` and ``TimestampConverterValue``. Text follows patterns of ``SimpleDateFormat``, as
+leniently as in Java (``penstock.pipeline.columns.java_dates``). Everything is Spark expressions; no Python code runs
+for a record of a plan.
 Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.TimestampConverter.
 """
@@ -61,7 +62,7 @@ def _format(validator: Validator | None) -> Any:
 
 
 class TimestampConverterConfig(AbstractConfig):
-    """The settings of ``TimestampConverter``, which refuses a wrong pattern itself, with Java's message."""
+    """The settings of ``TimestampConverter``. The transform itself rejects a wrong pattern, with Java's message."""
 
     field: str | None = setting(
         default="",
@@ -87,14 +88,14 @@ class TimestampConverterConfig(AbstractConfig):
 
 
 class _Checked(TimestampConverterConfig):
-    """The same with a check of the pattern, for validation."""
+    """The same settings with a check of the pattern, for validation."""
 
     format: str | None = _format(LambdaValidator(check_date_pattern))
 
 
 @dataclass(frozen=True)
 class Converting(Change):
-    """A moment, written in another way."""
+    """Converts a timestamp to another representation."""
 
     conversion: Conversion
 
@@ -137,7 +138,7 @@ class Converting(Change):
 
 
 class Unnamed(Change):
-    """An error for all values where the setting "field" is null."""
+    """An error for all values if the setting "field" is null."""
 
     def layout(self, schema: Schema, physical: Physical) -> Physical:
         """See ``Change``."""
@@ -158,7 +159,7 @@ class Unnamed(Change):
 
 @dataclass(frozen=True)
 class Convert(OfChanges):
-    """Converts one side, or a field of it."""
+    """Converts a key or value, or a field of it."""
 
     side: SideName
     name: str | None
@@ -198,7 +199,7 @@ class Convert(OfChanges):
         return builder.build()
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Without a schema only texts and whole numbers that become texts or numbers."""
+        """See ``Step``. Without a schema only texts and whole numbers, and only if they become texts or numbers."""
         known = shape.side(self.side)
         if known.is_variant:
             return False
@@ -244,7 +245,7 @@ class _TimestampConverter(StockTransform[TimestampConverterConfig]):
         return Conversion(target, precision, self._parser(pattern) if short else DateParser(pattern))
 
     def _parser(self, pattern: str) -> DateParser:
-        """The parser; years of two digits lie within 80 years before and 20 years after now."""
+        """The parser; two-digit years lie between 80 years ago and 20 years ahead."""
         today = datetime.fromtimestamp(self._clock(), UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         day = 28 if (today.month, today.day) == (2, 29) else today.day
         start = today.replace(year=today.year - CENTURY, day=day)

@@ -1,7 +1,7 @@
-"""The representations of a moment that TimestampConverter knows, and the way from one to another.
+"""The timestamp representations of TimestampConverter, and the conversions between them.
 
-Main types: ``Conversion`` (the settings that matter) with ``to_millis`` and ``from_millis`` for columns and their
-counterparts for one value. Every conversion goes by milliseconds since 1970.
+Main types: ``Conversion`` (the relevant settings) with ``to_millis`` and ``from_millis`` for columns and their
+counterparts for one value. Every conversion goes through milliseconds since 1970.
 
 Thread: immutable; columns are built on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.TimestampConverter; java.util.concurrent.TimeUnit.
@@ -46,7 +46,7 @@ _BUILDERS: Final = {
     TIMESTAMP: Timestamp.builder,
 }
 _MAX: Final = 2**63 - 1
-#: Units in a millisecond, or (negative) milliseconds in a unit.
+#: Units in a millisecond, or, if negative, milliseconds in a unit.
 _UNITS: Final = {"nanoseconds": 1_000_000, "microseconds": 1_000, "milliseconds": 1, "seconds": -1_000}
 
 
@@ -57,10 +57,10 @@ def schema_of(kind: str, *, optional: bool) -> Schema:
 
 
 def kind_of(schema: Schema) -> str:
-    """Returns the representation that the values of a schema have.
+    """Returns the representation of a schema's values.
 
     Raises:
-        ConnectException: none.
+        ConnectException: The schema is not a timestamp representation.
     """
     logical = _LOGICAL.get(schema.name or "")
     if logical is not None:
@@ -74,7 +74,7 @@ def kind_of(schema: Schema) -> str:
 
 @dataclass(frozen=True)
 class Converted:
-    """A column, and why a value has none: a message (null where it has one) and the exception."""
+    """A column, the error message of each value (null = no error), and the exception class."""
 
     column: Column
     problem: Column | None = None
@@ -83,12 +83,12 @@ class Converted:
 
 @dataclass(frozen=True)
 class Conversion:
-    """From any representation to one.
+    """A conversion from any representation to a given one.
 
     Attributes:
-        target: The representation wanted.
+        target: The target representation.
         precision: The unit of unix timestamps.
-        parser: Reads text; its pattern prints, too. None = there is no pattern.
+        parser: Parses text; its pattern also formats text. None = no pattern is set.
     """
 
     target: str
@@ -102,7 +102,7 @@ class Conversion:
 
     @property
     def layout(self) -> Physical:
-        """The layout of what is converted: text holds digits, English names and the text of the pattern."""
+        """The layout of converted values: text contains digits, English names and the text of the pattern."""
         if self.target != STRING:
             return CLEAN_SCALAR
         return replace(SCALAR, text=text_bound("".join(token.text for token in self._tokens)))
@@ -128,11 +128,11 @@ class Conversion:
         if self.parser is None:
             problem = F.when(column.isNotNull(), F.lit(NO_FORMAT))
             return Converted(F.lit(None).cast("bigint"), problem, NullPointerError.java_name)
-        # What the regular expression and the arithmetic cost is paid once: the fault looks at their result.
+        # The result is named, so that the error check does not compute the regular expression and arithmetic again.
         return Converted(self.parser.column(column))
 
     def unread(self, text: Column, millis: Column) -> Column:
-        """The message of a text that gave no milliseconds; null where it did."""
+        """The error message for a text that could not be parsed; null if it could."""
         start, end = self._unreadable("\0").split("\0")
         bad = text.isNotNull() & millis.isNull()
         return F.when(bad, F.concat(F.lit(start), text, F.lit(end)))
@@ -144,7 +144,7 @@ class Conversion:
         return _scaled(column, -unit) if unit < 0 else F.call_function("div", column, F.lit(unit))
 
     def from_millis(self, millis: Column, keep: Keep) -> Column:
-        """The representation wanted, as its column type (``int`` days for Date). ``millis`` is used several times."""
+        """The target representation as its column type (``int`` days for Date). ``millis`` is used several times."""
         match self.target:
             case "string":
                 return print_column(self._tokens, millis, keep)
@@ -163,11 +163,11 @@ class Conversion:
 
     # ------------------------------------------------------------------ one value
     def convert(self, value: object, kind: str) -> object:
-        """One value in the representation wanted.
+        """Converts one value.
 
         Raises:
-            DataException: it is not what its schema says, or text that does not fit the pattern.
-            NullPointerError: it is text, and there is no pattern.
+            DataException: The value contradicts its schema, or is text that does not match the pattern.
+            NullPointerError: The value is text, and no pattern is set.
         """
         if value is None:
             return None
@@ -214,20 +214,20 @@ class Conversion:
 
 
 def expected(kind: str, java: str) -> str:
-    """Java's message for a value that is not what it should be."""
+    """Java's message for a value of the wrong type."""
     what = {STRING: "string timestamp to be a String", UNIX: "Unix timestamp to be a Long"}
     return f"Expected {what.get(kind, f'{kind} to be a java.util.Date')}, but found class {java}"
 
 
 def misfit(schema: Schema) -> str | None:
-    """Returns why the values of a schema are not what its name says, or None if they are."""
+    """Returns why the values of a schema contradict its name, or None if they do not."""
     if schema.name in _LOGICAL and logical_name(schema) is None:
         return expected(kind_of(schema), java_class(schema))
     return None
 
 
 def _scaled(column: Column, factor: int) -> Column:
-    """A product that stops at the limits of int64."""
+    """A product that saturates at the limits of int64."""
     product = F.try_multiply(column, F.lit(factor).cast("bigint"))
     limit = F.when(column > 0, F.lit(_MAX)).otherwise(F.lit(-_MAX - 1))
     return F.when(column.isNotNull(), F.coalesce(product, limit))
@@ -246,7 +246,7 @@ def inferred(value: object) -> str:
     """Returns the representation of a schemaless value.
 
     Raises:
-        DataException: none.
+        DataException: The value is not a timestamp.
     """
     if isinstance(value, (date, time, FarMoment)):
         return TIMESTAMP
@@ -258,5 +258,5 @@ def inferred(value: object) -> str:
 
 
 def no_timestamp(java: str) -> str:
-    """Java's message for a schemaless value that is no timestamp."""
+    """Java's message for a schemaless value that is not a timestamp."""
     return f"TimestampConverter does not support class {java} objects as timestamps"
