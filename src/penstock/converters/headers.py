@@ -1,9 +1,9 @@
-"""SimpleHeaderConverter: header values as plain text, their schema guessed from the text.
+"""SimpleHeaderConverter: header values as plain text; their schema is inferred from the text.
 
-It works on one value at a time, in Python: a batch has few different headers and the pipeline remembers what became
-of each (``penstock.pipeline.batch.headers`` gives the reason in full).
+It works on one value at a time, in Python: a batch has few different headers, and the pipeline caches the result of
+each (see ``penstock.pipeline.batch.headers``).
 
-Thread: one instance a task, used on its pipeline thread.
+Thread: one instance for each task, used on its pipeline thread.
 Source: org.apache.kafka.connect.storage.SimpleHeaderConverter.
 """
 
@@ -22,17 +22,17 @@ CONFIG: Final = ConfigDef()
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Writes Java's text of a value; reads the narrowest type a text fits."""
+    """Writes Java's text of a value; reads a text as the narrowest type that fits."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
-    #: Headers of frames need no look then.
+    #: Headers of frames then need no check.
     reads_any_bytes: ClassVar[bool] = True
 
     def configure(self, configs: Mapping[str, object]) -> None:
         """Takes no settings."""
 
     def config(self) -> ConfigDef:
-        """See ``HeaderConverter``. There is no setting but ``converter.type``."""
+        """See ``HeaderConverter``. The only setting is ``converter.type``."""
         return CONFIG
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
@@ -43,11 +43,11 @@ class SimpleHeaderConverter(HeaderConverter):
         return None if text is None else encode_text(text)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """See ``HeaderConverter``. Bytes that are no text stay bytes, without a schema."""
+        """See ``HeaderConverter``. Bytes that are not text stay bytes, without a schema."""
         if data is None:
             return NULL_VALUE
         try:
-            # Java's parser gives no value at all for the text null; the header it makes of that holds null.
+            # Java's parser returns no value for the text null; its header then contains null.
             return Values.parse_string(decode_text(data)) or NULL_VALUE
         except (DataException, ValueError):
             return SchemaAndValue(None, data)

@@ -1,26 +1,14 @@
-"""The common part of the converters of one type of value: booleans, bytes, numbers and text.
+"""The converters of single primitive values: bytes, booleans and numbers, and the base that StringConverter shares.
 
-Main types: ``PlainConverter``, for keys, values and headers alike; ``WriteSide`` and ``ReadSide``, its steps. Thread:
-one instance a task; steps are built on its pipeline thread.
+Main types: ``PlainConverter``, the base for keys, values and headers alike, with its steps ``WriteSide`` and
+``ReadSide``; ``ByteArrayConverter`` (bytes unchanged); ``BooleanConverter`` (one byte, 0 or 1); ``ShortConverter``,
+``IntegerConverter``, ``LongConverter``, ``FloatConverter`` and ``DoubleConverter`` (Kafka's big-endian bytes).
 
-ByteArrayConverter: bytes as they are. Class ``ByteArrayConverter``, for keys, values and headers.
+Numbers are neither widened nor narrowed: a value must have exactly the converter's type. Spark cannot access the bits
+of a floating point number, so columns compute them; each step (scaling by a power of two) is exact.
 
-Thread: one instance a task; steps are built on its pipeline thread.
-Source: org.apache.kafka.connect.converters.ByteArrayConverter.
-
-BooleanConverter: one byte, 0 or 1. Class ``BooleanConverter``, for keys, values and headers.
-
-Thread: one instance a task; steps are built on its pipeline thread.
-Source: org.apache.kafka.connect.converters.BooleanConverter.
-
-The converters of single numbers: Kafka's big-endian bytes.
-
-Classes ``ShortConverter``, ``IntegerConverter``, ``LongConverter``, ``FloatConverter``, ``DoubleConverter``, for keys,
-values and headers. Nothing is widened or narrowed: a value must be of the very type. Spark has no access to the bits of
-a floating point number, so columns work them out; each step (scaling by a power of two) is exact.
-
-Thread: one instance a task; steps are built on its pipeline thread.
-Source: org.apache.kafka.connect.converters.NumberConverter and its subclasses.
+Thread: one instance for each task; steps are built on its pipeline thread.
+Source: org.apache.kafka.connect.converters.ByteArrayConverter, BooleanConverter, NumberConverter and its subclasses.
 """
 
 from __future__ import annotations
@@ -64,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WriteSide(Step):
-    """Writes one side; one that no record has stays null."""
+    """Writes keys or values; a key or value that is null in all records stays null."""
 
     side: SideName
 
@@ -83,16 +71,16 @@ class WriteSide(Step):
         return StepPlan(shape.with_side(self.side, RAW), make, names, names)
 
     def check(self, known: Side) -> None:
-        """Raises ``DataException`` for a side of which nothing can be written, null neither."""
+        """Raises ``DataException`` for a key or value of which nothing can be written, not even null."""
 
     @abstractmethod
     def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
-        """The bytes, and what fails."""
+        """The bytes and the possible errors."""
 
 
 @dataclass(frozen=True)
 class ReadSide(Step):
-    """Reads one side."""
+    """Reads keys or values."""
 
     side: SideName
 
@@ -113,11 +101,11 @@ class ReadSide(Step):
 
     @abstractmethod
     def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
-        """The values, and what fails."""
+        """The values and the possible errors."""
 
 
 class PlainConverter(ColumnConverter, Converter, HeaderConverter):
-    """Headers are converted as values are; there is no setting but ``converter.type`` unless ``settings`` says so."""
+    """Converts headers like values; the only setting is ``converter.type``, unless ``settings`` adds others."""
 
     settings: ClassVar[type[ConverterConfig]] = ConverterConfig
 
@@ -145,10 +133,10 @@ _INCOMPATIBLE: Final = "ByteArrayConverter is not compatible with objects of typ
 
 
 class WriteBytes(WriteSide):
-    """Writes one side, which must be bytes."""
+    """Writes keys or values, which must be bytes."""
 
     def check(self, known: Side) -> None:
-        """See ``WriteSide``. A schema of another type fails the whole shape, null too."""
+        """See ``WriteSide``. A schema of another type fails all records of this shape, even nulls."""
         if known.schema is not None and known.schema.type is not Type.BYTES:
             raise DataException(f"Invalid schema type for ByteArrayConverter: {known.schema.type.name}")
 
@@ -164,7 +152,7 @@ class WriteBytes(WriteSide):
 
 @dataclass(frozen=True)
 class ReadBytes(Step):
-    """Reads one side; the bytes stay as they are."""
+    """Reads keys or values; the bytes stay unchanged."""
 
     side: SideName
 
@@ -174,10 +162,10 @@ class ReadBytes(Step):
 
 
 class ByteArrayConverter(PlainConverter):
-    """Bytes as they are; other values are refused."""
+    """Bytes, unchanged; rejects other values."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.ByteArrayConverter"
-    #: Headers of frames need no look then.
+    #: Headers of frames then need no check.
     reads_any_bytes: ClassVar[bool] = True
 
     def writing(self, side: SideName) -> Step:
@@ -185,7 +173,7 @@ class ByteArrayConverter(PlainConverter):
         return WriteBytes(side)
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
-        """See ``ColumnConverter``. Bytes of a schema are written as they are."""
+        """See ``ColumnConverter``. Bytes with a schema are written unchanged."""
         is_bytes = side.schema is not None and side.schema.type is Type.BYTES and side.physical.form is Form.SCALAR
         return one_array(column) if is_bytes and pa.types.is_binary(column.type) else None
 
@@ -194,7 +182,7 @@ class ByteArrayConverter(PlainConverter):
         return ReadBytes(side)
 
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
-        """See ``ColumnConverter``. Nothing is to be read."""
+        """See ``ColumnConverter``. There is nothing to read."""
         read = {0: (Side.of(OPTIONAL_BYTES_SCHEMA), column)} if beside_spark else {}
         return Sorted((None,), read=read)
 
@@ -220,10 +208,10 @@ _UNREADABLE: Final = "Failed to deserialize boolean: "
 
 
 class WriteBoolean(WriteSide):
-    """Writes one side, which must be boolean."""
+    """Writes keys or values, which must be booleans."""
 
     def check(self, known: Side) -> None:
-        """See ``WriteSide``. A schema of another type fails the whole shape, null too."""
+        """See ``WriteSide``. A schema of another type fails all records of this shape, even nulls."""
         if known.schema is not None and known.schema.type is not Type.BOOLEAN:
             raise DataException(f"Invalid schema type for BooleanConverter: {known.schema.type.name}")
 
@@ -238,7 +226,7 @@ class WriteBoolean(WriteSide):
 
 
 class ReadBoolean(ReadSide):
-    """Reads one side: one byte, 0 or 1. Every other byte is a fault of its record."""
+    """Reads keys or values: one byte, 0 or 1. Every other byte is an error of its record."""
 
     schema = OPTIONAL_BOOLEAN_SCHEMA
 
@@ -287,8 +275,8 @@ class FloatLayout:
 
     Attributes:
         size: Bytes.
-        fraction: Bits behind the point.
-        bias: What is added to the exponent.
+        fraction: The number of fraction bits.
+        bias: The exponent bias.
         nan: The bits of NaN, as Java writes them.
         spark: Spark's name of the type.
     """
@@ -315,7 +303,7 @@ def bytes_of_integer(column: Column, size: int) -> Column:
 
 
 def integer_of_bytes(data: Column, size: int) -> Column:
-    """The integer of ``size`` bytes of two's complement, as a bigint; of other bytes, any number or null."""
+    """The integer of ``size`` bytes of two's complement, as a bigint; undefined or null for another number of bytes."""
     digits = F.hex(F.substring(data, 1, size))
     if size == 8:
         return F.conv(digits, 16, -10).try_cast("bigint")
@@ -332,16 +320,16 @@ def bytes_of_float(column: Column, layout: FloatLayout) -> Column:
         size = F.abs(x)
         fraction, bias = layout.fraction, layout.bias
         about = F.floor(F.log2(size)).cast("int")
-        # The logarithm may be off next to a power of two.
+        # The logarithm may be inexact next to a power of two.
         exact = about + F.when(size < F.pow(F.lit(2.0), about), -1).when(
             size / F.pow(F.lit(2.0), about) >= 2.0, 1
         ).otherwise(0)
         exponent = F.greatest(exact, F.lit(1 - bias))
-        # In two steps: the power of two itself may be too large.
+        # In two steps, because the power of two itself may be too large.
         shift = F.lit(fraction) - exponent
         half = F.floor(shift / F.lit(2)).cast("int")
         digits = (size * F.pow(F.lit(2.0), half) * F.pow(F.lit(2.0), shift - half)).cast("bigint")
-        # Without its leading one, which is there unless the number is subnormal; that carries into the exponent.
+        # Without the leading one, which every number except a subnormal has; that carries into the exponent.
         magnitude = (exponent + F.lit(bias - 1)).cast("bigint") * F.lit(1 << fraction) + digits
         return (
             F.when(F.isnan(x), F.lit(layout.nan))
@@ -352,14 +340,14 @@ def bytes_of_float(column: Column, layout: FloatLayout) -> Column:
 
     magnitude = F.get(F.transform(F.array(number), bits), F.lit(0))
     whole = bytes_of_integer(magnitude, layout.size)
-    # Only the text tells -0.0 from 0.0.
+    # Only the text distinguishes -0.0 from 0.0.
     negative = column.cast("string").startswith("-")
     first = bytes_of_integer(F.conv(F.hex(F.substring(whole, 1, 1)), 16, 10).cast("bigint") + F.lit(0x80), 1)
     return F.when(negative, F.concat(first, F.substring(whole, 2, layout.size - 1))).otherwise(whole)
 
 
 def float_of_bytes(data: Column, layout: FloatLayout) -> Column:
-    """The floating point number of bytes; of a wrong number of bytes, any number or null."""
+    """The floating point number of bytes; undefined or null for a wrong number of bytes."""
     fraction, bias = layout.fraction, layout.bias
 
     def value(digits: Column) -> Column:
@@ -386,11 +374,11 @@ class NumberKind:
     """One type of number.
 
     Attributes:
-        name: What messages call it.
+        name: Its name in messages.
         type: Its Connect type.
-        size: Its bytes.
+        size: Its number of bytes.
         code: Its letter in ``struct``.
-        layout: Its bits, for floating point.
+        layout: The layout of its bits, for floating point.
     """
 
     name: str
@@ -421,7 +409,7 @@ _DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", DOUBLE)
 
 @dataclass(frozen=True)
 class WriteNumber(WriteSide):
-    """Writes one side, which must hold numbers of one type."""
+    """Writes keys or values, which must be numbers of one type."""
 
     kind: NumberKind
 
@@ -439,7 +427,7 @@ class WriteNumber(WriteSide):
 
 @dataclass(frozen=True)
 class ReadNumber(ReadSide):
-    """Reads one side. A message of another size than the type's is a fault of its record."""
+    """Reads keys or values. A message of another size than the type's is an error of its record."""
 
     kind: NumberKind
 

@@ -12,7 +12,7 @@ from penstock.config import AbstractConfig, Importance, ValidString, setting
 
 T = TypeVar("T")
 
-#: The setting every converter has; the worker, or the converter itself, sets it.
+#: The setting of every converter; the worker, or the converter itself, sets it.
 TYPE_CONFIG: Final = "converter.type"
 
 
@@ -32,16 +32,16 @@ def use_of(is_key: bool | None) -> str:
 
 
 class NullSettingError(TypeError):
-    """A setting is null that Java unboxes."""
+    """A setting that Java unboxes is null."""
 
     java_name: ClassVar[str] = "java.lang.NullPointerException"
 
 
 def not_null(name: str, value: T | None) -> T:
-    """The value of a setting that Java unboxes.
+    """Returns the value of a setting that Java unboxes.
 
     Raises:
-        NullSettingError: It is null.
+        NullSettingError: The value is null.
     """
     if value is None:
         raise NullSettingError(f"{name} must not be null")

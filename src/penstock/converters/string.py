@@ -1,15 +1,12 @@
-"""StringConverter: text. Class ``StringConverter``, for keys, values and headers.
+"""StringConverter: text in any of Java's character sets that Python has a codec for.
 
-Thread: one instance a task; steps are built on its pipeline thread.
-Source: org.apache.kafka.connect.storage.StringConverter.
+Main type: ``StringConverter``, for keys, values and headers. Main functions: ``find_encoding`` (the JVM's name of a
+character set), ``encode_text`` and ``decode_text`` for one value, ``encoded`` and ``decoded`` for columns. The JVM
+encodes columns; settings and single values do not wait for a JVM.
 
-Java's character sets by Java's names for them: those that Python has a codec for.
-
-Functions ``find_encoding`` (the JVM's name), ``encode_text`` and ``decode_text`` for one value, ``encoded`` and
-``decoded`` for columns. Columns are encoded by the JVM; settings and single values do not wait for one.
-
-Thread: pure functions.
-Source: java.nio.charset.Charset (names and aliases of JDK 17), String.getBytes, the String constructors.
+Thread: one instance for each task; steps are built on its pipeline thread. The functions are pure.
+Source: org.apache.kafka.connect.storage.StringConverter; java.nio.charset.Charset (names and aliases of JDK 17),
+String.getBytes, the String constructors.
 """
 
 from __future__ import annotations
@@ -49,7 +46,7 @@ if TYPE_CHECKING:
 
 UTF_8: Final = "UTF-8"
 
-#: In each line Java's name, Python's codec, and Java's other names. Letter case does not count.
+#: In each line Java's name, Python's codec, and Java's other names; case-insensitive.
 _TABLE: Final = """
 Big5 big5 csBig5
 Big5-HKSCS big5hkscs Big5_HKSCS big5hk big5hkscs
@@ -160,7 +157,7 @@ for _line in _TABLE.strip().replace("\\\n", "").splitlines():
     _CODECS[_name] = _codec
     _NAMES.update(dict.fromkeys(map(str.lower, (_name, *_aliases)), _name))
 
-#: What stands in front and tells the order of bytes: it counts when it is read, and some sets are written with it.
+#: Byte order marks: they count when reading, and some character sets are written with one.
 _MARKS: Final = {
     "UTF-16": {codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF16_LE: "utf-16-le"},
     "x-UTF-16LE-BOM": {codecs.BOM_UTF16_BE: "utf-16-be", codecs.BOM_UTF16_LE: "utf-16-le"},
@@ -177,7 +174,7 @@ _WRITTEN_MARKS: Final = {
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SURROGATE_BYTES: Final = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _PAIR_BYTES: Final = re.compile(b"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
-#: The same in hexadecimal digits, behind what is none of it.
+#: The same marks in hexadecimal, after texts without one.
 _SURROGATE_HEX: Final = "\\G((?:(?!ED[AB])[0-9A-F]{2})*+)ED[AB][0-9A-F](?:[89AB][0-9A-F])?+"
 
 
@@ -185,7 +182,7 @@ def find_encoding(name: str) -> str:
     """The JVM's name of a character set.
 
     Raises:
-        SerializationException: Java has none of that name, or Python has no codec for it.
+        SerializationException: Java has no character set with this name, or Python has no codec for it.
     """
     known = _NAMES.get(name.lower())
     if known is None:
@@ -195,7 +192,7 @@ def find_encoding(name: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------ one value
 def encode_text(text: str, encoding: str = UTF_8) -> bytes:
-    """A text in a character set of ``find_encoding``, as Java's ``String.getBytes`` gives it."""
+    """Encodes a text in a character set of ``find_encoding`` like Java's ``String.getBytes``."""
     if encoding == "CESU-8":
         units = _SURROGATE.sub("?", text).encode("utf-16-be")
         return b"".join(
@@ -210,7 +207,7 @@ def encode_text(text: str, encoding: str = UTF_8) -> bytes:
 
 
 def decode_text(data: bytes, encoding: str = UTF_8) -> str:
-    """The text of bytes in a character set of ``find_encoding``, as Java's ``String`` reads it."""
+    """Decodes bytes in a character set of ``find_encoding`` like Java's ``String``."""
     if encoding == UTF_8:
         try:
             return data.decode()
@@ -231,17 +228,17 @@ def _joined(pair: re.Match[bytes]) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------------- columns
 def encoded(text: Column, encoding: str) -> Column:
-    """Texts as ``encode_text`` writes them. ``text`` is used several times: name it first."""
+    """Encodes texts like ``encode_text``. ``text`` is used several times: name it first."""
     if encoding != UTF_8:
         return F.encode(text, encoding)
-    # Half of a surrogate pair comes through Arrow and Spark as the three bytes it would have.
+    # Half of a surrogate pair passes through Arrow and Spark as its three bytes.
     return F.when(F.is_valid_utf8(text), text.cast("binary")).otherwise(
         apart(text, lambda one: _without_surrogates(one.cast("binary"), "3F"))
     )
 
 
 def decoded(data: Column, encoding: str) -> Column:
-    """Texts as ``decode_text`` reads them. ``data`` is used several times."""
+    """Decodes texts like ``decode_text``. ``data`` is used several times."""
     if encoding != UTF_8:
         return F.decode(data, encoding)
     text = data.cast("string")
@@ -270,7 +267,7 @@ class StringConverterConfig(ConverterConfig):
 
 @dataclass(frozen=True)
 class WriteText(WriteSide):
-    """Writes one side as Java's text of it."""
+    """Writes keys or values as Java's text of them."""
 
     encoding: str
 
@@ -281,13 +278,13 @@ class WriteText(WriteSide):
 
 @dataclass(frozen=True)
 class ReadText(ReadSide):
-    """Reads one side as text; bytes that are none become U+FFFD."""
+    """Reads keys or values as text; invalid bytes become U+FFFD."""
 
     encoding: str
     schema = OPTIONAL_STRING_SCHEMA
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. UTF-8 is handed on as it is: as text that the converter has read, or as ``RAW_TEXT``."""
+        """See ``Step``. UTF-8 passes unchanged: as text that the converter has read, or as ``RAW_TEXT``."""
         known, text = shape.side(self.side), Side.of(self.schema)
         if known == text or (self.encoding == "UTF-8" and known == RAW_TEXT):
             return StepPlan(shape.with_side(self.side, text), reads=frozenset({self.side}))
@@ -299,10 +296,10 @@ class ReadText(ReadSide):
 
 
 class StringConverter(PlainConverter):
-    """Text in ``converter.encoding`` (UTF-8); any value is written as Java's ``toString`` of it."""
+    """Text in ``converter.encoding`` (UTF-8); writes any value as Java's ``toString``."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
-    #: Headers of frames need no look then.
+    #: Headers of frames then need no check.
     reads_any_bytes: ClassVar[bool] = True
     ignores_schema: ClassVar[bool] = True
     settings = StringConverterConfig
@@ -329,7 +326,7 @@ class StringConverter(PlainConverter):
         return ReadText(side, self._encoding)
 
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
-        """See ``ColumnConverter``. Messages that are all UTF-8 are text already."""
+        """See ``ColumnConverter``. Messages in valid UTF-8 are already text."""
         if beside_spark and self.reads_text:
             try:
                 return Sorted((None,), read={0: (Side.of(OPTIONAL_STRING_SCHEMA), column.cast(pa.string()))})
@@ -338,7 +335,7 @@ class StringConverter(PlainConverter):
         return Sorted((None,))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
-        """See ``ColumnConverter``. All messages, if all of them are UTF-8."""
+        """See ``ColumnConverter``. All messages, if all are valid UTF-8."""
         if not self.reads_text:
             return None
         try:

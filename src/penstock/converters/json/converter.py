@@ -1,10 +1,10 @@
-"""JsonConverter: JSON, with the schema in each message or without; a sink of frames is given typed columns of both.
+"""JsonConverter: JSON, with or without the schema in each message. A frame sink receives typed columns in both cases.
 
 Class ``JsonConverter``. Writing and reading are Spark columns (``writing``,
-``penstock.converters.json.spark.reading``); this module holds the settings. The methods for one value serve headers and
-callers outside of a pipeline.
+``penstock.converters.json.spark.reading``); this module holds the settings. The methods for one value are for headers
+and for callers outside a pipeline.
 
-Thread: one instance a task.
+Thread: one instance for each task.
 Source: org.apache.kafka.connect.json.JsonConverter.
 """
 
@@ -112,10 +112,10 @@ class JsonConverterConfig(ConverterConfig):
 
 
 class JsonConverter(ColumnConverter, Converter, HeaderConverter):
-    """JSON. Without configuration: with schemas, decimals in base64, nulls replaced by defaults.
+    """JSON. Defaults: with schemas, decimals in base64, nulls replaced by defaults.
 
-    Without schemas (``schemas.enable=false``) a value has no types of its own. A sink of frames is given typed columns
-    of what its values are, a struct of the fields that are known of each topic.
+    Without schemas (``schemas.enable=false``) values have no declared types. A frame sink receives typed columns:
+    structs with all fields seen so far on each topic.
     """
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
@@ -160,7 +160,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     # ------------------------------------------------------------------ columns
     @property
     def reads_text(self) -> bool:
-        """See ``ColumnConverter``. True: the text of a message is taken as it is."""
+        """See ``ColumnConverter``. True: the text of a message is used unchanged."""
         return True
 
     @property
@@ -173,7 +173,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
-        """See ``ColumnConverter``. Values of a schema are written here, in nearly all layouts."""
+        """See ``ColumnConverter``. Writes values with a schema in nearly all layouts."""
         if side.schema is None:
             return None
         return json_column(
@@ -186,7 +186,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         )
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
-        """See ``ColumnConverter``. The hint is the envelope of the messages, or what is known of plain ones."""
+        """See ``ColumnConverter``. The hint is the envelope of the messages, or the known layout of plain messages."""
         if isinstance(hint, ObjectMessages):
             return ReadObjects(side, hint)
         if isinstance(hint, Envelope) and exceeds(hint.schema, MAX_SCHEMA_LEVELS):
@@ -194,7 +194,9 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return ReadJson(side, cast("Any", hint), self._content, self._defaults)
 
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
-        """See ``ColumnConverter``. Messages that look alike are read as typed columns; too deep ones are refused."""
+        """See ``ColumnConverter``. Reads messages that look alike as typed columns; rejects messages that are nested
+        too deeply.
+        """
         return _sorted_but_refused(column, lambda good: self._sort(good, worked_on, beside_spark))
 
     def _sort(self, column: pa.ChunkedArray, worked_on: bool, beside_spark: bool) -> Sorted:
@@ -209,11 +211,11 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             found = self._payloads.read(found, column if found.column is None else found.column, content, heads)
         if heads is None or len(found.read) == len(found.hints):
             return found
-        # Nothing is cut off where all has been read.
+        # Nothing is cut off if everything has been read.
         return replace(found, column=without_heads(column, heads))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
-        """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
+        """See ``ColumnConverter``. Reads all messages without schemas, except doubtful ones."""
         return None if self._schemas else self._read_at_once(column)
 
     def _read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce:
@@ -232,7 +234,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return found
 
     def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
-        """See ``ColumnConverter``. Without schemas all messages are, but for those that may not be what they seem."""
+        """See ``ColumnConverter``. Reads all messages without schemas, except doubtful ones."""
         if self._schemas:
             return None
         return json_texts(column, self.sort(column, worked_on=True, beside_spark=True), self._read_at_once)
@@ -280,7 +282,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
 
     def _read(self, node: Any, data: bytes) -> SchemaAndValue:
         if self._content is not None:
-            # Without any JSON there is no null either: numbers are 0, say.
+            # Without any JSON there is not even a null: numbers become 0, for example.
             payload = MISSING if is_blank(data) else node
             return SchemaAndValue(self._content, read_value(self._content, payload, defaults=self._defaults))
         if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
@@ -306,13 +308,13 @@ def _refused(reason: str) -> Refused:
 
 
 def _beyond_python(schema: Schema | None) -> DataException:
-    """The error of one value that is too deep for Python's functions, which take several calls for a level."""
+    """The error for a value that is nested too deeply for Python, which needs several calls for each level."""
     what = "message or value" if schema is None else "value of this schema"
     return DataException(f"The {what} is nested too deeply to be converted record by record")
 
 
 def _sorted_but_refused(column: pa.ChunkedArray, sort: Callable[[pa.ChunkedArray], Sorted]) -> Sorted:
-    """Sorts messages with ``sort``; those that no parser is to see are refused and not sorted."""
+    """Sorts messages with ``sort``; messages that no parser may see are rejected first."""
     plain = plain_column(column)
     good, deep = without_deep(plain.column)
     found = sort(good)

@@ -1,7 +1,7 @@
 """Finds JSON messages that are nested too deeply, before anything parses them.
 
-Nearly all messages are told by their length, and of long ones by the number of brackets that open in them: both are one
-pass in C over the whole column. Only what could be too deep by then is looked at for itself.
+The length of a message, or for long messages the number of opening brackets, decides nearly all cases: both take one
+pass in C over the column. Only the remaining messages are checked one by one.
 
 Main functions: ``without_deep`` (of a column) and ``is_too_deep`` (of one message). Thread: any.
 """
@@ -27,10 +27,10 @@ _STEPS[list(b"}]")] = -1
 
 
 def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
-    """The messages, with null in place of those that are too deep.
+    """Replaces messages that are nested too deeply by null.
 
     Returns:
-        The column, and the rows that were taken out; None = there are none.
+        The column, and the replaced rows; None = no rows.
     """
     long = np.flatnonzero(pc.greater(pc.binary_length(column), MAX_LEVELS).fill_null(False).to_numpy())
     if not len(long):
@@ -46,11 +46,11 @@ def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray |
 
 
 def _opened(chunk: pa.BinaryArray) -> np.ndarray:
-    """Counts the brackets that open in each message, in strings or not."""
+    """Counts the opening brackets of each message, including those in strings."""
     if not len(chunk):
         return np.empty(0, np.int64)
     bounds = offsets_of(chunk)
-    # The two differ in this one bit.
+    # The two brackets differ only in this bit.
     places = places_of(bytes_of(chunk), ord("[") & ord("{"), mask=0xFF ^ (ord("[") ^ ord("{")))
     return np.diff(np.searchsorted(places, bounds - bounds[0]))
 

@@ -1,13 +1,14 @@
-"""Finds the schema of each JSON message before Spark sees it: messages of one schema text begin with the same bytes.
+"""Finds the schema of each JSON message before Spark parses it: messages with the same schema begin with the same
+bytes.
 
-``{"schema":S,"payload":`` is the beginning of every message of one topic as writers make them. The first message that
-has no known beginning is scanned in Python for where its schema text ends; Arrow then finds all others that begin so.
-What is written in another order (payload first) is put into this form, one message at a time. So a batch of one
-schema costs one scan and one pass in C, and no Spark job has to find the groups. The beginning says the same in every
-message, and is often longer than the payload: it is passed over where payloads are read here, and cut off of those that
-Spark reads, which is given the payload with the closing brace of the envelope, whatever else stands there.
+Writers usually begin every message of a topic with the same ``{"schema":S,"payload":``. Python scans the first message
+with an unknown beginning to find the end of its schema text; Arrow then finds all other messages with this beginning.
+Messages in another order (payload first) are rewritten to this form one by one. So a batch with one schema costs one
+scan and one pass in C, and needs no Spark job to find the groups. The beginning is often longer than the payload:
+readers in this package skip it, and it is cut off for Spark, which then gets the payload with the closing brace of the
+envelope and whatever follows.
 
-Main type: ``Envelopes`` (one converter's memory of schema texts). Hints: ``Envelope``, ``Refused``, ``NO_MESSAGE``.
+Main type: ``Envelopes`` (a converter's cache of schema texts). Hints: ``Envelope``, ``Refused``, ``NO_MESSAGE``.
 
 Thread: a task's pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.toConnectData.
@@ -37,7 +38,7 @@ LACKS_ENVELOPE: Final = (
     "If you are trying to deserialize plain JSON data, set schemas.enable=false in your converter configuration."
 )
 BAD_SYNTAX: Final = "Converting byte[] to Kafka Connect data failed due to serialization error: "
-#: Beyond so many different beginnings in a batch each message is scanned by itself.
+#: With more different beginnings in a batch, each message is scanned by itself.
 MAX_PASSES: Final = 64
 
 _HEAD: Final = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"schema"[ \t\r\n]*:[ \t\r\n]*')
@@ -48,7 +49,7 @@ _DECODER: Final = json.JSONDecoder()
 
 @dataclass(frozen=True)
 class Envelope:
-    """Messages of one schema, cut off behind ``"payload":``.
+    """Messages with one schema, without everything up to ``"payload":``.
 
     Attributes:
         schema: The schema; None = schemaless.
@@ -78,7 +79,7 @@ _REFUSED_SHAPE: Final = Refused(LACKS_ENVELOPE, DataException.java_name)
 
 
 def advice_on(message: str, side: str) -> str | None:
-    """Returns advice on messages with this error: a sentence that follows Java's."""
+    """Returns advice on messages with this error: a sentence that follows Java's message."""
     if message == LACKS_ENVELOPE:
         return f"To read them, set {side}.converter.schemas.enable=false if your records are plain JSON"
     if message == BAD_SYNTAX:
@@ -90,18 +91,18 @@ def advice_on(message: str, side: str) -> str | None:
 
 
 def bad_syntax() -> DataException:
-    """The error of a message that is not JSON."""
+    """The error for a message that is not JSON."""
     return DataException(BAD_SYNTAX)
 
 
 def lacks_envelope() -> DataException:
-    """The error of a message without schema and payload."""
+    """The error for a message without schema and payload."""
     return DataException(LACKS_ENVELOPE)
 
 
 @dataclass(frozen=True)
 class _Scan:
-    """The beginning of a message in the common form, and the rest if the message had to be rewritten."""
+    """The beginning of a message in the common form, and the rest of the message if it had to be rewritten."""
 
     head: bytes
     schema_text: str
@@ -109,11 +110,11 @@ class _Scan:
 
 
 class Envelopes:
-    """Sorts messages by schema text and remembers the schemas.
+    """Groups messages by schema text and caches the schemas.
 
     Args:
-        size: How many schema texts to remember.
-        defaults: Whether nulls are replaced by defaults while schemas are read.
+        size: The number of cached schema texts.
+        defaults: True if nulls in defaults of schemas are replaced by defaults.
     """
 
     def __init__(self, size: int, *, defaults: bool) -> None:
@@ -123,10 +124,10 @@ class Envelopes:
         self._schemas: OrderedDict[str, Schema | None] = OrderedDict()
 
     def schema_of(self, node: object) -> Schema | None:
-        """The schema of one message, by its JSON: the same object for equal ones, which makes them quick to compare.
+        """The schema of one message, from its JSON; equal schemas are the same object, so that comparing them is fast.
 
         Raises:
-            DataException: it is no schema.
+            DataException: The JSON is not a schema.
         """
         text = repr(node)
         if text in self._schemas:
@@ -139,7 +140,7 @@ class Envelopes:
         return schema
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
-        """Gives each message its hint, and cuts off what comes before the payload."""
+        """Gives each message its hint, and removes the bytes before the payload."""
         found, heads = self.find(column)
         return found if heads is None else replace(found, column=without_heads(column, heads))
 
@@ -147,8 +148,8 @@ class Envelopes:
         """Gives each message its hint.
 
         Returns:
-            The messages, as they came, and how many bytes of each come before its payload; or, where some had to be
-            rewritten, without these bytes, and None.
+            The unchanged messages, and the number of bytes before each payload. If some messages had to be rewritten:
+            the messages without these bytes, and None.
         """
         rows = len(column)
         hints: dict[Hint, int] = {}
@@ -189,7 +190,7 @@ class Envelopes:
         hints: dict[Hint, int],
         rewritten: dict[int, bytes],
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
-        """Scans messages until one begins as most do; returns what is left from there on."""
+        """Scans messages until one has the common beginning; returns the messages from there on."""
         codes, heads = found
         for index, row in enumerate(left.tolist()):
             scan = _scan(rest[index].as_py())
@@ -223,13 +224,13 @@ class Envelopes:
             return _REFUSED_SYNTAX
         except RecursionError:
             return Refused(TOO_DEEP_SCHEMA, DataException.java_name)
-        except Exception as error:  # the schema is the message's, so the message is at fault
+        except Exception as error:  # The schema is part of the message, so this is an error of the message.
             return Refused(str(error), java_class_name(error))
         return Envelope(schema)
 
 
 def _scan(data: bytes) -> _Scan | Refused:
-    """Finds where the schema of a message ends."""
+    """Finds the end of a message's schema."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -247,7 +248,7 @@ def _scan(data: bytes) -> _Scan | Refused:
 
 
 def _scan_any(text: str) -> _Scan | Refused:
-    """Finds schema and payload in any order, and puts the message into the common form."""
+    """Finds schema and payload in any order, and rewrites the message to the common form."""
     at = _skip(text, 0)
     if at == len(text):
         return _REFUSED_SHAPE
@@ -271,7 +272,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _members(text: str, at: int) -> dict[str, str] | None:
-    """The texts of an object's members; None = it is JSON, but no object.
+    """The texts of an object's members; None = it is JSON, but not an object.
 
     Raises:
         ValueError: It is not JSON.
@@ -303,7 +304,7 @@ def _members(text: str, at: int) -> dict[str, str] | None:
 
 
 def without_heads(column: pa.ChunkedArray, heads: np.ndarray) -> pa.ChunkedArray:
-    """Each message without so many of its first bytes; null stays null.
+    """Removes the given number of first bytes from each message; null stays null.
 
     >>> without_heads(pa.chunked_array([[b"ab:1", None, b"c:2"]], pa.binary()), np.array([3, 0, 2])).to_pylist()
     [b'1', None, b'2']
@@ -319,7 +320,7 @@ def _cut(chunk: pa.BinaryArray, heads: np.ndarray) -> pa.BinaryArray:
     size = len(chunk)
     _, offsets, data = chunk.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset : chunk.offset + size + 1]
-    # The same bytes as an array twice as long, head and rest in turn: every other entry is what stays.
+    # An array of the same bytes, twice as long, with alternating heads and rests: every other item is a rest.
     halves = np.empty(2 * size + 1, dtype=np.int32)
     halves[::2] = bounds
     halves[1::2] = bounds[:-1] + heads

@@ -48,10 +48,10 @@ def schema_text(schema: Schema, *, numeric: bool) -> str:
 
     Args:
         schema: The schema.
-        numeric: Whether decimals are numbers (in defaults).
+        numeric: True if decimals (in defaults) are written as numbers.
 
     Raises:
-        DataException: It has a default that cannot be written.
+        DataException: A default cannot be written.
     """
     return _plain_schema_text(schema, numeric)
 
@@ -91,8 +91,8 @@ def read_schema(node: Any, *, defaults: bool = True) -> Schema | None:
     """The schema in parsed JSON.
 
     Raises:
-        DataException: It is none.
-        SchemaBuilderException: It cannot be built: a default that does not fit, a field name used twice.
+        DataException: The JSON is not a schema.
+        SchemaBuilderException: The schema is invalid: a default does not fit, or two fields have the same name.
     """
     if node is None:
         return None
@@ -167,6 +167,6 @@ def _read_default(builder: SchemaBuilder, node: Any, defaults: bool) -> None:
     if value is None:
         raise SchemaBuilderException("Invalid default value") from DataException("the default is of another type")
     if isinstance(value, Struct):
-        # Java compares the default's schema with the one being built, which has a default by then.
+        # Java compares the default's schema with the schema under construction, which already has the default.
         raise SchemaBuilderException("Invalid default value") from DataException("Struct schemas do not match.")
     builder.default_value(value)

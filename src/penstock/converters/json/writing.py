@@ -40,13 +40,13 @@ _DATA_EXCEPTION: Final = DataException.java_name
 
 @dataclass(frozen=True)
 class WriteJson(Step):
-    """Writes one side as JSON.
+    """Writes keys or values as JSON.
 
     Attributes:
         side: Key or value.
-        schemas: Whether each message carries its schema.
-        numeric: Whether decimals are numbers.
-        defaults: Whether a null is written as its default.
+        schemas: True if each message carries its schema.
+        numeric: True if decimals are written as numbers.
+        defaults: True if a null is written as its default.
     """
 
     side: SideName
@@ -55,7 +55,7 @@ class WriteJson(Step):
     defaults: bool
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. A schema with a struct as default fails the whole shape, as in Java."""
+        """See ``Step``. A schema with a struct as default fails all records of this shape, as in Java."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -69,15 +69,15 @@ class WriteJson(Step):
         schema = known.schema
         assert schema is not None
         writer = JsonText(self.numeric, self.defaults, known.complete)
-        # It is used once for each field: a chain of transforms in front of it would be written out as often.
+        # Named, because each field uses it: the plan would repeat preceding transforms for each use.
         column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
         parts = writer.value_parts(column, schema, known.physical, present=known.present)
         bound = lowest_bound(known.physical)
         if has_struct_default(schema):
-            bound = TextBound.ANY  # such a schema has no text
+            bound = TextBound.ANY  # Such a schema has no text.
         else:
             head = schema_text(schema, numeric=self.numeric)
-            # It holds the names of the fields, and the defaults; what is beyond U+FFFF is two escapes in it already.
+            # The text contains field names and defaults; characters beyond U+FFFF are already two escapes in it.
             bound = TextBound.ANY if "\\u" in head else min(bound, text_bound(head))
             if self.schemas:
                 parts = [f'{{"schema":{head},"payload":', *parts, "}"]

@@ -1,12 +1,12 @@
-"""All that knows the schema registry's client: requests, what is remembered of answers, and what errors mean.
+"""The schema registry's client: requests, cached responses, and the meaning of errors.
 
-Main types: ``RegistryClient``, ``SchemaText`` (a schema with all it refers to), ``TextForm`` (one of several forms of
-it), ``RegistryUnavailableException`` (an outage: the same record may pass later).
+Main types: ``RegistryClient``, ``SchemaText`` (a schema with all references), ``TextForm`` (one of several forms of its
+text), ``RegistryUnavailableException`` (an outage: the same record may pass later).
 
-An outage costs a batch of records little: after it nothing is asked for as long as the last request took (at least a
-quarter of a second), and until an answer comes each further request is made once, without repetitions.
+An outage costs a batch of records little: after a failed request the client waits as long as that request took (at
+least a quarter of a second), and until a response comes it makes each further request only once.
 
-Thread: a task's pipeline thread; ``close`` may come from any and ends a pause.
+Thread: a task's pipeline thread; any thread may call ``close``, which ends a pause.
 Source: io.confluent.kafka.schemaregistry.client.CachedSchemaRegistryClient, rest.RestService.
 """
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-#: Errors that the same question brings again; an outage is none of them.
+#: Errors that the same request would cause again; an outage is not one of them.
 LASTING: Final = (DataException, ConfigException)
 
 
 class Memory(Generic[K, V]):
-    """Values by key, made on first use; the keys used last are kept.
+    """A cache of values by key, made on first use; keeps the most recently used keys.
 
     Args:
-        size: How many values, and how many errors, are kept.
-        refusal_s: For how many seconds an error is raised again without asking.
-        clock: Seconds that only grow.
+        size: The number of cached values, and of cached errors.
+        refusal_s: The seconds for which a cached error is raised again without a new call.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, size: int, refusal_s: float, clock: Callable[[], float]) -> None:
@@ -62,11 +62,11 @@ class Memory(Generic[K, V]):
 
         Args:
             key: The key.
-            make: Makes it when it is not kept, or not any more.
-            ttl_s: For how many seconds a value that is made now is kept; None = for ever.
+            make: Makes the value if it is not cached.
+            ttl_s: The seconds for which a new value is cached; None = for ever.
 
         Raises:
-            DataException: Raised by ``make``, now or not long ago; so for ConfigException.
+            DataException: Raised by ``make``, now or recently; the same for ConfigException.
             RetriableException: Raised by ``make`` now.
         """
         found = self._kept.get(key)
@@ -76,7 +76,7 @@ class Memory(Generic[K, V]):
         refused = self._refused.get(key)
         if refused is not None:
             if self._clock() < refused[0]:
-                # Another object: one that is raised again and again collects traces.
+                # A new object, because an exception that is raised repeatedly collects traces.
                 raise type(refused[1])(str(refused[1]))
             del self._refused[key]
         try:
@@ -98,11 +98,11 @@ def _shorten(kept: OrderedDict[K, V], size: int) -> None:
 
 _log = logging.getLogger(__name__)
 
-#: Answers that say nothing about the request itself.
+#: Responses that say nothing about the request itself.
 _PASSING: Final = frozenset({408, 425, 429})
 _LEAST_PAUSE_S: Final = 0.25
 _MISSING: Final = 404
-#: References deeper than this are taken for a cycle.
+#: Deeper references count as a cycle.
 _MAX_DEPTH: Final = 32
 
 
@@ -118,11 +118,11 @@ class RegistryDeniedException(ServiceDeniedException):
 
 @dataclass(frozen=True)
 class Reference:
-    """A schema that another one refers to.
+    """A schema to which another schema refers.
 
     Attributes:
-        name: What the other one calls it.
-        subject: Where it is registered.
+        name: Its name in the referring schema.
+        subject: The subject in which it is registered.
         version: Its version there.
         schema: The schema itself.
     """
@@ -140,7 +140,7 @@ class SchemaText:
     Attributes:
         format: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         text: Its text.
-        references: What it refers to, each with its own references.
+        references: The schemas to which it refers, each with its own references.
     """
 
     format: str
@@ -148,8 +148,9 @@ class SchemaText:
     references: tuple[Reference, ...] = ()
 
     def texts(self) -> dict[str, str]:
-        """The texts of all it refers to, at any depth, by the names that are used for them; what is needed first
-        comes first."""
+        """The texts of all references at any depth, by name, in the order of dependency: referenced schemas come
+        first.
+        """
         found: dict[str, str] = {}
         for one in self.references:
             found |= one.schema.texts()
@@ -159,14 +160,14 @@ class SchemaText:
 
 @dataclass(frozen=True)
 class TextForm:
-    """One of several forms in which a registry gives schemas of a format."""
+    """One of several forms in which a registry returns schemas of a format."""
 
     format: str
     name: str
     is_text: Callable[[str], bool]
 
     def fits(self, answer: Any) -> bool:
-        """True if the schema in an answer is in this form, or of a format that has no such form."""
+        """True if the schema in a response is in this form, or its format does not have this form."""
         schema = getattr(answer, "schema", answer)
         return schema.schema_type != self.format or self.is_text(schema.schema_str or "")
 
@@ -182,23 +183,23 @@ class Registered:
 
 @dataclass
 class _Outage:
-    """The client's state after a call without an answer: the time of the next attempt, and the reason."""
+    """The client's state after a request without a response: the time of the next attempt, and the reason."""
 
     asked_again_at: float
     reason: str
 
 
 class RegistryClient:
-    """One converter's way to the registry.
+    """The registry client of one converter.
 
     Args:
-        settings: What was set.
-        form: The form that schemas of a format are wanted in; None = as the registry has them.
-        clock: Seconds that only grow.
+        settings: The converter's settings.
+        form: The requested form of schemas; None = the registry's own.
+        clock: Monotonic seconds.
         jitter: Uniform in [0, 1).
 
     Raises:
-        ConfigException: The extra is not installed, or the client refuses its settings.
+        ConfigException: The extra is not installed, or the client rejects its settings.
     """
 
     def __init__(
@@ -226,16 +227,16 @@ class RegistryClient:
 
     # ------------------------------------------------------------------ reading
     def by_id(self, schema_id: int, where: str) -> SchemaText:
-        """The schema of an id, with all it refers to. Remembered, also that there is none.
+        """Returns the schema with an id, with all references. Caches the result, even that there is none.
 
         Args:
-            schema_id: What a message carries.
+            schema_id: The id in a message.
             where: The message, for errors.
 
         Raises:
-            DataException: There is no such schema, or what it refers to is not there.
-            ConfigException: The registry refuses this client.
-            RegistryUnavailableException: It does not answer.
+            DataException: The schema, or a schema to which it refers, does not exist.
+            ConfigException: The registry rejects this client.
+            RegistryUnavailableException: The registry does not respond.
         """
 
         def make() -> SchemaText:
@@ -246,7 +247,7 @@ class RegistryClient:
         return self._by_id.get(schema_id, make)
 
     def version_of(self, subject: str, schema_id: int, where: str) -> int | None:
-        """The version a schema has in a subject; None where the subject has it not."""
+        """The version of a schema in a subject; None if the subject does not have it."""
         what = f"the versions of schema {schema_id} of {where}"
         try:
             found = self._ask(what, lambda client: client.get_schema_versions(schema_id))
@@ -256,11 +257,11 @@ class RegistryClient:
 
     # ------------------------------------------------------------------ writing
     def register(self, subject: str, schema: SchemaText, where: str) -> int:
-        """Registers a schema, or finds it, and returns its id.
+        """Registers a schema unless it is registered already, and returns its id.
 
         Raises:
-            DataException: The registry refuses it, or its subject's rules do (also ConfigException, as in Java).
-            RegistryUnavailableException: It does not answer.
+            DataException: The registry, or a rule of the subject, rejects it (also ConfigException, as in Java).
+            RegistryUnavailableException: The registry does not respond.
         """
         normalize = self._settings.normalize_schemas
         wire = _to_wire(schema)
@@ -272,7 +273,7 @@ class RegistryClient:
         )
 
     def look_up(self, subject: str, schema: SchemaText, where: str) -> int:
-        """The id of a schema that the subject has. Errors are those of ``register``."""
+        """The id of a schema that the subject has. Errors are as for ``register``."""
         wire = _to_wire(schema)
         found = self._ask(
             f"the schema of {where} under subject {subject} (auto.register.schemas=false: register it first)",
@@ -281,9 +282,9 @@ class RegistryClient:
         return int(found.schema_id)
 
     def latest(self, subject: str, where: str) -> Registered:
-        """The latest schema of a subject. Errors are those of ``register``."""
+        """The latest schema of a subject. Errors are as for ``register``."""
         what = f"the latest schema of subject {subject} for {where}"
-        # ``get_version`` and not ``get_latest_version``: that one remembers its answer for ever.
+        # Not ``get_latest_version``, which caches its result for ever.
         found = self._fetched(what, lambda client, form: client.get_version(subject, "latest", fmt=form))
         return Registered(int(found.schema_id), self._resolved(found.schema, what), found.version)
 
@@ -305,7 +306,7 @@ class RegistryClient:
     def _referenced(self, subject: str, version: int, what: str, depth: int) -> SchemaText:
         def make() -> SchemaText:
             name = f"{what}, its reference to version {version} of subject {subject}"
-            # What was deleted softly is still referred to.
+            # A softly deleted schema may still be referenced.
             answer = self._fetched(name, lambda client, form: client.get_version(subject, version, True, form))
             return self._resolved(answer.schema, name, depth + 1)
 
@@ -313,17 +314,17 @@ class RegistryClient:
 
     # ------------------------------------------------------------------ requests
     def _fetched(self, what: str, request: Callable[[SchemaRegistryClient, str | None], Any]) -> Any:
-        """Asks for a schema, and once more in the wanted form when it is in another: not all registries have that."""
+        """Requests a schema, and again in the requested form if it has another: not all registries support forms."""
         answer = self._ask(what, lambda client: request(client, None))
         form = self._form
         if form is None or form.fits(answer):
             return answer
-        # The client remembers answers, whatever form was asked for; what is needed again is remembered here.
+        # The client caches responses regardless of the requested form; this module has its own cache.
         client: Any = self._client
         client.clear_caches()
         try:
             other = request(client, form.name)
-        except Exception:  # some answer with errors of their own, as outages do: the text that is there is enough
+        except Exception:  # Some registries do not support the form: the existing text is enough.
             return answer
         finally:
             client.clear_caches()
@@ -331,7 +332,7 @@ class RegistryClient:
 
     @waiting_for("schema_registry")
     def _ask(self, what: str, request: Callable[[SchemaRegistryClient], Any]) -> Any:
-        """Makes a request, again while there is an outage, and gives its errors their meaning."""
+        """Makes a request, repeats it during an outage, and translates its errors."""
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         outage = self._outage
@@ -348,12 +349,13 @@ class RegistryClient:
                     refused = self._refused(what, error)
                     if isinstance(refused, RegistryDeniedException):
                         _log.warning("%s", refused)
-                    # The message says all that the answer did; where the client's library found it helps nobody.
+                    # The message contains everything from the response; the position in the client's library helps
+                    # nobody.
                     raise refused from None
                 reason = _reason(error)
             except UnicodeEncodeError as error:
                 raise DataException(f"Asked for {what}: its text cannot be sent, {error}") from error
-            except Exception as error:  # no answer, or one that no registry gives, such as a proxy's page
+            except Exception as error:  # No response, or a response that no registry sends, such as a proxy's page.
                 reason = _reason(error)
             else:
                 self._outage = None
@@ -368,7 +370,9 @@ class RegistryClient:
         raise self._unavailable(what, reason) from None
 
     def _pause(self, attempt: int) -> bool:
-        """Waits before the next try, for a random part of a time that doubles; False when the converter is closed."""
+        """Waits before the next attempt, for a random part of a time that doubles; False if the converter was
+        closed.
+        """
         longest = min(self._settings.retries_wait_ms * 2 ** (attempt - 1), self._settings.retries_max_wait_ms) / 1000
         return not self._closed.wait(longest * self._jitter())
 
@@ -389,7 +393,7 @@ class RegistryClient:
             )
         if error.http_status_code == _MISSING:
             return DataException(f"{text}. Check that schema.registry.url is the registry that the schema is in")
-        # As in Java, where a code of three digits is the client's fault: an incompatible schema, for one.
+        # As in Java, a three-digit code is the client's fault, such as an incompatible schema.
         if error.error_code is not None and error.error_code // 100 == 4:
             return ConfigException(text)
         return DataException(text)
@@ -407,7 +411,7 @@ def _to_wire(schema: SchemaText) -> WireSchema:
 
 
 def _connect(settings: RegistryConfig) -> SchemaRegistryClient:
-    """The client, which tries each address once for each request; repetitions are ours, so that they can be ended."""
+    """The client, which tries each address once for each request; this module repeats requests, so that it can stop."""
     more = settings.client()
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -417,7 +421,7 @@ def _connect(settings: RegistryConfig) -> SchemaRegistryClient:
         ) from error
     own: dict[str, object] = {"url": ",".join(settings.urls), "max.retries": 0, "cache.capacity": settings.cache_size}
     if not any(url.startswith("https:") for url in settings.urls):
-        # Nothing will be checked against the trusted certificates, and reading them takes longer than many requests.
+        # No certificate will be checked, and loading the trusted ones takes longer than many requests.
         own["ssl.ca.location"] = False
     try:
         return SchemaRegistryClient({**own, **more})

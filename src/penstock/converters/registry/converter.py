@@ -1,7 +1,8 @@
 """The common part of all converters with a schema registry: choice of subject and id, caches, meaning of null.
 
-Main types: ``RegistryConverter``, with two hooks for a format: ``describe`` and ``parse``; ``Codec``, what ``parse``
-makes. Format code sees no registry: it makes schema texts and compiles them, and converts values with what it compiled.
+Main types: ``RegistryConverter``, with two hooks for a format: ``describe`` and ``parse``; ``Codec``, the result of
+``parse``. Format code does not access the registry: it makes schema texts, compiles them, and converts values with the
+result.
 
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaSchemaSerDe.
@@ -44,22 +45,23 @@ class Codec(Protocol):
 
     @property
     def record_name(self) -> str | None:
-        """The full name of the record, message or title; None where the schema has none."""
+        """The full name of the record, message or title; None if the schema has none."""
 
     def encode(self, schema: Any, value: object, /) -> bytes:
-        """The payload of a value, which is never None: what comes behind the schema's id.
+        """The payload of a value, which is never None: the bytes after the schema's id.
 
-        Its schema is the one that was described, or another one that the user wants it to be written with this one.
+        The value has the schema that ``describe`` received, or another schema if the user configured this one for
+        writing.
         """
 
     def columns(self) -> ColumnReader | None:
-        """Returns the reader of many payloads of the schema at once, or None if its values have no columns."""
+        """Returns the reader of many payloads of the schema at once, or None if columns are not possible."""
 
     def column_writer(self, schema: Schema, /) -> ColumnWriter | None:
-        """Returns the writer of many values of a Connect schema at once, or None if they have no columns."""
+        """Returns the writer of many values of a Connect schema at once, or None if columns are not possible."""
 
     def decode(self, payload: bytes, where: str, /) -> SchemaAndValue:
-        """Decodes a payload. ``where`` is the message, for errors: "the value of topic t"."""
+        """Decodes a payload. ``where`` describes the message, for errors: "the value of topic t"."""
 
 
 C = TypeVar("C", bound=Codec)
@@ -77,23 +79,23 @@ class _Writer(Generic[C]):
 class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     """Base of the converters with a schema registry.
 
-    A format defines ``format`` and the hooks ``describe`` and ``parse``. They, and what ``parse`` makes, raise
-    DataException for what they cannot do.
+    A format defines ``format`` and the hooks ``describe`` and ``parse``. The hooks, and the codec of ``parse``, raise
+    DataException for unsupported schemas and values.
     """
 
-    #: What Confluent calls the converter.
+    #: Confluent's name of the converter.
     java_name: ClassVar[str]
-    #: What the registry calls the format.
+    #: The registry's name of the format.
     format: ClassVar[str]
-    #: The form that schemas are wanted in, where registries have several; None = as they are.
+    #: The requested form of schemas, if registries have several; None = the registry's own.
     text_form: ClassVar[TextForm | None] = None
-    #: The module without which there is no such converter: it needs the extra ``penstock[registry]``.
+    #: The module that the converter requires; the extra ``penstock[registry]`` installs it.
     needs: ClassVar[str | None] = None
-    #: Whether values without a schema have a schema in this format.
+    #: True if schemaless values have a schema in this format.
     takes_schemaless: ClassVar[bool] = False
-    #: Whether some of its codecs read and write many payloads at once.
+    #: True if some of its codecs read and write many payloads at once.
     has_columns: ClassVar[bool] = False
-    #: Whether a null is a tombstone also where its schema is not optional.
+    #: True if a null is a tombstone even if its schema is not optional.
     null_is_tombstone: ClassVar[bool] = False
 
     def __init__(self, kind: type[S]) -> None:
@@ -108,9 +110,9 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     # ------------------------------------------------------------------ hooks
     @abstractmethod
     def describe(self, schema: Any) -> SchemaText:
-        """The schema to register for values of a Connect schema. Called once for each schema that is remembered.
+        """The schema to register for values of a Connect schema. Called once for each cached schema.
 
-        The schema is None for schemaless values, where the format takes them.
+        The Connect schema is None for schemaless values, if the format supports them.
         """
 
     @abstractmethod
@@ -118,25 +120,26 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         """Compiles a schema of the registry, or one that ``describe`` made.
 
         Args:
-            text: The schema, with what it refers to.
-            version: Its version in the subject that messages of this topic have; None = not known.
+            text: The schema, with its references.
+            version: Its version in the subject of this topic's messages; None = not known.
         """
 
     def cannot_read(self, reader: C, writer: C) -> str | None:
-        """Returns why values that are written with one schema cannot be read with another one; None if they can, or if
-        the format has no rules for it."""
+        """Returns why values written with one schema cannot be read with another one; None if they can, or if the
+        format has no rules for it.
+        """
         return None
 
     def written_with(self, latest: C, own: C) -> C:
-        """Returns the codec that writes values with the latest schema of their subject, and not their own."""
+        """Returns the codec that writes values with the latest schema of their subject instead of their own."""
         return latest
 
     def name_written(self, codec: C, schema: Any) -> str | None:
-        """The full name of the record that values of a schema are written as; None where they are none."""
+        """The full name of the record that values of a schema are written as; None if they are not records."""
         return codec.record_name
 
     def name_read(self, codec: C, payload: bytes, where: str) -> str | None:
-        """The full name of the record that a payload is of; None where it is none."""
+        """The full name of the record in a payload; None if it is not a record."""
         return codec.record_name
 
     # ------------------------------------------------------------------ Converter
@@ -145,7 +148,7 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         return self._kind.definition()
 
     def configure(self, configs: Mapping[str, object], is_key: bool) -> None:
-        """See ``Converter``. Asks nothing of the registry; that waits for the first record."""
+        """See ``Converter``. Makes no request to the registry; that happens with the first record."""
         settings = self._kind.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         settings.warn_of_what_has_no_effect()
         if self.needs is not None:
@@ -166,7 +169,7 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         clock = time.monotonic
         self._writers: Memory[tuple[str, Schema | None], _Writer[C]] = Memory(size, refusal_s, clock)
         self._readers: Memory[tuple[str, int], C] = Memory(size, refusal_s, clock)
-        # Apart from writers, so that an outage does not make each record describe its schema again.
+        # Separate from writers, so that each record does not describe its schema again during an outage.
         self._own: Memory[Schema | None, tuple[SchemaText, C]] = Memory(size, refusal_s, clock)
 
     def close(self) -> None:
@@ -177,7 +180,7 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        """See ``Converter``. A null is a tombstone, without a schema, where the format allows it."""
+        """See ``Converter``. A null without a schema is a tombstone, if the format allows it."""
         if value is None:
             if self.null_is_tombstone or schema is None or schema.optional:
                 return None
@@ -191,7 +194,7 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         return frame(writer.id, writer.codec.encode(schema, value))
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        """See ``Converter``. The id in the message says which schema it has."""
+        """See ``Converter``. The id in the message selects its schema."""
         if data is None:
             return SchemaAndValue(None, None)
         where = f"the {self._side} of topic {topic}"
@@ -202,7 +205,9 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     def read_columns(
         self, column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool]
     ) -> Sorted:
-        """See ``RowConverter``. Messages of one topic and schema id are one column, if they are enough for that."""
+        """See ``RowConverter``. Messages with the same topic and schema id form one column, if there are enough of
+        them.
+        """
         if not self.has_columns:
             return no_columns(len(column))
         return read_columns(column, topics, worth, self._column_reader)
@@ -210,14 +215,14 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
     def write_at_once(
         self, topic: str, schema: Schema | None, values: Sequence[object] | pa.Array
     ) -> WrittenAtOnce | None:
-        """See ``RowConverter``. Values with a schema, if their format has columns for it, and nulls without one."""
+        """See ``RowConverter``. Writes values with a schema if their format supports columns, and nulls without one."""
         if schema is None and all(one is None for one in values):
             return WrittenAtOnce(pa.nulls(len(values), pa.binary()), np.zeros(len(values), dtype=bool))
         if schema is None or not self.has_columns:
             return None
         try:
             writer = self._writers.get((topic, schema), lambda: self._writer(topic, schema), self._latest_ttl_s)
-        except Exception:  # each value meets it again by itself, where errors are of one record
+        except Exception:  # Each value then meets the error separately, where it fails only one record.
             return None
         columns = writer.codec.column_writer(schema)
         made = None if columns is None else columns.write(frame(writer.id, b""), values)
@@ -299,7 +304,7 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         """The settings.
 
         Raises:
-            ConfigException: The converter was not configured.
+            ConfigException: The converter is not configured.
         """
         return self._configured()[1]
 

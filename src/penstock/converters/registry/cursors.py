@@ -1,7 +1,7 @@
-"""Cursors over many messages at once: NumPy reads the next part of each of them in one call.
+"""Cursors over many messages: NumPy reads the next part of all messages in one call.
 
-A message that cannot be what its schema says, or ends too soon, is marked and reads zeros from then on: its neighbours
-are not touched, and nothing is allocated for the lengths that it claims.
+A message that contradicts its schema, or ends too early, is marked and then reads zeros: it does not affect its
+neighbours, and the lengths that it claims allocate no memory.
 
 Main types: ``Source`` (the bytes of a batch) and ``Cursors``. Thread: a task's pipeline thread.
 Source: the Avro specification, 1.12, "Binary Encoding"; Protocol Buffers, "Encoding" (varints).
@@ -14,13 +14,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-#: Bytes behind the last message: what is read at once reaches so far over its end, at most.
+#: Zero bytes after the last message, so that block reads may go beyond its end.
 _PADDING: Final = 32
-#: Of a number of 64 bits, seven in a byte.
+#: The bytes of a 64-bit number with seven bits each.
 _MOST_VARINT_BYTES: Final = 10
 _HIGH_BITS: Final = np.uint64(0x8080808080808080)
 _LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
-#: Three times two neighbours become one: seven bits of a byte, fourteen of two, 28 of four.
+#: Joins neighbours in three steps: seven bits of one byte, fourteen of two, 28 of four.
 _JOINS: Final = tuple(
     (np.uint64(low), np.uint64(low << width), np.uint64(shift))
     for low, width, shift in (
@@ -33,17 +33,17 @@ _ONE: Final = np.uint64(1)
 
 
 class Source:
-    """The bytes of some messages, one behind the other.
+    """The concatenated bytes of some messages.
 
     Args:
         column: The messages.
 
     Attributes:
-        octets: Their bytes, and zeros behind them.
-        words: Eight bytes from each place on, as a number whose first byte is the lowest.
-        floats, doubles: The numbers of four and of eight bytes from each place on.
-        starts, ends: Where each message begins and ends; equal for a null.
-        size: How many bytes they are.
+        octets: Their bytes, followed by zeros.
+        words: The eight bytes from each position on, as a little-endian number. floats, doubles: The four-byte and
+        eight-byte floating point numbers from each position on. starts, ends: Where each message begins and ends; equal
+        for a null.
+        size: The number of bytes.
     """
 
     def __init__(self, column: pa.BinaryArray) -> None:
@@ -65,12 +65,12 @@ class Source:
         return np.ndarray((len(self.octets) - kind.itemsize + 1,), kind, self.octets, strides=(1,))
 
     def slices(self, starts: np.ndarray, lengths: np.ndarray) -> pa.BinaryArray:
-        """So many bytes from each of some places on."""
+        """Slices of given lengths from given positions."""
         count = len(starts)
         if not count:
             return pa.array([], pa.binary())
-        # An array of twice the length, of which every other entry is wanted: the copy of these is made in C. The others
-        # mean nothing, whatever their bounds are; the last bound is the highest one for Arrow's sake.
+        # An array with twice as many items, of which every other one is wanted, because C code then copies them. The
+        # other items are meaningless; their last bound is the highest, as Arrow requires.
         bounds = np.empty(2 * count + 1, dtype=np.int32)
         bounds[:-1:2] = starts
         bounds[1::2] = starts + lengths
@@ -84,8 +84,8 @@ class Cursors:
 
     Args:
         source: The bytes.
-        at: Where each is read next.
-        ends: Where each ends.
+        at: The next position of each message.
+        ends: The end of each message.
         bad: True for messages that cannot be read.
     """
 
@@ -101,20 +101,20 @@ class Cursors:
         return len(self.at)
 
     def some(self, rows: np.ndarray) -> Cursors:
-        """Cursors of some of the messages, which move by themselves until ``put``."""
+        """Cursors of some of the messages, which move independently until ``put``."""
         return Cursors(self.source, self.at[rows], self.ends[rows], self.bad[rows])
 
     def put(self, rows: np.ndarray, part: Cursors) -> None:
-        """Goes on where the cursors of some messages have come to."""
+        """Takes over the positions of the cursors of some messages."""
         self.at[rows] = part.at
         self.ends[rows] = part.ends
         self.bad[rows] = part.bad
 
     def mark(self, wrong: np.ndarray) -> None:
-        """Marks messages, by a mask, that cannot be read."""
+        """Marks messages, given by a mask, as unreadable."""
         if wrong.any():
             self.bad |= wrong
-            # Behind the last message are zeros, which are a value of every type.
+            # After the last message come zeros, which are a value of every type.
             self.at[wrong] = self.source.size
             self.ends[wrong] = self.source.size
 
@@ -122,13 +122,13 @@ class Cursors:
         self.mark(self.at > self.ends)
 
     def varints(self) -> np.ndarray:
-        """The next number of each, with zigzag; int64."""
+        """The next zigzag number of each message; int64."""
         found = self.numbers()
         numbers: np.ndarray = (found >> _ONE).view(np.int64) ^ -(found & _ONE).view(np.int64)
         return numbers
 
     def numbers(self) -> np.ndarray:
-        """The next number of each, without a sign; uint64."""
+        """The next unsigned number of each message; uint64."""
         found: np.ndarray = self.source.octets[self.at].astype(np.uint64)
         more = np.flatnonzero(found >= 0x80)
         wrong: np.ndarray | None = None
@@ -148,28 +148,28 @@ class Cursors:
         return found
 
     def octets(self) -> np.ndarray:
-        """The next byte of each."""
+        """The next byte of each message."""
         found: np.ndarray = self.source.octets[self.at]
         self.at += 1
         self._moved()
         return found
 
     def floats(self) -> np.ndarray:
-        """The next number of four bytes of each; float32."""
+        """The next four-byte number of each message; float32."""
         found: np.ndarray = self.source.floats[self.at]
         self.at += 4
         self._moved()
         return found
 
     def doubles(self) -> np.ndarray:
-        """The next number of eight bytes of each; float64."""
+        """The next eight-byte number of each message; float64."""
         found: np.ndarray = self.source.doubles[self.at]
         self.at += 8
         self._moved()
         return found
 
     def spans(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Passes over so many bytes; returns where they begin, and how many they are: none of marked messages."""
+        """Skips the given numbers of bytes; returns where they begin and their lengths, 0 for marked messages."""
         wrong = (lengths < 0) | (lengths > self.ends - self.at)
         self.mark(wrong)
         kept = np.where(self.bad, 0, lengths)
@@ -179,12 +179,12 @@ class Cursors:
 
 
 def _long_varints(source: Source, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of more than seven bits, and how many bytes each takes; 0 = too many bits."""
+    """Numbers of more than seven bits, and the bytes that each takes; 0 = too many bits."""
     words = source.words[at]
     stops = ~words & _HIGH_BITS
     last = stops & (~stops + _ONE)
     widths = (np.bitwise_count(last - _ONE) // 8 + 1).astype(np.int64)
-    # For eight bytes the mask is all ones, by overflow.
+    # For eight bytes overflow makes the mask all ones.
     found = _joined(words & ((last << _ONE) - _ONE))
     rare = np.flatnonzero(stops == 0)
     if len(rare):

@@ -1,4 +1,4 @@
-"""Text that is not Unicode, as Java treats it: bad bytes are read as U+FFFD, half a surrogate pair is written as ``?``.
+"""Invalid Unicode, treated as in Java: invalid bytes are read as U+FFFD, half a surrogate pair is written as ``?``.
 
 Main constant: ``REPLACE``, the name of an error handler for decoding UTF-8. Main function: ``without_halves``.
 
@@ -23,7 +23,7 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
         raise error
     start = error.start
     half = error.object[start : start + 3]
-    # The three bytes of half a pair are one bad character in Java, and three in Python.
+    # The three bytes of half a pair are one invalid character in Java, and three in Python.
     whole = len(half) == 3 and half[0] == 0xED and half[1] >= 0xA0 and 0x80 <= half[1] <= 0xBF and half[2] >> 6 == 2
     return "\ufffd", start + 3 if whole else error.end
 
@@ -32,7 +32,7 @@ codecs.register_error(REPLACE, _replace)
 
 
 def without_halves(node: Any) -> Any:
-    """The same with ``?`` for halves of surrogate pairs in texts, at every depth.
+    """Replaces halves of surrogate pairs by ``?`` in all texts of a value, at every depth.
 
     >>> without_halves({"a": ["x\\ud800y"]})
     {'a': ['x?y']}

@@ -1,9 +1,10 @@
-"""The bytes of many values at once, from left to right.
+"""Builds the bytes of many values at once, from left to right.
 
-Short ones, such as numbers, are collected as a matrix with a row for each value and a mask of what counts of it, long
-ones, such as texts, as Arrow has them. In the end the pieces of all values are joined by one call of Arrow.
+Short pieces, such as numbers, are collected in a matrix with a row for each value and a mask of its valid bytes; long
+pieces, such as texts, in Arrow arrays. At the end one Arrow call joins the pieces of all values.
 
-Main types: ``Pieces`` (the bytes of some values), ``Rows`` (which values these are). Thread: a task's pipeline thread.
+Main types: ``Pieces`` (the bytes of some values), ``Rows`` (which values they belong to). Thread: a task's pipeline
+thread.
 Source: the Avro specification, 1.12, "Binary Encoding" (numbers).
 """
 
@@ -15,15 +16,15 @@ import pyarrow.compute as pc
 
 
 class TooMuch(Exception):
-    """More bytes than one column of Arrow's holds."""
+    """More bytes than one Arrow column can hold."""
 
 
 class Rows:
-    """Some of the values that are written: which they are, and which of all cannot be written here.
+    """A selection of the values to write, and the values that cannot be written here.
 
     Args:
-        wrong: For each of all values, whether it has to be written by itself.
-        places: Which of all values each of these belongs to; None = these are all values.
+        wrong: For each value of the batch, whether it has to be written separately.
+        places: The positions of the selected values in the batch; None = all values.
     """
 
     def __init__(self, wrong: np.ndarray, places: np.ndarray | None = None) -> None:
@@ -34,11 +35,11 @@ class Rows:
         return len(self._places)
 
     def mark(self, which: np.ndarray) -> None:
-        """Notes, by a mask, values that have to be written by themselves."""
+        """Marks values, given by a mask, that have to be written separately."""
         self.wrong[self._places[which]] = True
 
     def some(self, which: np.ndarray) -> Rows:
-        """Some of them, by their numbers; one may be there several times."""
+        """A selection by row numbers, which may repeat."""
         return Rows(self.wrong, self._places[which])
 
 
@@ -52,17 +53,17 @@ class Pieces:
         self._kept: list[np.ndarray] = []
 
     def short(self, data: np.ndarray, kept: np.ndarray) -> None:
-        """Adds a row of a matrix to each value, without those bytes that are not kept."""
+        """Appends a row of a matrix to each value, without masked-out bytes."""
         self._data.append(data)
         self._kept.append(kept)
 
     def long(self, texts: pa.BinaryArray) -> None:
-        """Adds bytes, none of which are null."""
+        """Appends bytes, none of which are null."""
         self._close()
         self._joined.append(texts)
 
     def varints(self, numbers: np.ndarray, there: np.ndarray | None) -> None:
-        """Adds a number to each value, with zigzag; `there`: to which ones, None = to all."""
+        """Appends a zigzag number to each value; `there`: to these values only, None = to all."""
         zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
         width = max(1, -(-int(zigzag.max(initial=0)).bit_length() // 7))
         if width == 1:
@@ -90,7 +91,7 @@ class Pieces:
         self._data, self._kept = [], []
 
     def join(self, head: bytes = b"") -> pa.BinaryArray:
-        """The bytes of each value, behind the same ones for each."""
+        """The bytes of each value, after a common head."""
         self._close()
         before = [pa.scalar(head, pa.binary())] if head else []
         if not self._joined:

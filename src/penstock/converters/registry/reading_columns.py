@@ -1,7 +1,7 @@
-"""Messages of a schema registry as columns: those of one topic and schema id are read together.
+"""Reads messages of a schema registry as columns: messages with the same topic and schema id are read together.
 
-Messages that are none, that are damaged, of which there are few, or whose schema cannot be had or has no columns are
-left to the converter's method for one message, and so are the errors that it raises.
+The converter's method for one message reads null and damaged messages, small groups, and messages whose schema is
+unavailable or does not support columns, and raises all errors.
 
 Main functions: ``read_columns``, ``no_columns``. Main type: ``ColumnReader``. Thread: a task's pipeline thread.
 Source: the wire format of Confluent's serializers (AbstractKafkaSchemaSerDe).
@@ -22,10 +22,10 @@ from penstock.data import Schema, Type
 from penstock.pipeline.columns.layout import Physical
 from penstock.pipeline.plan.step import NOTHING, Side, Sorted
 
-#: Fewer messages of a schema are as quick one by one: a column costs some calls, however short it is.
+#: Smaller groups are as fast one by one, because each column costs some calls.
 MIN_ROWS: Final = 128
 _HEAD_BYTES: Final = 5
-#: Messages that are so many bytes together have offsets of 32 bits still, with what is put beside them.
+#: Messages up to this total size still have 32-bit offsets, including added bytes.
 _MAX_BYTES: Final = 1 << 30
 
 
@@ -41,13 +41,13 @@ class ColumnReader(Protocol):
         """The layout of the columns."""
 
     def read(self, source: Source, at: np.ndarray, ends: np.ndarray, /) -> tuple[pa.Array, np.ndarray] | None:
-        """The values of payloads that begin and end at some places, and which have to be read one by one.
+        """The values of payloads between given positions, and which payloads have to be read one by one.
 
-        None if all of them have to.
+        None if all have to be read one by one.
         """
 
 
-#: The reader of a topic and a schema id; the first payload is given, too.
+#: Returns the reader for a topic and a schema id; it also receives the first payload.
 ReaderOf: TypeAlias = Callable[[str, int, bytes], ColumnReader | None]
 
 
@@ -64,8 +64,8 @@ def read_columns(
     Args:
         column: The messages.
         topics: The topic of each.
-        worth: Whether so many schemas in so many messages are worth columns.
-        reader_of: Gives the readers. What it raises it raises again for a message of that schema.
+        worth: Decides if columns are worthwhile for a number of schemas and messages.
+        reader_of: Returns the readers. It raises an error again for a single message of that schema.
     """
     rows = len(column)
     if rows < MIN_ROWS or column.nbytes > _MAX_BYTES:
@@ -98,7 +98,7 @@ def _read(
         at, ends = source.starts[mine] + _HEAD_BYTES, source.ends[mine]
         try:
             reader = reader_of(names[kind >> 32], kind & 0xFFFFFFFF, source.octets[at[0] : ends[0]].tobytes())
-        except Exception:  # each message meets it again by itself, where errors are of one message
+        except Exception:  # Each message then meets the error separately, where it fails only one record.
             continue
         made = None if reader is None else reader.read(source, at, ends)
         if made is None or reader is None:
@@ -117,7 +117,7 @@ def _read(
 
 
 def _kinds(source: Source, topics: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
-    """The names of the topics; for each message the number of its topic and its schema id, -1 where it has none."""
+    """The names of the topics; for each message the number of its topic and its schema id, -1 if it has none."""
     coded = topics.combine_chunks().dictionary_encode()
     there = (source.ends - source.starts >= _HEAD_BYTES) & (source.octets[source.starts] == MAGIC)
     numbers = source.words[source.starts]
@@ -127,7 +127,9 @@ def _kinds(source: Source, topics: pa.ChunkedArray) -> tuple[list[str], np.ndarr
 
 
 def _side_of(reader: ColumnReader, values: pa.Array) -> Side:
-    """Returns what is known of the values. No required value inside is null: the formats have no null for these."""
+    """Returns the known properties of the values. No required nested value is null: the formats have no null for
+    these.
+    """
     schema = reader.schema
     worth = schema.type is Type.STRUCT or not schema.optional
     complete = bool(reader.physical.children)

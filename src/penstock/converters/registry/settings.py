@@ -1,6 +1,6 @@
 """The settings that all converters with a schema registry share, under Confluent's names.
 
-Main type: ``RegistryConfig``, with what follows of the settings for the converter and for its client.
+Main type: ``RegistryConfig``, which also derives the settings of the client.
 
 Thread: constants and frozen values.
 Source: io.confluent.kafka.serializers.AbstractKafkaSchemaSerDeConfig, SchemaRegistryClientConfig.
@@ -20,7 +20,7 @@ from penstock.keystores.tls_settings import read_store
 
 log = logging.getLogger(__name__)
 
-#: Names of parameters that converters share with ``generalized.sum.type.support``.
+#: Names of parameters, the same in all converters, with ``generalized.sum.type.support``.
 GENERAL_ENUM: Final = "org.apache.kafka.connect.data.Enum"
 GENERAL_UNION: Final = "org.apache.kafka.connect.data.Union"
 
@@ -34,7 +34,7 @@ _PEM: Final = "A PEM file; Java key stores and PKCS12 files have to be converted
 
 
 def without_password(url: str) -> str:
-    """An address as it may be shown.
+    """An address without its password, for display.
 
     >>> without_password("https://me:secret@registry:8081/x")
     'https://me:***@registry:8081/x'
@@ -221,12 +221,12 @@ class RegistryConfig(ConverterConfig):
 
     @property
     def latest_ttl_s(self) -> float | None:
-        """For how long the latest schema is written with before it is asked for again; None = for ever."""
+        """The seconds for which the latest schema is used before it is requested again; None = for ever."""
         return float(self.latest_cache_ttl_sec) if self.use_latest and self.latest_cache_ttl_sec >= 0 else None
 
     @property
     def use_id(self) -> int | None:
-        """The id of the schema that messages are written with; None = that of the data."""
+        """The id of the schema that messages are written with; None = the schema of the data."""
         return None if self.use_schema_id < 0 or self.auto_register_schemas else self.use_schema_id
 
     def strategy(self, is_key: bool) -> str:
@@ -235,11 +235,13 @@ class RegistryConfig(ConverterConfig):
 
     @property
     def cache_size(self) -> int:
-        """The number of schemas that are remembered for each use."""
+        """The number of cached schemas for each use."""
         return min(self.schemas_cache_config, self.max_schemas_per_subject)
 
     def warn_of_what_has_no_effect(self) -> None:
-        """Logs what another setting rules out; as in Java, where registering wins, and many files have both."""
+        """Logs settings that another setting overrides; as in Java, registration takes precedence, and many files have
+        both.
+        """
         for name, wanted in (
             ("use.latest.version", self.use_latest_version),
             ("use.schema.id", self.use_schema_id >= 0),
@@ -251,14 +253,14 @@ class RegistryConfig(ConverterConfig):
         """The security and network settings of the registry's client, by Confluent's names.
 
         Raises:
-            ConfigException: A setting that another one needs is missing, or a file cannot be used.
+            ConfigException: A setting that another setting requires is missing, or a file cannot be used.
         """
         return {**_network(self), **_basic(self), **_bearer(self), **_tls(self)}
 
 
 def _network(config: RegistryConfig) -> dict[str, object]:
     connect, read = config.http_connect_timeout_ms / 1000, config.http_read_timeout_ms / 1000
-    # Time for connecting, reading, writing, and for a free connection.
+    # The timeouts for connecting, reading, writing, and waiting for a free connection.
     found: dict[str, object] = {"timeout": (connect, read, read, connect)}
     if config.proxy_host:
         if config.proxy_port <= 0:
@@ -291,7 +293,7 @@ def _bearer(config: RegistryConfig) -> dict[str, object]:
     found: dict[str, object] = {"bearer.auth.credentials.source": source, **needed}
     if source == "OAUTHBEARER":
         found["bearer.auth.scope"] = config.bearer_auth_scope
-    # The client wants one, the registries of others than Confluent Cloud do not.
+    # The client requires one, but only Confluent Cloud's registries use it.
     found["bearer.auth.logical.cluster"] = config.bearer_auth_logical_cluster
     if config.bearer_auth_identity_pool_id:
         found["bearer.auth.identity.pool.id"] = config.bearer_auth_identity_pool_id
@@ -304,7 +306,7 @@ def _tls(config: RegistryConfig) -> dict[str, object]:
         found["ssl.ca.location"] = _pem_path(f"{_TLS}truststore.location", config.truststore_location)
     if config.keystore_location:
         found["ssl.certificate.location"] = _pem_path(f"{_TLS}keystore.location", config.keystore_location)
-        # Always set: without one the library would ask for it on the terminal.
+        # Always set, because otherwise the library would prompt for it on the terminal.
         found["ssl.key.password"] = config.key_password.value or config.keystore_password.value
     return found
 

@@ -1,4 +1,4 @@
-"""The comparison of types of registered schemas that have the same name.
+"""Comparison of registered types with the same name.
 
 Main function: ``shape``. Thread: pure functions.
 """
@@ -11,11 +11,11 @@ from penstock.data import Decimal, Schema, Type
 
 
 def shape(schema: Schema, marks: Sequence[str]) -> object:
-    """The names and types of all parts, and not what is said of them: documentation, version, default, parameters.
+    """The names and types of all parts, without documentation, version, default and parameters.
 
     Args:
-        schema: The schema; that it is optional itself does not count.
-        marks: What parameters begin with that count, because they make another type.
+        schema: The schema; its own optionality is ignored.
+        marks: Prefixes of parameters that count, because they make a different type.
     """
     kind = schema.type
     parts: object = None

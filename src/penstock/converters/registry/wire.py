@@ -1,4 +1,5 @@
-"""The bytes around a message: a zero, the schema's id in four bytes, and for Protobuf the place of the message's type.
+"""The bytes around a message: a zero, the schema's id in four bytes, and for Protobuf the index path of the message's
+type.
 
 Main functions: ``frame``, ``unframe``, ``write_indexes``, ``read_indexes``.
 
@@ -16,7 +17,7 @@ from penstock.errors import DataException
 
 MAGIC: Final = 0
 _HEAD: Final = struct.Struct(">bI")
-#: What the first byte says of a message that is something else.
+#: The meaning of the first byte of messages in other formats.
 _TEXT_STARTS: Final = frozenset(b'{["')
 
 
@@ -30,10 +31,10 @@ def frame(schema_id: int, payload: bytes) -> bytes:
 
 
 def unframe(data: bytes, where: str) -> tuple[int, bytes]:
-    """The schema's id, and what comes behind the head.
+    """The schema's id, and the bytes after the head.
 
     Raises:
-        DataException: There is no such head.
+        DataException: The head is missing or damaged.
 
     >>> unframe(bytes.fromhex("0000000007616263"), "the value of topic t")
     (7, b'abc')
@@ -64,7 +65,7 @@ def _refusal(data: bytes, where: str) -> str:
 
 
 def write_indexes(indexes: Sequence[int]) -> bytes:
-    """Writes the message type of a message in a Protobuf file: the places in each level of nesting, outermost first.
+    """Writes the index path of a message type in a Protobuf file: one index for each level of nesting, outermost first.
 
     >>> write_indexes([0]).hex(), write_indexes([1, 0]).hex()
     ('00', '040200')
@@ -75,10 +76,10 @@ def write_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def read_indexes(payload: bytes, where: str) -> tuple[list[int], bytes]:
-    """The places, and what comes behind them.
+    """The index path, and the bytes after it.
 
     Raises:
-        DataException: They cannot be read.
+        DataException: The bytes cannot be read.
 
     >>> read_indexes(bytes.fromhex("040200ff"), "the value of topic t")
     ([1, 0], b'\\xff')

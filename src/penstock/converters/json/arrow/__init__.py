@@ -1,6 +1,6 @@
-"""JSON messages of a batch read and written by Arrow, before or after Spark: a fraction of a plan's work.
+"""Reads and writes a batch of JSON messages with Arrow, before or after Spark, in a fraction of the time of a plan.
 
-``byte_columns`` and ``bytes`` find plain UTF-8. ``objects`` makes typed columns of messages without schemas, by
-``structs`` and ``quotes``; ``payloads`` of messages with schemas. ``writing`` and ``texts`` go the other way;
-``schemaless_columns`` makes Python values.
+``byte_columns`` and ``bytes`` make plain UTF-8. ``objects`` reads messages without schemas as typed columns, using
+``structs`` and ``quotes``; ``payloads`` reads messages with schemas. ``writing`` and ``texts`` write;
+``schemaless_columns`` reads Python values.
 """

@@ -1,6 +1,6 @@
-"""Columns of JSON messages in plain UTF-8: a look at the bytes of a whole column tells nearly all that they are plain.
+"""Checks that a column of JSON messages is plain UTF-8; one scan of its bytes confirms nearly all messages.
 
-What may not be plain is put right, or refused, one message at a time (``bytes``).
+The remaining messages are corrected or rejected one by one (``bytes``).
 
 Main functions: ``plain_column`` and ``odd_rows``. Thread: any; pure functions.
 """
@@ -40,9 +40,9 @@ class Plain:
     """Messages in plain UTF-8.
 
     Attributes:
-        column: They, with null in place of those that are refused.
-        refused: By reason the rows that are refused.
-        changed: Whether some of them hold half of a surrogate pair, which columns cannot: it is ``?`` in them.
+        column: The messages; rejected ones are null.
+        refused: The rejected rows, by reason.
+        changed: True if some contained half of a surrogate pair, which columns cannot hold: it became ``?``.
     """
 
     column: pa.ChunkedArray
@@ -51,7 +51,7 @@ class Plain:
 
 
 def plain_column(column: pa.ChunkedArray) -> Plain:
-    """The messages of a column, as they are read where there are columns."""
+    """The messages of a column, ready for reading as columns."""
     odd = odd_rows(column)
     found: dict[int, bytes | None] = {}
     refused: dict[str, list[int]] = {}
@@ -77,7 +77,7 @@ def plain_column(column: pa.ChunkedArray) -> Plain:
 
 
 def odd_rows(column: pa.ChunkedArray) -> list[int]:
-    """The rows of messages that may not be plain, ascending; few of others are among them."""
+    """The rows of messages that may not be plain, ascending; includes few plain ones."""
     odd: list[int] = []
     start = 0
     for chunk in column.chunks:
@@ -91,7 +91,7 @@ def _whole_or_mark(escape: re.Match[bytes]) -> bytes:
 
 
 def _odd_rows(chunk: pa.BinaryArray) -> list[int]:
-    """The rows that may not be plain; few of others are among them."""
+    """The rows that may not be plain; includes few plain ones."""
     if not len(chunk):
         return []
     offsets = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
@@ -131,11 +131,11 @@ def _are_not_utf8(chunk: pa.BinaryArray) -> np.ndarray:
 
 
 def _places_of_halves(data: np.ndarray) -> np.ndarray:
-    """Returns where escapes may be half of a surrogate pair; a whole pair behind a backslash counts as well."""
+    """Returns where escapes may be half of a surrogate pair; includes whole pairs after a backslash."""
     places = places_of(data, _BACKSLASH)
     if not len(places):
         return places
-    # What is behind the end of the data is no part of an escape.
+    # Bytes after the end of the data are not part of an escape.
     ahead = np.append(data, np.zeros(12, np.uint8)) if places[-1] + 12 >= len(data) else data
     surrogates = (ahead[places + 1] == ord("u")) & ((ahead[places + 2] | 0x20) == ord("d"))
     places = places[surrogates & _IS_8_TO_F[ahead[places + 3]]]
@@ -149,16 +149,16 @@ def _places_of_halves(data: np.ndarray) -> np.ndarray:
 
 
 def _places_in_long_numbers(data: np.ndarray) -> np.ndarray:
-    """Places of which all of a row of them, a step apart, are of characters that numbers have."""
+    """The positions at which several bytes, one step apart, are all characters of numbers."""
     looked_at = _IN_NUMBERS[data[::STEP]]
     sums = np.cumsum(np.concatenate([[0], looked_at]))
     firsts = np.flatnonzero(sums[COVERED:] - sums[:-COVERED] == COVERED)
-    # A number that is too long lies on all of these, and on a message of its own at the last.
+    # A number that is too long covers all of these, and the last one is in its own message.
     return (firsts + COVERED - 1) * STEP
 
 
 def _places_in_long_strings(data: np.ndarray) -> np.ndarray:
-    """Ends of strings, or of what is between two, that are longer than a name may be."""
+    """Ends of strings, or of texts between two strings, that are longer than a name may be."""
     quotes = places_of(data, _QUOTE)
     quotes = quotes[(quotes == 0) | (data[quotes - 1] != _BACKSLASH)]
     ends: np.ndarray = quotes[1:][np.diff(quotes) > MAX_NAME_LENGTH]

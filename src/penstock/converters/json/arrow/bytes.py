@@ -1,10 +1,11 @@
-"""The bytes of a JSON message as Jackson reads them: put into plain UTF-8, or refused, in front of any parser.
+"""Converts the bytes of a JSON message to plain UTF-8 as Jackson reads them, or rejects them, before any parser.
 
-Jackson takes UTF-8, UTF-16 and UTF-32, with a byte order mark or without, finds out by itself which, and is lenient
-with some UTF-8; it refuses names of more than 50,000 bytes (in UTF-8) or characters, and numbers of more than 1,000
-digits. All parsers here take UTF-8 only and have other limits.
+Jackson accepts UTF-8, UTF-16 and UTF-32, with or without a byte order mark, detects the encoding, and tolerates some
+invalid UTF-8; it rejects names of more than 50,000 bytes (in UTF-8) or characters, and numbers of more than 1,000
+digits. The parsers here accept only UTF-8 and have other limits.
 
-Main function: ``plain_json``, for one message; ``byte_columns`` has it for a column. Thread: any; pure functions.
+Main function: ``plain_json``, for one message; ``byte_columns`` does the same for a column. Thread: any; pure
+functions.
 Source: com.fasterxml.jackson.core 2.21: json.ByteSourceJsonBootstrapper, json.UTF8StreamJsonParser, io.UTF32Reader,
 StreamReadConstraints.
 """
@@ -21,19 +22,19 @@ from typing import Final
 MAX_NAME_LENGTH: Final = 50_000
 MAX_NUMBER_LENGTH: Final = 1_000
 
-#: What stands for bytes that are no text: no JSON may hold it, so that whoever reads as far fails there.
+#: Replaces undecodable bytes: JSON may not contain it, so a parser that reads this far fails there.
 _NO_TEXT: Final = "\x00"
 #: The first bytes of a byte order mark.
 MARKS: Final = (0xEF, 0xFE, 0xFF)
 _LONE: Final = re.compile("[\ud800-\udfff]")
 #: A string, or a number with its whole part, fraction and exponent.
 _TOKEN: Final = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"([ \t\r\n]*:)?|(\d+)(?:\.(\d+))?(?:[eE][+-]?(\d+))?', re.DOTALL)
-#: For each byte whether numbers have it, as a digit.
+#: For each byte, whether it occurs in numbers as a digit.
 LIKE_NUMBERS: Final = bytes(0x31 if byte in b"0123456789.eE+-" else 0x30 for byte in range(256))
-#: A number that is too long covers at least so many of the bytes that are looked at.
+#: A number that is too long covers at least this many of the sampled bytes.
 STEP: Final = 128
 COVERED: Final = MAX_NUMBER_LENGTH // STEP
-#: An escape: of a whole pair, of a half, or another one.
+#: An escape: a whole pair, half of a pair, or another one.
 ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
@@ -41,12 +42,12 @@ _ANY_HALF: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class UnreadableBytesError(ValueError):
-    """Bytes that Jackson does not read."""
+    """Bytes that Jackson cannot read."""
 
 
 # ------------------------------------------------------------------------------------------------------- one message
 def plain_json(data: bytes) -> bytes:
-    """A message in UTF-8 without a byte order mark; the same one if it is that already.
+    """A message in UTF-8 without a byte order mark; unchanged if it already is.
 
     >>> plain_json(b'{"a":1}'), plain_json(b'\\xff\\xfe7\\x00'), plain_json(b'\\xef\\xbb\\xbf[1]')
     (b'{"a":1}', b'7', b'[1]')
@@ -61,7 +62,7 @@ def plain_json(data: bytes) -> bytes:
         start, encoding = _encoding_of(data)
         plain = _encoded(_text_of(data[start:], encoding))
     if _may_be_refused(plain):
-        # Jackson has a parser of its own for UTF-8, which counts bytes.
+        # Jackson's separate parser for UTF-8 counts bytes.
         _ensure_taken(plain.decode(), "utf-8" if encoding == "utf-8" else "utf-16-le")
     return plain
 
@@ -113,7 +114,7 @@ def _encoding_of(data: bytes) -> tuple[int, str]:
     """The length of the byte order mark, and the encoding.
 
     Raises:
-        UnreadableBytesError: Its bytes are in an order that no parser takes.
+        UnreadableBytesError: The byte order is not supported by any parser.
     """
     if len(data) >= 4:
         first = data[:4]
@@ -152,7 +153,7 @@ def _unusual_order() -> UnreadableBytesError:
 
 
 def _java_utf16(error: UnicodeError) -> tuple[str, int]:
-    """Goes on behind what is no UTF-16 as Java does: behind both units where the second one is no half of a pair."""
+    """Continues after invalid UTF-16 as Java does: after both units if the second is not half of a pair."""
     assert isinstance(error, UnicodeDecodeError)
     unit = error.object[error.start : error.start + 2]
     high = unit[0 if error.encoding.endswith("be") else -1] & 0xFC == 0xD8 if len(unit) == 2 else False
@@ -163,7 +164,7 @@ codecs.register_error("penstock.java_utf16", _java_utf16)
 
 
 def _utf32(data: bytes, encoding: str) -> str:
-    """Text of which halves of surrogate pairs are as they are; what is no character ends it."""
+    """Text in which halves of surrogate pairs stay as they are; an invalid character ends it."""
     codes = unpack_from(f"{'>' if encoding.endswith('be') else '<'}{len(data) // 4}I", data)
     end = next((place for place, code in enumerate(codes) if code > 0x10FFFF), len(codes))
     text = "".join(map(chr, codes[:end]))
@@ -171,7 +172,7 @@ def _utf32(data: bytes, encoding: str) -> str:
 
 
 def _lenient_utf8(data: bytes) -> str:
-    """Text of bytes of which some are no UTF-8: longer forms than needed are read, as part of a string."""
+    """Text of partly invalid UTF-8: overlong forms are read, as parts of strings."""
     found: list[str] = []
     at = 0
     while at < len(data):
@@ -187,7 +188,7 @@ def _lenient_utf8(data: bytes) -> str:
         if length == 3 and 0xD800 <= code < 0xE000:
             return "".join([*found, _NO_TEXT])
         if length in (2, 3) and code < 0x80:
-            found.append(f"\\u{code:04x}")  # a mark or a quote may not be written so
+            found.append(f"\\u{code:04x}")  # A mark or a quote may not be overlong.
         else:
             found.append(_utf16_units(code) if length == 4 else chr(code))
         at += length
@@ -195,20 +196,20 @@ def _lenient_utf8(data: bytes) -> str:
 
 
 def _utf16_units(code: int) -> str:
-    """A character of four bytes, which may be beyond all characters, as Java makes two of it."""
+    """A character of four bytes, possibly beyond Unicode, as Java's two UTF-16 units."""
     beyond = code - 0x10000 & 0xFFFFFFFF
     return chr(0xD800 | beyond >> 10 & 0xFFFF) + chr(0xDC00 | beyond & 0x3FF)
 
 
 def _ensure_taken(text: str, encoding: str) -> None:
-    """Looks at all names and numbers.
+    """Checks all names and numbers.
 
     Args:
         text: The message.
-        encoding: In which names are measured, by its units.
+        encoding: The encoding in whose units names are measured.
 
     Raises:
-        UnreadableBytesError: One is too long, or a name cannot be in this encoding.
+        UnreadableBytesError: A name or number is too long, or a name cannot be encoded.
     """
     for found in _TOKEN.finditer(text):
         name, colon, whole, fraction, exponent = found.groups()
@@ -226,7 +227,7 @@ def _ensure_taken(text: str, encoding: str) -> None:
 
 
 def _length(name: str, encoding: str) -> int:
-    """The units of a name; 0 for what is no string."""
+    """The length of a name in units; 0 if the text is not a string."""
     if 3 * len(name) <= MAX_NAME_LENGTH:
         return len(name)
     try:

@@ -1,10 +1,10 @@
-"""Plain JSON messages that look alike, straight to typed columns (``penstock.pipeline.plan.map_structs``).
+"""Reads plain JSON messages that look alike directly as typed columns (``penstock.pipeline.plan.map_structs``).
 
-A few messages of a large batch say which members to expect. Those that a pattern of them matches are read as structs:
-before Spark (``structs.py``), or by one ``from_json`` where nothing may go around Spark. The others may be objects
-of another kind, and what is left goes record by record.
+A few messages of a large batch show which members to expect. Messages that match a pattern of these members are read as
+structs: before Spark (``structs``), or by one ``from_json`` if Spark must not be bypassed. The other messages may match
+another pattern; the rest is read record by record.
 
-A small batch is read so if a large one was before.
+Small batches use the patterns of earlier large ones.
 
 Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
 
@@ -48,22 +48,22 @@ _PATTERNS: Final[Mapping[Type, str]] = {
     Type.FLOAT64: REAL,
     Type.BOOLEAN: BOOLEAN,
 }
-#: What a member is of which there are only nulls: a null is the same in every column.
+#: The type of a member with only nulls: a null is the same in every column.
 _NULLS: Final = ("null", Member.of(Type.INT64))
-#: So many messages of a batch are looked at to find out what its messages are.
+#: The number of sampled messages of a batch.
 _SAMPLE: Final = 8
 _GOLDEN_SECTION: Final = (5**0.5 - 1) / 2
-#: So many kinds of objects are told apart in one batch.
+#: The most kinds of objects that are distinguished in one batch.
 _MAX_TOGETHER: Final = 4
-#: After so many kinds no other ones are looked for: each has plans of its own.
+#: After this many kinds no more are searched for, because each has its own plans.
 _MAX_KINDS: Final = 16
-#: Fewer messages of a kind than one in so many are not worth a plan.
+#: A plan is only worthwhile for a kind with more than one in this many messages.
 _WORTH: Final = 8
 
 
 @dataclass(frozen=True)
 class ObjectMessages:
-    """The objects in messages of one kind.
+    """Messages of one kind of object.
 
     Attributes:
         side: The objects.
@@ -73,19 +73,19 @@ class ObjectMessages:
 
     @property
     def as_read(self) -> Side:
-        """The side as the step gets it: a struct that does not count as objects yet."""
+        """The side as the step receives it: a struct that does not count as objects yet."""
         return replace(self.side, physical=as_struct(self.side.physical))
 
 
 @dataclass(frozen=True)
 class ReadObjects(Step):
-    """Reads one side of messages that are known to be such objects."""
+    """Reads keys or values of messages that are known to be such objects."""
 
     side: SideName
     messages: ObjectMessages
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. What Arrow has read already is handed on; else one ``from_json`` reads the messages."""
+        """See ``Step``. Uses the structs that Arrow has read, or else reads the messages with one ``from_json``."""
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
         known = self.messages.side
@@ -101,18 +101,18 @@ class ReadObjects(Step):
 
 
 class AlikeObjects:
-    """Sorts messages by the objects that they are; remembers those that a large batch held."""
+    """Groups messages by their kind of object; remembers the kinds of large batches."""
 
     def __init__(self) -> None:
         self._layouts: dict[_Kinds, _Layout] = {}
         self._tries = Tries(1)
 
     def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
-        """Sorts messages: a hint for each kind of objects (``ObjectMessages``), None for all other messages.
+        """Groups messages: a hint for each kind of object (``ObjectMessages``), None for all other messages.
 
         Args:
             column: The messages.
-            read: Whether to read the objects, too.
+            read: True to read the objects, too.
         """
         few = len(column) < objects.MIN_ROWS
         if not (self._layouts if few else self._tries.worth(None)):
@@ -130,7 +130,7 @@ class AlikeObjects:
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
-            return None  # not UTF-8
+            return None  # Not UTF-8.
         layout = self._layout_of(column, wanted, few=few)
         made = None if layout is None else layout.texts.read(texts, wanted, _struct_of(layout.kinds))
         if layout is None or made is None or (made.rows != wanted).any():
@@ -140,7 +140,7 @@ class AlikeObjects:
         return made.structs
 
     def _find(self, column: pa.ChunkedArray, *, few: bool, read: bool) -> Sorted:
-        """Kinds of which there are enough messages; all of them, where there are few."""
+        """The kinds with enough messages; all kinds in a small batch."""
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
@@ -155,7 +155,7 @@ class AlikeObjects:
                 break
             made = layout.read(texts, left) if read else None
             mine = left & layout.texts.matches(texts) if made is None else made.rows
-            # A message that is null belongs to whatever is there.
+            # A null message fits any kind.
             nulls = left & texts.is_null().to_numpy()
             if int(mine.sum() + nulls.sum()) < enough:
                 break
@@ -173,7 +173,7 @@ class AlikeObjects:
         return Sorted(tuple(hints), codes if len(hints) > 1 else None, read=done)
 
     def _layout_of(self, column: pa.ChunkedArray, left: np.ndarray, *, few: bool) -> _Layout | None:
-        """Guesses the layout of most of the messages left; None if they are no objects, or take another plan."""
+        """Guesses the layout of most remaining messages; None if they are not objects, or need another plan."""
         seen: list[tuple[_Kinds, int]] = []
         for row in _sample(column, left, 1 if few else _SAMPLE):
             kinds = _kinds_of(column[row].as_py())
@@ -196,9 +196,9 @@ class AlikeObjects:
 
 
 def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
-    """Rows that are left and not null: the first one, and others all over the batch.
+    """Remaining rows that are not null: the first one, and others spread over the batch.
 
-    Equal steps could meet the same one of several kinds that come in turn, again and again.
+    Equal steps could always hit the same kind if several kinds alternate.
     """
     there = np.flatnonzero(left & column.is_valid().to_numpy())
     if len(there) > most:
@@ -213,7 +213,7 @@ _Kinds = tuple[tuple[str, "Type | _Kinds | None"], ...]
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Objects with these members.
+    """A kind of object: its members.
 
     Attributes:
         kinds: The members.
@@ -226,23 +226,23 @@ class _Layout:
     member: Member
 
     def read(self, texts: pa.ChunkedArray, wanted: np.ndarray) -> ReadTexts:
-        """Reads those messages that are of this layout."""
+        """Reads the messages with this layout."""
         kind = arrow_type(self.member.schema, self.member.physical)
         return self.texts.read(texts, wanted, cast("pa.StructType", kind))
 
     def messages(self, bound: TextBound, *, present: bool) -> ObjectMessages:
-        """Messages of this layout, with what is known of their strings; ``present``: none is null."""
+        """Messages with this layout, with the known bound of their strings; ``present``: none is null."""
         pairs = zip(self.member.schema.fields, self.member.physical.children, strict=True)
         members = {field.name: Member(field.schema, with_bound(physical, bound)) for field, physical in pairs}
         return ObjectMessages(object_side(members, present=present))
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object as they stand in its text."""
+    """The members of an object as written in its text."""
 
 
 def _kinds_of(message: bytes) -> _Kinds | None:
-    """Returns the kinds of a message's members; None if it is no object, or no pattern can be made of it."""
+    """Returns the kinds of a message's members; None if it is not an object, or no pattern is possible."""
     if not message.lstrip().startswith(b"{"):
         return None
     try:
@@ -266,7 +266,7 @@ def _kinds(pairs: _Pairs) -> _Kinds | None:
 
 
 def _merged(one: _Kinds, other: _Kinds | None) -> _Kinds | None:
-    """Merges two kinds, where nulls say nothing; None if they differ."""
+    """Merges two kinds; nulls fit anything. None if the kinds differ."""
     if other is None or len(one) != len(other):
         return None
     both: list[tuple[str, Type | _Kinds | None]] = []
@@ -297,7 +297,7 @@ def _struct_of(kinds: _Kinds) -> pa.StructType:
 
 
 def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member]:
-    """The texts of such objects, and what they are."""
+    """The texts of such objects, and their type."""
     members: dict[str, Member] = {}
     parts: list[tuple[str, str | ObjectTexts]] = []
     for name, kind in kinds:

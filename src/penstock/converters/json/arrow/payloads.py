@@ -1,7 +1,7 @@
-"""Payloads of a known schema that leave no doubt, read before Spark (``structs.py``) and not by the plan.
+"""Reads unambiguous payloads of a known schema before Spark (``structs``) instead of in the plan.
 
-Of the messages of one schema most hold what a writer made by that schema: its members in their order, numbers and
-strings as they are usually written. A pattern finds these; the others stay bytes, as a group of their own.
+Most messages with a schema have the usual form: its members in order, with the usual notation of numbers and strings. A
+pattern finds these; the other messages stay bytes, in a separate group.
 
 Main type: ``PlainPayloads``. Thread: a task's pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -48,22 +48,22 @@ _SCALARS: Final[Mapping[Type, str]] = {
     Type.BOOLEAN: BOOLEAN,
     Type.STRING: STRING,
 }
-#: Logical types of which every number of that type is one.
+#: Logical types for which every number of the type is valid.
 _ANY_NUMBER: Final = frozenset(((Timestamp.LOGICAL_NAME, Type.INT64), (Date.LOGICAL_NAME, Type.INT32)))
-#: More messages left than one in so many: the pattern has found too few.
+#: The pattern has found too few if it leaves more than one in this many messages.
 _WORTH: Final = 2
 _MAX_KNOWN: Final = 1_000
-#: A longer pattern of an array takes a matcher more memory than it has, and then many times as long.
+#: A longer pattern of an array exceeds the matcher's memory and then takes many times as long.
 _MAX_PATTERN: Final = 8_000
 
 
 class PlainPayloads:
-    """Reads payloads; remembers of which schemas it found too few.
+    """Reads payloads; remembers schemas for which it found too few.
 
-    Of a few payloads all are read or none: the full plan, made just for some of them, would take seconds.
+    In a small batch it reads all payloads or none: building the full plan only for some of them would take seconds.
 
     Args:
-        defaults: Whether nulls are replaced by defaults.
+        defaults: True if nulls are replaced by defaults.
     """
 
     def __init__(self, *, defaults: bool) -> None:
@@ -76,15 +76,15 @@ class PlainPayloads:
         """Returns the sorted messages, with the payloads that could be read.
 
         Args:
-            found: Messages sorted by their schemas; those of an `Envelope` are the rest behind ``"payload":``.
-            column: The messages, as they were sorted.
-            content: The schema of messages that are the payload alone, or None.
-            heads: How many of its first bytes stand in front of that, for each message; None = none.
+            found: Messages sorted by their schemas; those of an `Envelope` are the rest after ``"payload":``.
+            column: The sorted messages.
+            content: The schema of messages that consist only of the payload, or None.
+            heads: The number of bytes before that, for each message; None = none.
         """
         try:
             texts = column.cast(pa.string())
         except pa.ArrowInvalid:
-            return found  # not UTF-8
+            return found  # Not UTF-8.
         for index, hint in enumerate(found.hints):
             schema = hint.schema if isinstance(hint, Envelope) else content
             inside = "payload" if isinstance(hint, Envelope) else None
@@ -121,7 +121,7 @@ class PlainPayloads:
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def _texts_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
-    """The texts of objects of a schema; None = it has members that take more than a look."""
+    """The texts of objects with a schema; None = some members need a closer check."""
     if schema.type is not Type.STRUCT or not 0 < len(schema.fields) <= objects.MAX_MEMBERS:
         return None
     members: list[tuple[str, str | ObjectTexts]] = []
@@ -146,7 +146,7 @@ def _value_pattern(schema: Schema, defaults: bool) -> str | ObjectTexts | None:
 
 
 def _array_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
-    """The texts of arrays of a schema. The pattern has that of an item twice."""
+    """The texts of arrays with a schema. The pattern contains that of an item twice."""
     if schema.name in LOGICAL_NAMES or schema.value_schema is None:
         return None
     item = _value_pattern(schema.value_schema, defaults)

@@ -1,9 +1,8 @@
-"""Flat JSON objects cut at their quotes: a quarter of the work of a pattern and a parser.
+"""Reads flat JSON objects by splitting them at their quotes, with a quarter of the work of a pattern and a parser.
 
-Where a message holds no backslash and no control character, every quote begins or ends a string. So what is between two
-quotes is the text of a string, or what stands around strings: colons, commas, numbers. A message that is cut like
-another one, and equal to it in all but its values, is the object that the other one is. Whatever else a message may be
-is left to ``structs.py``.
+If a message has no backslash and no control character, every quote begins or ends a string. So the text between two
+quotes is either a string or the text around strings: colons, commas, numbers. A message that equals a known object in
+everything except its values is an object with the same members. ``structs`` handles all other messages.
 
 Main function: ``cut_objects``. Thread: pure functions.
 """
@@ -34,7 +33,7 @@ class FlatMember:
 
     Attributes:
         name: Its name, which needs no escapes.
-        pattern: What a value looks like that is no string; None = the value is a string.
+        pattern: The pattern of a value that is not a string; None = the value is a string.
     """
 
     name: str
@@ -46,8 +45,8 @@ class Layout:
     """The layout of messages.
 
     Attributes:
-        runs: What stands in front of the first value, between values, and behind the last one.
-        quotes: How many quotes there are.
+        runs: The texts before the first value, between values, and after the last value.
+        quotes: The number of quotes.
     """
 
     runs: tuple[bytes, ...]
@@ -55,7 +54,7 @@ class Layout:
 
 
 def layout_of(message: str, members: Sequence[FlatMember]) -> Layout | None:
-    """Returns the layout of a message, or None if it is not cut into these members.
+    """Returns the layout of a message, or None if it does not have exactly these members.
 
     Args:
         message: A JSON object with these members, in this order.
@@ -94,14 +93,14 @@ def cut_objects(
     wanted: np.ndarray,
     heads: np.ndarray | None = None,
 ) -> tuple[np.ndarray, dict[str, pa.StringArray]]:
-    """Cuts the objects that are written like this.
+    """Splits the objects with this layout.
 
     Args:
         texts: Messages.
-        layout: How they are written.
-        members: What is in them.
-        wanted: Which of them to look at.
-        heads: How many of its first bytes do not count, for each message; None = none.
+        layout: Their layout.
+        members: Their members.
+        wanted: The rows to check.
+        heads: The number of first bytes to skip, for each message; None = none.
 
     Returns:
         The rows that are such objects, and the text of each member's values in these rows.
@@ -121,7 +120,7 @@ def cut_objects(
     cuts, good = _cut(begins[rows], ends[rows], found, layout, members)
     rows, parts = rows[good], _texts(data, cuts[good])
     same = _equal(parts, len(rows), layout.runs)
-    # Runs and values take turns.
+    # Runs and values alternate.
     rows, first = rows[same], np.flatnonzero(same) * 2 * len(layout.runs)
     cut: dict[str, pa.StringArray] = {}
     right = np.ones(len(rows), dtype=bool)
@@ -137,7 +136,7 @@ def cut_objects(
 
 
 def _quotes_of(quotes: np.ndarray, firsts: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
-    """The places of the quotes of each row, which has so many from its first one on; a view where rows are alike."""
+    """The positions of the quotes of each row, from its first quote on; a view if all rows have the same number."""
     each = len(quotes) // len(rows) if len(rows) else 0
     if each and len(quotes) == each * len(rows) and (firsts[rows] == np.arange(each - count, len(quotes), each)).all():
         return quotes.reshape(len(rows), each)[:, each - count :]
@@ -148,7 +147,7 @@ def _quotes_of(quotes: np.ndarray, firsts: np.ndarray, rows: np.ndarray, count: 
 def _cut(
     begins: np.ndarray, ends: np.ndarray, quotes: np.ndarray, layout: Layout, members: Sequence[FlatMember]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the bounds of the runs and values of each row, and which rows have room for them."""
+    """Returns the bounds of the runs and values of each row, and the rows that have room for them."""
     bounds = np.empty((len(begins), 2 * len(layout.runs)), np.int32)
     bounds[:, 0] = at = begins
     seen = 0
@@ -158,7 +157,7 @@ def _cut(
         if member.pattern is None:
             at = quotes[:, seen]
         else:
-            # What stands behind a number ends where the next name begins, or with the message.
+            # The text after a number ends where the next name begins, or with the message.
             at = (quotes[:, seen] if seen < layout.quotes else ends) - len(after.split(b'"')[0])
         bounds[:, 2 * index + 2] = at
     bounds[:, -1] = ends
@@ -167,7 +166,7 @@ def _cut(
 
 
 def _texts(data: np.ndarray, bounds: np.ndarray) -> pa.StringArray:
-    """Parts of a text, and behind those of each row what stands in front of the next one; nothing is copied."""
+    """Parts of a text, each row followed by the text before the next row; nothing is copied."""
     flat = np.append(bounds.ravel(), bounds[-1:, -1])
     if not len(flat):
         return pa.array([], pa.string())
@@ -175,7 +174,7 @@ def _texts(data: np.ndarray, bounds: np.ndarray) -> pa.StringArray:
 
 
 def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarray:
-    """Marks the rows that have exactly these runs: they are as long as these."""
+    """Marks the rows that have exactly these runs, given that the lengths match."""
     places = np.arange(rows)[:, None] * (2 * len(runs)) + 2 * np.arange(len(runs))
     found = parts.take(pa.array(places.ravel())).buffers()[2]
     expected = np.frombuffer(b"".join(runs), np.uint8)
@@ -185,7 +184,7 @@ def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarra
 
 
 def _rows_of_odd(data: np.ndarray, bounds: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The rows in which a quote may be part of a string, or a character may not be, from where they begin."""
+    """The rows, from a position on, in which a quote may be part of a string, or a character is not allowed."""
     odd = places_of(data, _BACKSLASH)
     if data.min(initial=_FIRST_PRINTABLE) < _FIRST_PRINTABLE:
         odd = np.concatenate([odd, places_below(data, _FIRST_PRINTABLE)])

@@ -1,7 +1,7 @@
-"""Schemaless JSON of many messages as Python values, for records.
+"""Reads the schemaless JSON of many messages as Python values, for records.
 
-A pattern over the whole column finds the messages that the parser in C may read in another way than Java. They, and
-those that it refuses, are left to ``penstock.converters.json.values.schemaless``, one by one.
+A pattern over the whole column finds the messages that the parser in C may read differently than Java. These messages,
+and those that the parser rejects, are left to ``penstock.converters.json.values.schemaless``, one by one.
 
 Main function: ``read_schemaless_column``. Thread: any; pure functions.
 """
@@ -16,21 +16,21 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: A number that the parser may not read as Java does: minus zero, one with an exponent, or one of more digits than fit
-#: in 64 bits. A text may hold the same, and is read by itself for nothing.
+#: A number that the parser may read differently than Java: minus zero, a number with an exponent, or one with more
+#: digits than fit in 64 bits. A match inside a text only costs time.
 _INEXACT: Final = r"(?:\A|[:,\[ \t\r\n])(?:-0|-?[0-9]{19}|-?[0-9]+(?:\.[0-9]+)?[eE])"
 
 
 def read_schemaless_column(column: pa.ChunkedArray, others: Sequence[int] = ()) -> tuple[list[object], list[int]]:
-    """The values of many messages, as ``read_schemaless`` has them; None for null.
+    """The values of many messages, the same as ``read_schemaless`` returns; None for null.
 
     Args:
         column: The messages.
-        others: The positions of messages that are left in any case.
+        others: The positions of messages that are not read in any case.
 
     Returns:
-        The values, and in ascending order the positions of messages that ``read_schemaless`` has to read: None stands
-        for their values.
+        The values, and the ascending positions of messages that ``read_schemaless`` has to read, whose values are None
+        here.
     """
     rows = len(column)
     if column.null_count == rows:
@@ -45,7 +45,7 @@ def read_schemaless_column(column: pa.ChunkedArray, others: Sequence[int] = ()) 
     if column.null_count:
         column = column.fill_null(b"null")
     values: list[object] = []
-    # A call of a function for each would take as long as the parser does.
+    # One function call for each message would take as long as the parser.
     keep, parse = values.append, orjson.loads
     for row, message in enumerate(column.to_pylist()):
         try:

@@ -1,13 +1,13 @@
-"""JSON objects of known members, read as structs.
+"""Reads JSON objects with known members as structs.
 
 Spark's ``from_json`` makes a parser, a decoder and buffers of 12 KB for each message: two microseconds in a warm JVM,
-ten while it is still compiling; VARIANT takes more. Objects that are written like one of them are cut at their quotes
-(``quotes.py``), the others Arrow reads as one text, all without Python's lock. Arrow is asked for what a pattern
-has matched alone. A pattern leaves no room for what parsers read in different ways: half of a surrogate pair, large and
-leading digits, minus zero, members that are missing, double or in another order.
+ten while it is still compiling; VARIANT takes more. Objects with the same layout as a sample are split at their quotes
+(``quotes``); Arrow reads the others as one text, all without Python's lock. Arrow only reads objects that a pattern has
+matched. The pattern excludes everything that parsers read differently: half of a surrogate pair, large numbers and
+leading zeros, minus zero, members that are missing, repeated or in another order.
 
-Main type: ``ObjectTexts`` (what may be read, and reads it). ``Tries`` remembers where it was not worth it. Thread: a
-task's pipeline thread.
+Main type: ``ObjectTexts`` (decides which texts it can read, and reads them). ``Tries`` remembers where this was not
+worthwhile. Thread: a task's pipeline thread.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ from penstock.converters.json.envelope import without_heads
 from penstock.pipeline.columns.layout import TextBound
 from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
 
-#: Names that need no escapes in JSON or in a pattern.
+#: Names without escapes in JSON and in patterns.
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = "[ \\t\\r\\n]*"
 _ESCAPE: Final = '\\\\(?:["\\\\/bfnrt]|u(?:[0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}))'
 STRING: Final = f'"(?:[^"\\\\\\x00-\\x1f]|{_ESCAPE})*"'
 BOOLEAN: Final = "true|false"
 REAL: Final = "-?[1-9][0-9]{0,14}\\.[0-9]{1,17}|0\\.[0-9]{1,17}|-0\\.0{0,8}[1-9][0-9]{0,8}"
-#: Numbers as Java writes doubles that are large or small.
+#: Numbers as Java writes large or small doubles.
 SCIENTIFIC: Final = "-?[1-9]\\.[0-9]{1,17}E-?[0-9]{1,2}"
 
 _FIRST_BEYOND_BMP: Final = 0xF0
 _BACKSLASH: Final = ord("\\")
 
 
-#: So many batches are not tried after one in which too little was found.
+#: The number of batches that are not tried after one with too few matches.
 _PAUSE: Final = 50
 _MAX_KNOWN: Final = 1_000
 #: Shorter chunks are joined.
 _PART_ROWS: Final = 1_000
-#: So many messages are looked at for one that shows how the others are written.
+#: The number of messages that are searched for a sample of the layout.
 _SAMPLE: Final = 8
 
 
 def whole(digits: int) -> str:
-    """The pattern of whole numbers of up to so many digits."""
+    """The pattern of whole numbers with at most the given number of digits."""
     return f"0|-?[1-9][0-9]{{0,{digits - 1}}}"
 
 
 class Tries:
-    """Remembers by key (a schema, for example) where a quick way has left too much.
+    """Remembers by key (a schema, for example) where a fast path has left too many messages.
 
     Args:
-        worth: More messages left than one in so many, and it was not worth it.
+        worth: The fast path was not worthwhile if it left more than one in ``worth`` messages.
 
     >>> tries = Tries(2)
     >>> tries.worth("schema")
@@ -76,14 +76,14 @@ class Tries:
         self._pause: dict[Hashable, int] = {}
 
     def worth(self, key: Hashable) -> bool:
-        """True if the quick way is worth a try for this batch."""
+        """True if the fast path should be tried for this batch."""
         left = self._pause.pop(key, 0)
         if left > 1:
             self._pause[key] = left - 1
         return not left
 
     def note(self, key: Hashable, left: int, rows: int) -> bool:
-        """The quick way has left so many; whether it was worth it."""
+        """Records how many messages the fast path has left; True if it was worthwhile."""
         good = left * self._worth <= rows
         if not good:
             if len(self._pause) >= _MAX_KNOWN:
@@ -94,11 +94,11 @@ class Tries:
 
 @dataclass(frozen=True)
 class ObjectTexts:
-    """Texts of objects with certain members; as a member of these, of arrays, too (``array_texts``).
+    """The texts of objects with given members; also of arrays as members (``array_texts``).
 
     Attributes:
-        pattern: What they look like, space around them aside.
-        flat: The members; None = one of them is an object or an array itself.
+        pattern: Their pattern, without surrounding space.
+        flat: The members; None = one of them is itself an object or an array.
     """
 
     pattern: str
@@ -106,10 +106,10 @@ class ObjectTexts:
 
     @classmethod
     def of(cls, members: Iterable[tuple[str, str | ObjectTexts]]) -> ObjectTexts:
-        """Objects of these members.
+        """Texts of objects with these members.
 
         Args:
-            members: In order, each with what its value looks like.
+            members: The members in order, each with the pattern of its value.
         """
         parts: list[str] = []
         flat: list[FlatMember] | None = []
@@ -125,7 +125,7 @@ class ObjectTexts:
         return cls(pattern, None if flat is None else tuple(flat))
 
     def matches(self, texts: pa.ChunkedArray, inside: str | None = None) -> np.ndarray:
-        """Marks the texts that are such objects; a null is none. For ``inside`` see ``read``."""
+        """Marks the texts that are such objects; nulls are not. For ``inside`` see ``read``."""
         end = "" if inside is None else f"{_SPACE}\\}}"
         found = pc.match_substring_regex(texts, f"\\A{_SPACE}{self.pattern}{end}{_SPACE}\\z")
         matched: np.ndarray = found.fill_null(False).to_numpy().astype(bool)
@@ -140,21 +140,20 @@ class ObjectTexts:
         inside: str | None = None,
         heads: np.ndarray | None = None,
     ) -> ReadTexts:
-        """Reads those texts that are such objects.
+        """Reads the texts that are such objects.
 
         Args:
             texts: Strings.
-            wanted: Which of them to look at.
+            wanted: The rows to check.
             kind: The structs to make, in any order of these members; all of them may be null.
-            inside: The texts are the rest of an object, behind the name of this member of it, the last one, and the
-                colon.
-            heads: How many of its first bytes do not count, for each text; None = none.
+            inside: Each text is the rest of an object after the name of this member, its last one, and the colon.
+            heads: The number of first bytes to skip, for each text; None = none.
         """
         rows, structs = self._cut(texts, wanted, kind, inside, heads)
         left = wanted.copy()
         left[rows] = False
         if left.any():
-            # Those that were cut are not copied for it.
+            # Texts that were split are not copied for this.
             texts = texts if heads is None else without_heads(texts, heads)
             left &= self.matches(_alone(texts, left), inside)
         if not len(rows):
@@ -184,7 +183,7 @@ class ObjectTexts:
         inside: str | None,
         heads: np.ndarray | None,
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
-        """The rows that are written like one of them, and what they are."""
+        """The rows with the layout of a sample, and their structs."""
         rows: list[np.ndarray] = [np.empty(0, np.int64)]
         structs: list[pa.StructArray] = []
         layout = None if self.flat is None else self._layout(_sample(texts, wanted, heads), inside)
@@ -209,7 +208,7 @@ class ObjectTexts:
 
 
 def _sample(texts: pa.ChunkedArray, wanted: np.ndarray, heads: np.ndarray | None) -> pa.ChunkedArray:
-    """The first of them. One by one: `take` of several chunks copies them all."""
+    """The first texts. One by one, because `take` copies all chunks."""
     found = []
     for row in np.flatnonzero(wanted)[:_SAMPLE].tolist():
         text = texts[row].as_py()
@@ -218,7 +217,7 @@ def _sample(texts: pa.ChunkedArray, wanted: np.ndarray, heads: np.ndarray | None
 
 
 def _parts(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
-    """The chunks, short ones joined: what is done with each takes as long as a copy of some hundred messages."""
+    """The chunks, with short ones joined: processing a chunk costs as much as copying some hundred messages."""
     held: list[pa.StringArray] = []
     for chunk in texts.chunks:
         held.append(chunk)
@@ -230,10 +229,10 @@ def _parts(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
 
 
 def array_texts(item: str | ObjectTexts) -> ObjectTexts:
-    """Texts of arrays, as the values of members.
+    """The texts of arrays as values of members.
 
     Args:
-        item: What an item looks like.
+        item: The pattern of an item.
     """
     one = item.pattern if isinstance(item, ObjectTexts) else item
     items = f"(?:(?:{one}){_SPACE},{_SPACE})*(?:{one})"
@@ -245,9 +244,9 @@ class ReadTexts:
     """The texts that were read.
 
     Attributes:
-        rows: True for each text that was.
-        structs: What it is; null for the others.
-        bound: What holds for all strings in them.
+        rows: True for each text that was read.
+        structs: The struct of each text; null for the others.
+        bound: The bound of all strings in them.
     """
 
     rows: np.ndarray
@@ -260,7 +259,7 @@ def _alone(texts: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
 
 
 def _structs(cut: dict[str, pa.StringArray], kind: pa.StructType) -> pa.StructArray:
-    """Structs of the texts of their members."""
+    """Structs built from the texts of their members."""
     columns = [_typed(cut[field.name], field.type) for field in kind]
     return pa.StructArray.from_arrays(columns, fields=list(kind))
 
@@ -288,7 +287,7 @@ def bound_of(texts: pa.ChunkedArray) -> TextBound:
 
 
 def _read_structs(texts: pa.ChunkedArray, kind: pa.StructType, inside: str | None) -> pa.StructArray:
-    """The objects that these texts are.
+    """Parses texts of objects.
 
     Args:
         texts: Strings that match the pattern; null stays null.
@@ -306,7 +305,7 @@ def _read_structs(texts: pa.ChunkedArray, kind: pa.StructType, inside: str | Non
     members = list(read) if inside is None else [pa.field(inside, read)]
     table = pj.read_json(
         pa.BufferReader(joined),
-        # One block, on this thread: the other core has the batch before.
+        # One block, on this thread: the other core works on the previous batch.
         pj.ReadOptions(use_threads=False, block_size=len(joined) + 1),
         pj.ParseOptions(explicit_schema=pa.schema(members), newlines_in_values=True, unexpected_field_behavior="error"),
     )

@@ -1,7 +1,8 @@
 """Java's text of schemaless JSON messages, for sinks that write text.
 
-Objects that are read as columns anyway get their texts from these, in Arrow. The others are parsed in C and printed
-kind by kind in Python. Only what a parser in C does not read as Java does is left to who reads one message.
+The texts of objects that can be read as columns are made from these columns by Arrow. The other messages are parsed in
+C and printed kind by kind in Python. Messages that the parser in C reads differently than Java are left to the code for
+single messages.
 
 Main function: ``json_texts``. Thread: any; pure functions.
 """
@@ -24,8 +25,8 @@ def json_texts(column: pa.ChunkedArray, found: Sorted, read: Callable[[pa.Chunke
 
     Args:
         column: The messages.
-        found: Those of them that were read as columns.
-        read: Reads messages as values.
+        found: The messages that were read as columns.
+        read: Reads single messages as values.
     """
     left = np.ones(len(column), dtype=bool)
     place = np.empty(len(column), dtype=np.int64)
@@ -58,7 +59,7 @@ def _placed(chunks: list[pa.Array], place: np.ndarray) -> pa.ChunkedArray:
 
 
 def _printed(found: ReadAtOnce) -> tuple[pa.Array, np.ndarray]:
-    """The texts of values, null for None; and the positions of those that have to be read by themselves."""
+    """The texts of values, null for None; and the positions of values that have to be read one by one."""
     nulls = np.array([value is None for value in found.values])
     try:
         texts = java_texts(found.values)

@@ -1,8 +1,8 @@
-"""Typed columns as JSON messages, joined from the texts of their parts by Arrow: a fraction of what a plan takes.
+"""Writes typed columns as JSON messages with Arrow, in a fraction of the time of a Spark plan.
 
-Each part becomes a column of texts (numbers as Java prints them, strings with their escapes, bytes in base64), and one
-call joins them with the names of the fields. It says what ``penstock.pipeline.columns.texts.json`` says in Spark's
-columns. Where it has no text for a layout, or a value cannot be written, the plan writes all, with its errors.
+Each part becomes a column of texts (numbers as Java prints them, escaped strings, bytes in base64), and one call joins
+the texts with the names of the fields. The result is the same as that of ``penstock.pipeline.columns.texts.json`` in
+Spark. If a layout is not supported, or a value cannot be written, the plan writes all messages and reports the errors.
 
 Main function: ``json_column``. Thread: any; pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (convertToJson).
@@ -29,7 +29,7 @@ from penstock.pipeline.columns.texts.numbers import float_texts
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN))
 _FLOATS: Final = frozenset((Type.FLOAT32, Type.FLOAT64))
 _QUOTE, _BACKSLASH, _FIRST_PRINTABLE, _FIRST_BEYOND_BMP = 0x22, 0x5C, 0x20, 0xF0
-#: Each character that is escaped takes one look at the column; beyond so many of them the plan is as quick.
+#: Each escaped character takes one scan of the column; with more different characters the plan is as fast.
 _MOST_ESCAPES: Final = 64
 _BASE64: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _PADDING: Final = ord("=")
@@ -43,15 +43,15 @@ class _Unwritten(Exception):
 def json_column(
     column: pa.Array, schema: Schema, physical: Physical, *, schemas: bool, numeric: bool, defaults: bool
 ) -> pa.BinaryArray | None:
-    """The messages of values, one for each; None = the plan writes them.
+    """The messages, one for each value; None = the plan has to write them.
 
     Args:
         column: The values.
-        schema: Theirs.
+        schema: Their schema.
         physical: Their layout.
-        schemas: Whether each message carries its schema.
-        numeric: Whether decimals are numbers.
-        defaults: Whether a null is written as its default.
+        schemas: True if each message carries its schema.
+        numeric: True if decimals are written as numbers.
+        defaults: True if a null is written as its default.
     """
     if has_struct_default(schema):
         return None
@@ -73,9 +73,9 @@ class _Writer:
 
         Args:
             column: The values.
-            schema: Theirs.
+            schema: Their schema.
             physical: Their layout.
-            gone: How many of them are null because what they are inside of is.
+            gone: The number of values that are null because their parent is null.
         """
         nulls = column.null_count
         has_default = self._defaults and schema.default is not None
@@ -91,7 +91,7 @@ class _Writer:
         )
 
     def _valid_texts(self, column: pa.Array, schema: Schema, physical: Physical) -> pa.StringArray:
-        """The texts of values; null for null, and for nothing else."""
+        """The texts of values; null exactly for null values."""
         match physical.form:
             case Form.STRUCT:
                 return self._objects(column, schema, physical)
@@ -114,7 +114,7 @@ class _Writer:
             parts[-1] = f"{parts[-1]}{',' if field.index else ''}{json_string(field.name)}:"
             cells = pc.struct_field(column, [field.index])
             is_text = field.schema.type is Type.STRING and child.form is Form.SCALAR and not cells.null_count
-            # Quotes become part of what stands around a text, which is one look less at it.
+            # The quotes become part of the surrounding text, which saves one scan.
             if is_text:
                 parts[-1] += '"'
                 parts += [escaped(cells, child.text), '"']
@@ -128,7 +128,7 @@ class _Writer:
 
     def _arrays(self, column: pa.ListArray, schema: Schema, physical: Physical) -> pa.StringArray:
         assert schema.value_schema is not None, "an array has items"
-        # Those of the lists that are not null, one behind the other.
+        # The items of all lists that are not null, concatenated.
         items = self.texts(column.flatten(), schema.value_schema, physical.children[0], 0)
         sizes = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         ends = np.concatenate([[0], np.cumsum(sizes)])
@@ -162,11 +162,11 @@ def _numbers(column: pa.Array) -> pa.StringArray:
 
 
 def escaped(texts: pa.StringArray, bound: TextBound) -> pa.StringArray:
-    """Texts as they stand between the quotes of a JSON string.
+    """Escapes texts for use between the quotes of a JSON string.
 
     Args:
-        texts: They.
-        bound: What is known of them.
+        texts: The texts.
+        bound: The known bound of their characters.
 
     Raises:
         _Unwritten: Too many different characters are escaped.
@@ -186,7 +186,7 @@ def escaped(texts: pa.StringArray, bound: TextBound) -> pa.StringArray:
         characters += _beyond_bmp(data)
     if len(characters) > _MOST_ESCAPES:
         raise _Unwritten
-    # The backslash comes first: the others bring some.
+    # The backslash comes first, because the other escapes add backslashes.
     for one in characters:
         texts = pc.replace_substring(texts, one, json_string(one)[1:-1])
     return texts
@@ -225,7 +225,8 @@ def base64_texts(column: pa.BinaryArray) -> pa.StringArray:
 
 
 def unscaled_bytes(column: pa.Decimal128Array) -> pa.BinaryArray:
-    """The digits of decimals as Java's ``BigInteger.toByteArray`` has them: two's complement, the highest byte first.
+    """The digits of decimals in the form of Java's ``BigInteger.toByteArray``: two's complement, the highest byte
+    first.
 
     >>> from decimal import Decimal
     >>> unscaled_bytes(pa.array([Decimal("1.28"), Decimal("-0.01"), None], pa.decimal128(38, 2))).to_pylist()
@@ -236,7 +237,7 @@ def unscaled_bytes(column: pa.Decimal128Array) -> pa.BinaryArray:
     raw = np.frombuffer(column.buffers()[1], np.uint8)[start : start + size * _DECIMAL_BYTES]
     digits = raw.reshape(size, _DECIMAL_BYTES)[:, ::-1]
     sign = np.where(digits[:, :1] >= 0x80, np.uint8(0xFF), np.uint8(0))
-    # A byte is needed from the first on that says more than the sign, and one in front of it that has the sign's bit.
+    # Starts at the first byte that differs from the sign, or one byte earlier if the sign bit needs it.
     says = np.argmax(np.column_stack([digits != sign, np.ones(size, bool)]), axis=1)
     first = np.minimum(says, _DECIMAL_BYTES - 1)
     same_sign = (digits[np.arange(size), first] >= 0x80) == (sign[:, 0] == 0xFF)

@@ -1,5 +1,5 @@
 """Reads JSON in Spark's plans, by JsonConverter's rules.
 
-``ReadJson`` (``reading``) is the step. ``parsing`` makes VARIANT of texts; ``layouts`` and ``lenient`` make typed
-columns of VARIANT.
+``ReadJson`` (``reading``) is the step. ``parsing`` turns texts into VARIANT; ``layouts`` and ``lenient`` turn VARIANT
+into typed columns.
 """

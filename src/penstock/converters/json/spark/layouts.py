@@ -1,10 +1,10 @@
-"""As what Spark types the values of a schema are read from JSON.
+"""The Spark types for reading the values of a schema from JSON.
 
-Integers are read as wide as Spark has them and then looked at, so that one that is too large for its field is found
-instead of being null; decimals keep the scale they came with.
+Integers are read as Spark's widest type and then checked, so that an integer that is too large for its field is an
+error and not null; decimals keep their original scale.
 
-Main functions: ``layout_of`` (a schema's layout), ``widened`` and ``in_range`` (types and what fits them),
-``lenient_numbers`` (how numbers have to be parsed). Thread: any; pure, and columns are built without a job.
+Main functions: ``layout_of`` (a schema's layout), ``widened`` and ``in_range`` (types and their ranges),
+``lenient_numbers`` (the required way to parse numbers). Thread: any; pure, and columns are built without a job.
 Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and LOGICAL_CONVERTERS.
 """
 
@@ -38,7 +38,7 @@ _BITS_OF: Final = {"byte": 8, "short": 16, "integer": 32}
 
 @lru_cache(maxsize=1024)
 def layout_of(schema: Schema | None) -> Physical:
-    """The layout of values that were read: decimals keep the scale they came with."""
+    """The layout of read values: decimals keep their original scale."""
     if schema is None:
         return default_physical(None)
     if is_decimal(schema):
@@ -56,9 +56,9 @@ def layout_of(schema: Schema | None) -> Physical:
 
 
 def widened(kind: T.DataType) -> T.DataType:
-    """A type that numbers are read as first: doubles for floats, as Java does, and 64 bits for all integers.
+    """A wider type for the first read of numbers: doubles for floats, as in Java, and 64 bits for all integers.
 
-    An integer that is too large for its field would be null in a struct that Spark makes of a VARIANT.
+    In a struct that Spark makes of a VARIANT, an integer that is too large for its field would become null.
     """
     match kind:
         case T.FloatType():
@@ -74,7 +74,7 @@ def widened(kind: T.DataType) -> T.DataType:
 
 
 def in_range(column: Column, kind: T.DataType) -> Column | None:
-    """True if a widened value has no integer that is too large for its type; None if it has no such integers."""
+    """True if no integer of a widened value is too large for its type; None if there are no such integers."""
     match kind:
         case T.ByteType() | T.ShortType() | T.IntegerType():
             half = 1 << (_BITS_OF[kind.typeName()] - 1)
@@ -92,7 +92,7 @@ def in_range(column: Column, kind: T.DataType) -> Column | None:
 
 
 def _has_narrow_integers(kind: T.DataType) -> bool:
-    """True if ``in_range`` gives a column."""
+    """True if ``in_range`` returns a column."""
     if isinstance(kind, T.ArrayType):
         return _has_narrow_integers(kind.elementType)
     if isinstance(kind, T.StructType):
@@ -101,7 +101,7 @@ def _has_narrow_integers(kind: T.DataType) -> bool:
 
 
 def lenient_numbers(schema: Schema | None) -> Numbers:
-    """Returns how numbers have to be parsed for a schema: decimals need their text, scale and all."""
+    """Returns how a schema needs numbers to be parsed: decimals need their text, with the scale."""
     if schema is None:
         return "schemaless"
     return "text" if anywhere(schema, is_decimal) else "typed"

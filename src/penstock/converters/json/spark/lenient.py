@@ -1,8 +1,8 @@
-"""Values of a schema out of a JSON payload (a VARIANT), by JsonConverter's lenient rules.
+"""Reads values of a schema from a JSON payload (a VARIANT), by JsonConverter's lenient rules.
 
-A number schema takes 0 from anything that is no number, boolean takes false, string and bytes take null; numbers are
-cut to their width; an object serves as an array of its values. Only nulls, structs, maps, base64 and the logical
-types can fail. Nor does a struct hold the null that a string or bytes became, at any depth outside of other structs.
+Other JSON becomes 0 for a number schema, false for boolean, null for string and bytes; numbers are truncated to their
+width; an object counts as an array of its values. Only nulls, structs, maps, base64 and the logical types can fail. A
+struct also rejects a null that replaces other JSON in a required string or bytes, at any depth outside nested structs.
 
 Main type: ``Lenient``. Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and LOGICAL_CONVERTERS.
@@ -49,9 +49,9 @@ _EXPECTED: Final = {
     Type.INT64: "BIGINT",
     Type.BOOLEAN: "BOOLEAN",
 }
-#: A number with a point is a decimal to Spark, unless it is too long, and a double to Java; both become the same one.
+#: Spark reads a number with a point as a decimal, unless it is too long, Java as a double; both become the same double.
 _POINT: Final = "DOUBLE|DECIMAL\\([0-9]+,[1-9][0-9]*\\)|DECIMAL\\((?:[1-9]|1[0-8]),0\\)"
-#: Integers become the nearest double; not so the nearest float, because that would be rounded twice.
+#: Integers become the nearest double, but not the nearest float, because that would round twice.
 _FLOATING: Final = {Type.FLOAT32: f"(?:{_POINT})", Type.FLOAT64: "(?:DOUBLE|BIGINT|DECIMAL\\([0-9]+,[0-9]+\\))"}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FALLIBLE: Final = frozenset((Type.BYTES, Type.MAP, Type.STRUCT))
@@ -65,19 +65,19 @@ class Usual:
     """The results of ``schema_of_variant`` for values that need no leniency.
 
     Attributes:
-        text: What it mostly says.
-        pattern: A regular expression of all it may say; nulls are ``VOID``.
+        text: The most frequent result.
+        pattern: A regular expression for all results; nulls are ``VOID``.
     """
 
     text: str
     pattern: str
 
     def inside(self, name: str) -> Usual:
-        """The same for an object with such a value as its only field."""
+        """The same for an object whose only field is such a value."""
         return Usual(f"OBJECT<{name}: {self.text}>", f"OBJECT<{name}: {self.pattern}>")
 
     def holds(self, kinds: Column) -> Column:
-        """True if a text of kinds is one of these."""
+        """True if a text of kinds contains one of these."""
         if self.text == self.pattern:
             return kinds == self.text
         return (kinds == self.text) | kinds.rlike(f"^{self.pattern}$")
@@ -85,10 +85,10 @@ class Usual:
 
 @dataclass(frozen=True)
 class Lenient:
-    """The rules by which values are read.
+    """The rules for reading values.
 
     Attributes:
-        defaults: Whether null is replaced by the default.
+        defaults: True if null is replaced by the default.
         numbers: How numbers were parsed.
     """
 
@@ -97,7 +97,7 @@ class Lenient:
 
     # ------------------------------------------------------------------ the usual case
     def usual(self, schema: Schema | None) -> Usual | None:
-        """The kinds that Spark may convert by itself; None = there are none."""
+        """The kinds that Spark may convert itself; None = none."""
         if schema is None or self.numbers == "text":
             return None
         return self._usual(schema)
@@ -111,7 +111,7 @@ class Lenient:
         elif schema.type in _FLOATING:
             found = Usual("DOUBLE", _FLOATING[schema.type])
         elif schema.type is Type.ARRAY and schema.value_schema is not None and schema.value_schema.optional:
-            # One kind tells of all items, so that it may hide an integer.
+            # One kind describes all items, so it may hide an integer.
             mixed = schema.value_schema.type is Type.FLOAT32
             item = None if mixed else self._usual(schema.value_schema)
             found = None if item is None else Usual(f"ARRAY<{item.text}>", f"ARRAY<(?:{item.pattern}|VOID)>")
@@ -128,7 +128,7 @@ class Lenient:
             if inner is None or not _NAME.fullmatch(field.name):
                 return None
             parts.append((field.name, inner))
-        # VARIANT keeps its keys in the order of their bytes.
+        # VARIANT sorts its keys by their bytes.
         parts.sort()
         text = ", ".join(f"{name}: {inner.text}" for name, inner in parts)
         pattern = ", ".join(f"{name}: {inner.pattern}" for name, inner in parts)
@@ -136,7 +136,7 @@ class Lenient:
 
     # ------------------------------------------------------------------ values
     def read(self, column: Column, schema: Schema) -> Column:
-        """The value of a VARIANT; what cannot be read is null or nonsense, see ``problem``."""
+        """The value of a VARIANT; null or arbitrary if it cannot be read, see ``problem``."""
         value = self._value(column, schema)
         kind = spark_type(schema, layout_of(schema))
         if self.defaults and schema.default is not None and schema.type is not Type.STRUCT:
@@ -202,7 +202,7 @@ class Lenient:
         return _kind(column).rlike("^(?:BIGINT|DECIMAL)")
 
     def _as_wide(self, column: Column) -> Column:
-        """The number without its fraction, as ``decimal(38, 0)``; null if it is none (or too large)."""
+        """The number without its fraction, as ``decimal(38, 0)``; null if it is not a number, or too large."""
         if self.numbers == "text":
             number = F.when(self._is_number(column), self._number_text(column)).try_cast("double")
             whole = F.when(self._is_integral(column), self._number_text(column)).try_cast(_WIDE)
@@ -240,7 +240,9 @@ class Lenient:
 
     # ------------------------------------------------------------------ what cannot be read
     def problem(self, column: Column, schema: Schema | None) -> Column | None:
-        """Returns the reason why a VARIANT cannot be read, as a message; null if it can. None if any can."""
+        """Returns the error message for a VARIANT that cannot be read; null if it can. None if every VARIANT can be
+        read.
+        """
         found = [] if schema is None else list(self._problems(column, schema))
         return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
 
@@ -252,7 +254,7 @@ class Lenient:
             yield F.when(~null, inner)
 
     def _kind_problems(self, column: Column, schema: Schema) -> Iterator[Column]:
-        # Java looks at the name alone.
+        # Java checks only the name.
         name = schema.name
         denied = denied_type(schema)
         if denied is not None:
@@ -297,9 +299,10 @@ class Lenient:
                     yield F.when(_is_kind(column, "OBJECT<"), refused)
 
     def _null_problem(self, column: Column, schema: Schema | None, place: str) -> Column | None:
-        """Returns why a struct cannot hold a value: one without text where text is required. None if it can hold any.
+        """Returns why a struct cannot hold a value: a value without text where text is required. None if it can hold
+        every value.
 
-        Nulls of JSON itself have been found before, and structs inside have been looked at by themselves.
+        Nulls in the JSON have been found before, and nested structs have been checked separately.
         """
         if schema is None or not _becomes_null(schema):
             return None
@@ -356,7 +359,7 @@ class Lenient:
         yield _first(F.transform(F.when(is_array, column).try_cast("array<variant>"), entry))
 
     def _can_fail(self, schema: Schema | None) -> bool:
-        """True if ``problem`` gives a column. Asking it would double the work with each level of nesting."""
+        """True if ``problem`` returns a column. Calling ``problem`` would double the work for each level of nesting."""
         if schema is None:
             return False
         if not schema.optional and (schema.default is None or not self.defaults):
@@ -388,11 +391,11 @@ class Lenient:
 
 @lru_cache(maxsize=1024)
 def _becomes_null(schema: Schema) -> bool:
-    """True if JSON that is not null can become a null that a struct refuses: a string made of another kind of value."""
+    """True if JSON that is not null can become a null that a struct rejects: a string from another kind of value."""
     if schema.type is Type.ARRAY:
         return schema.value_schema is not None and _becomes_null(schema.value_schema)
     if schema.type is Type.MAP:
-        # The names of an object are always there.
+        # The names of an object always exist.
         parts = [schema.value_schema] if has_plain_keys(schema) else [schema.key_schema, schema.value_schema]
         return any(one is not None and _becomes_null(one) for one in parts)
     plain = schema.type in (Type.STRING, Type.BYTES) and not is_decimal(schema)
@@ -400,7 +403,7 @@ def _becomes_null(schema: Schema) -> bool:
 
 
 def _first(texts: Column) -> Column:
-    """The first of some texts that is not null; null where there is none."""
+    """The first text that is not null; null if all are."""
     return F.get(F.filter(texts, lambda text: text.isNotNull()), F.lit(0))
 
 
@@ -433,14 +436,14 @@ def _is_null(column: Column) -> Column:
 
 
 def _items(column: Column) -> Column:
-    """An array's items, an object's values, nothing of anything else."""
+    """The items of an array or the values of an object; empty for anything else."""
     items = F.when(_is_kind(column, "ARRAY<"), column).try_cast("array<variant>")
     members = F.map_values(F.when(_is_kind(column, "OBJECT<"), column).try_cast("map<string,variant>"))
     return F.coalesce(items, members, F.array().cast("array<variant>"))
 
 
 def _truncated(number: Column) -> Column:
-    # A whole number of 64 bits is all that floor takes; larger doubles have no fraction.
+    # Spark's floor supports only whole numbers of 64 bits; larger doubles have no fraction.
     small = F.when(number < 0, F.ceil(number)).otherwise(F.floor(number)).try_cast(_WIDE)
     return F.when(F.abs(number) < 2.0**62, small).otherwise(number.try_cast(_WIDE))
 

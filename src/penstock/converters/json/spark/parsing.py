@@ -1,10 +1,10 @@
 """JSON text to VARIANT exactly as Java's JsonConverter reads it.
 
-Spark's ``parse_json`` and Jackson as JsonConverter sets it up differ in four things: a number with a decimal point is
-a decimal there (a double in Connect), a large integer is a decimal (it wraps to 64 bits), minus zero stays minus
-zero, leading zeros are refused. What Spark made of a text tells whether it may hold one of these (regular expressions
-over all texts cost more than parsing them). Such a text is split into strings, numbers and the rest, its numbers are
-rewritten, and it is parsed again.
+Spark's ``parse_json`` differs in four ways from Jackson in JsonConverter's configuration: Spark reads a number with a
+decimal point as a decimal (Connect: a double) and a large integer as a decimal (Connect wraps it to 64 bits), keeps
+minus zero, and rejects leading zeros. Spark's result shows whether a text may contain one of these (cheaper than
+regular expressions over all texts). Such a text is split into strings, numbers and the rest, its numbers are rewritten,
+and it is parsed again.
 
 Main type: ``Text``. Main functions: ``parse_quickly`` and ``parse_exactly``.
 
@@ -24,10 +24,10 @@ from penstock.pipeline.plan.step import RAW_TEXT, Bag, Keep, Shape, SideName
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: What becomes of numbers: as schemaless data has them; as they are, but exact; as strings of their text, marked.
+#: The treatment of numbers: as in schemaless data; exact; as marked strings of their text.
 Numbers = Literal["schemaless", "typed", "text"]
 
-#: Marks a number that is kept as text; no JSON text holds a raw control character.
+#: Marks a number that is kept as text; JSON texts cannot contain raw control characters.
 NUMBER_MARK: Final = "\x03"
 
 _BLANK: Final = "^[ \\t\\r\\n]*$"
@@ -44,42 +44,42 @@ class Text:
 
     Attributes:
         column: The strings. Used several times: name it first.
-        checked: Whether all of them are known to be UTF-8.
+        checked: True if all of them are known to be UTF-8.
     """
 
     column: Column
     checked: bool
 
     def if_utf8(self, value: Column) -> Column:
-        """A value made of the text; null where the text is not UTF-8."""
+        """A value computed from the text; null if the text is not UTF-8."""
         return value if self.checked else F.when(F.is_valid_utf8(self.column), value)
 
     def having(self, column: Column) -> Text:
-        """Another column that is UTF-8 where this one is."""
+        """Another column, which is UTF-8 in the same rows."""
         return Text(column, self.checked)
 
     @property
     def is_blank(self) -> Column:
-        """True if text is UTF-8 and holds nothing but white space; Jackson reads that as nothing."""
+        """True if a text is UTF-8 and contains only white space; Jackson reads no value from it."""
         blank = self.column.rlike(_BLANK)
         return blank if self.checked else F.is_valid_utf8(self.column) & blank
 
 
 def text_of(shape: Shape, bag: Bag, side: SideName, keep: Keep) -> Text:
-    """The messages of one side."""
+    """The messages of keys or values."""
     return Text(keep(bag.side(side).cast("string")), shape.side(side) == RAW_TEXT)
 
 
 @dataclass(frozen=True)
 class Parsed:
-    """A text as Spark parses it, which is mostly right.
+    """The result of Spark's parser, which is mostly right.
 
     Attributes:
-        value: The VARIANT; null where the text is no JSON to Spark.
-        kinds: What ``schema_of_variant`` says of it.
-        exact: Whether Java would read the same.
-        exact_but_decimals: Whether it would, if decimals are taken for the doubles that they are to Java. Large
-            integers are decimals, too, and the kind of a mixed array hides them: that is for who looks at the kinds.
+        value: The VARIANT; null if the text is not JSON for Spark.
+        kinds: The result of ``schema_of_variant``.
+        exact: True if Java reads the same value.
+        exact_but_decimals: True if Java reads the same value, apart from decimals, which are doubles in Java. Large
+            integers are decimals too, and the kind of a mixed array hides them: callers have to check the kinds.
     """
 
     value: Column
@@ -89,15 +89,15 @@ class Parsed:
 
 
 def parse_quickly(messages: Text, keep: Keep) -> Parsed:
-    """Parses a text as it is."""
+    """Parses a text unchanged."""
     text = messages.column
     value = keep(messages.if_utf8(F.try_parse_json(text)))
     kinds = keep(F.schema_of_variant(value))
-    # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it, and so does that of
-    # an array that has numbers with an exponent, too.
+    # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it, as does the kind of an
+    # array with numbers that have an exponent.
     hidden = kinds.contains("VARIANT") | (kinds.contains("DOUBLE") & kinds.contains("ARRAY"))
     plain = ~kinds.contains("DECIMAL") & ~hidden
-    # In a string it counts as well, and only costs time.
+    # It also matches inside strings, which only costs time.
     suspect = text.contains("-0")
     minus_zero = F.when(suspect, text.rlike("-0[0.]*[eE]")).otherwise(F.lit(False))
     minus_decimal_zero = F.when(suspect, text.rlike("-0[0.]*(?![0-9.])")).otherwise(F.lit(False))
@@ -110,7 +110,7 @@ def parse_quickly(messages: Text, keep: Keep) -> Parsed:
 
 
 def parse_exactly(text: Text, numbers: Numbers) -> Column:
-    """The VARIANT of the first JSON value of a text, as Java reads it; null where it begins with none. Slow."""
+    """The VARIANT of the first JSON value of a text, as Java reads it; null if there is none. Slow."""
     return text.if_utf8(F.try_parse_json(_rewritten(text.column, numbers)))
 
 
@@ -123,7 +123,7 @@ def _rewritten(text: Column, numbers: Numbers) -> Column:
 
     joined = F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
     unmasked = F.replace(F.replace(joined, F.lit(_QUOTE), F.lit('\\"')), F.lit(_BACKSLASH), F.lit("\\\\"))
-    # Raw control characters are no JSON; they must not pass as what stands in for them.
+    # Raw control characters are invalid JSON; they must not pass for the marker.
     return F.when(~text.rlike("[\\x01-\\x03]"), unmasked)
 
 
@@ -140,7 +140,7 @@ def _number(trimmed: Column, numbers: Numbers) -> Column:
 
 
 def wrapped(text: Column) -> Column:
-    """The text of an integer after wrapping to 64 bits. Integers of up to 38 digits; others stay."""
+    """The text of an integer after wrapping to 64 bits. Only integers of up to 38 digits; others stay."""
     number = text.try_cast("decimal(38,0)")
     base = F.lit(_TWO_64).cast("decimal(38,0)")
     rest = F.pmod(number, base)

@@ -1,9 +1,8 @@
 """Reading JSON: the step that turns bytes into keys or values, by JsonConverter's rules. Main type: ``ReadJson``.
 
-Without schema the whole text becomes a VARIANT. With a schema the payload does too, and each value is then taken by
-its schema: what JSON kind it really has decides (a string where a number should be is 0, and so on). The kinds of a
-whole struct are compared at once with what the schema leads one to expect; only where they differ is each field
-looked at by itself.
+Without a schema the whole text becomes a VARIANT. With a schema the payload becomes a VARIANT, and each value is
+converted by its schema and its actual JSON kind (a string instead of a number is 0, and so on). The kinds of a whole
+struct are compared with the expected kinds at once; only if they differ is each field checked separately.
 
 Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -37,13 +36,13 @@ _SYNTAX, _SHAPE, _VALUE = 1, 2, 3
 
 @dataclass(frozen=True)
 class ReadJson(Step):
-    """Reads one side.
+    """Reads keys or values.
 
     Attributes:
         side: Key or value.
-        hint: What was found out of these messages; None = they are plain JSON.
+        hint: The findings about these messages; None = they are plain JSON.
         content: The fixed schema of plain JSON, or None.
-        defaults: Whether nulls are replaced by defaults.
+        defaults: True if nulls are replaced by defaults.
     """
 
     side: SideName
@@ -52,7 +51,7 @@ class ReadJson(Step):
     defaults: bool
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. The hint decides: no message, a refused one, plain JSON, or the schema of an envelope."""
+        """See ``Step``. The hint decides: no message, a rejected message, plain JSON, or the schema of an envelope."""
         hint = self.hint
         if isinstance(hint, NoMessage) or shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -91,7 +90,7 @@ class ReadJson(Step):
     # ------------------------------------------------------------------ with a schema
     def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
         if shape.side(self.side).physical.form is Form.STRUCT:
-            return StepPlan(shape)  # has been read in front of the plan
+            return StepPlan(shape)  # Has been read before the plan.
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})
         make = partial(self._make_content if self.hint is None else self._make_payload, shape, schema)
@@ -108,7 +107,7 @@ class ReadJson(Step):
         return self._typed(text, schema, "$", by_itself, keep)
 
     def _make_payload(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
-        """Reads the payload: cuts off what comes before it, and reads the rest as ``{"payload":...}``."""
+        """Reads the payload: removes the bytes before it, and parses the rest as ``{"payload":...}``."""
         rest = text_of(shape, bag, self.side, unnamed)
         text = rest.having(keep(F.concat(F.lit('{"payload":'), rest.column)))
 
@@ -131,7 +130,7 @@ class ReadJson(Step):
         by_itself: Callable[[Text, Lenient], Column],
         keep: Keep,
     ) -> Made:
-        """The value at once where all kinds are as the schema leads one to expect, else each part by itself."""
+        """Reads the value as a whole if all kinds are as expected, otherwise each part separately."""
         lenient = Lenient(self.defaults, lenient_numbers(schema))
         usual = lenient.usual(schema)
         there = text.column.isNotNull()

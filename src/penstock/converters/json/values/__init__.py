@@ -1,5 +1,4 @@
-"""Single JSON values: those of headers, of schemas' defaults, and those that have no columns.
+"""Single JSON values: headers, defaults of schemas, and values without columns.
 
-``reading`` and ``writing`` follow a schema.
-``schemaless`` needs none; ``tree`` has the parsed form.
+``reading`` and ``writing`` follow a schema. ``schemaless`` needs none; ``tree`` has the parsed form.
 """

@@ -1,7 +1,7 @@
-"""Parsed JSON as Connect values, one by one, by Java's lenient rules: headers, and the defaults of schemas.
+"""Converts parsed JSON to single Connect values by Java's lenient rules: headers, and defaults of schemas.
 
-Main functions: ``read_value``; ``denied_type`` says which schemas have no values. Records go through Spark columns
-(``penstock.converters.json.spark.reading``, ``penstock.converters.json.spark.lenient``), which say the same.
+Main functions: ``read_value``; ``denied_type`` finds schemas without valid values. Records go through Spark columns
+(``penstock.converters.json.spark.reading``, ``penstock.converters.json.spark.lenient``), with the same results.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (convertToConnect).
@@ -34,9 +34,9 @@ LONG_DECIMAL: Final = (
 
 
 def denied_type(schema: Schema) -> str | None:
-    """Returns why a schema has no values: Java converts them to the logical type of its name, not to its own type.
+    """Returns why no value is valid for a schema: Java converts to the logical type of its name, not to its own type.
 
-    None = it has. Integers may carry dates and times, whatever their width.
+    None = values are valid. Integers of any width may carry dates and times.
     """
     name = schema.name
     if name not in LOGICAL_NAMES or logical_name(schema) is not None:
@@ -50,7 +50,7 @@ def read_value(schema: Schema | None, node: Any, *, defaults: bool = True) -> An
     """The Connect value of parsed JSON, by Java's lenient rules.
 
     Raises:
-        DataException: It has no value of that schema.
+        DataException: The JSON cannot be converted to the schema.
     """
     if schema is None:
         return _read_schemaless(node)
@@ -120,9 +120,9 @@ def _read_plain(schema: Schema, node: Any, defaults: bool) -> Any:
 
 
 def _require(schema: Schema | None, value: Any, place: str) -> None:
-    """Refuses nulls of other JSON, a number for a string say, where a struct must have a value.
+    """Rejects nulls that came from other JSON, such as a number for a string, if a struct requires a value.
 
-    Structs inside have been through this before.
+    Nested structs have been checked before.
     """
     if schema is None:
         return
@@ -169,7 +169,8 @@ def _whole(node: Any, bits: int) -> int:
     if not _is_number(node):
         return 0
     if isinstance(node, decimal.Decimal) and cast("int", node.as_tuple().exponent) >= bits:
-        # A multiple of ten to a power is one of two to this power. As an integer it might have a billion digits.
+        # A multiple of a power of ten is a multiple of the same power of two. As an integer it might have a billion
+        # digits.
         return 0
     return wrap(int(node), bits)
 
@@ -195,7 +196,7 @@ def _decimal_of_number(number: decimal.Decimal) -> decimal.Decimal:
     _, digits, exponent = number.as_tuple()
     if len(digits) > MAX_UNSCALED_DIGITS or not -(2**31) <= -int(exponent) < 2**31:
         raise DataException(LONG_DECIMAL)
-    # Java's has no minus zero.
+    # Java's integer has no minus zero.
     return number.copy_abs() if number.is_zero() else number
 
 

@@ -1,7 +1,7 @@
-"""Schemaless values as JSON and back, for values that go record by record.
+"""Converts schemaless values to JSON and back, for the path of single records.
 
-``read_schemaless`` and ``write_schemaless`` use a parser and a writer in C. What these read or write in another way
-than Java, a large integer or a character beyond U+FFFF say, takes ``reading`` and ``writing``.
+``read_schemaless`` and ``write_schemaless`` use a parser and a writer in C. ``reading`` and ``writing`` handle values
+where these differ from Java, such as large integers or characters beyond U+FFFF.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -21,17 +21,17 @@ from penstock.errors import DataException
 
 _MAX: Final = 2**63
 _TEXT: Final = frozenset((str,))
-#: Bytes of characters beyond U+FFFF, and escapes with digits, which Java writes as capitals.
+#: Bytes of characters beyond U+FFFF, and escapes with letters as digits, which Java writes in upper case.
 _OTHERWISE: Final = re.compile(rb"[\xf0-\xff]|\\u")
-#: What both write without an exponent.
+#: Floats in this range have no exponent in either writer.
 _LOW, _HIGH = 1e-3, 1e7
 
 
 def read_schemaless(data: bytes) -> object:
-    """The value of the first JSON value in a message; None for a blank one.
+    """The value of the first JSON value in a message; None for a blank message.
 
     Raises:
-        ValueError: It does not begin with a JSON value.
+        ValueError: The message does not begin with a JSON value.
     """
     try:
         value = orjson.loads(data)
@@ -41,7 +41,7 @@ def read_schemaless(data: bytes) -> object:
 
 
 def _is_exact(value: Any) -> bool:
-    """True if a value is what Java reads: integers wrap to 64 bits, and there is no minus zero."""
+    """True if Java reads the same value: Java wraps integers to 64 bits and has no minus zero."""
     kind = type(value)
     if kind is dict:
         return all(map(_is_exact, value.values()))
@@ -49,21 +49,21 @@ def _is_exact(value: Any) -> bool:
         return all(map(_is_exact, value))
     if kind is int:
         return bool(-_MAX <= value < _MAX)
-    # What is too large for an integer is a float here.
+    # This parser returns a float for a number that is too large for an integer.
     return kind is not float or bool(value != 0 and -_MAX < value < _MAX)
 
 
 def write_schemaless(value: object, *, numeric: bool, defaults: bool) -> bytes:
-    """The JSON of a value. Maps are in the order of their keys, however many records come with them.
+    """The JSON of a value. Maps are sorted by key, independent of the batch.
 
     Raises:
-        DataException: It, or a part of it, has no JSON.
+        DataException: The value, or a part of it, cannot be expressed in JSON.
     """
     if _is_plain(value):
         try:
             data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         except orjson.JSONEncodeError:
-            pass  # half of a surrogate pair, or too deep
+            pass  # Half of a surrogate pair, or nested too deeply.
         else:
             if not _OTHERWISE.search(data):
                 return data
@@ -79,7 +79,7 @@ def write_schemaless(value: object, *, numeric: bool, defaults: bool) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """True if the writer in C writes everything but texts as Java does."""
+    """True if the writer in C writes the value like Java, apart from its texts."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return True

@@ -1,7 +1,7 @@
-"""JSON texts as trees of Python values, and what Jackson calls the kinds of their nodes.
+"""JSON texts as trees of Python values, and Jackson's names for the kinds of nodes.
 
-Main functions: ``parse_json`` (one text, as JSON has it), ``first_json`` (as Jackson reads a message). ``MISSING``
-stands for JSON where there is none. Numbers with fraction or exponent are ``Decimal``, as Java's tree holds them.
+Main functions: ``parse_json`` (strict JSON), ``first_json`` (as Jackson reads a message). ``MISSING`` marks absent
+JSON. Numbers with fraction or exponent are ``Decimal``, as Java's tree holds them.
 
 Thread: pure functions.
 Source: com.fasterxml.jackson.databind.JsonNode, org.apache.kafka.connect.json.JsonDeserializer.
@@ -20,7 +20,7 @@ class _Missing:
 
 
 MISSING: Final = _Missing()
-#: Java's kinds of JSON nodes, for messages.
+#: Java's names for kinds of JSON nodes, for messages.
 _NODE_KINDS: Final[dict[type, str]] = {
     dict: "OBJECT",
     list: "ARRAY",
@@ -45,13 +45,14 @@ def parse_json(text: str) -> Any:
 
 
 def first_json(data: bytes) -> Any:
-    """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros pass, blank is null.
+    """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros are allowed, blank is
+    null.
 
     Args:
         data: Plain JSON (``penstock.converters.json.arrow.bytes``).
 
     Raises:
-        ValueError: They do not begin with a JSON value.
+        ValueError: The bytes do not begin with a JSON value.
     """
     text = data.decode("utf-8").lstrip(" \t\r\n")
     if not text:
@@ -66,7 +67,7 @@ def first_json(data: bytes) -> Any:
 
 
 def without_leading_zeros(text: str) -> str:
-    """JSON whose numbers begin as JSON has it: Jackson is set up to take zeros in front of them.
+    """Removes leading zeros from numbers, which Jackson is configured to accept.
 
     >>> without_leading_zeros('{"a 01": [-007, 0.10]}')
     '{"a 01": [-7, 0.10]}'
@@ -75,7 +76,7 @@ def without_leading_zeros(text: str) -> str:
 
 
 def _goes_on(last: str, following: str) -> bool:
-    """True if what follows is no end of a number or word: white space ends a number, what is in no name a word."""
+    """True if a number or word continues: white space ends a number, a character outside of names ends a word."""
     if not following or following in " \t\r\n" or not last.isalnum():
         return False
     return last.isdigit() or (following >= "0" and (f"_{following}".isidentifier() or following == "$"))

@@ -1,7 +1,7 @@
-"""Connect values as JSON texts, one by one: headers, the defaults of schemas, and what columns do not take.
+"""Writes single Connect values as JSON: headers, defaults of schemas, and values that columns do not support.
 
-Main function: ``write_value``. Records go through Spark columns (``penstock.converters.json.writing``), which say the
-same.
+Main function: ``write_value``. Records go through Spark columns (``penstock.converters.json.writing``), with the same
+results.
 
 Thread: pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (convertToJson).
@@ -24,7 +24,7 @@ from penstock.pipeline.columns.java_classes import java_class_of_value
 from penstock.pipeline.columns.texts.json import NULL_REQUIRED
 
 _NO_TYPE: Final = "does not have corresponding schema type."
-#: Half of a surrogate pair, which UTF-8 has no bytes for.
+#: Half of a surrogate pair, which UTF-8 cannot encode.
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64))
 
@@ -33,7 +33,7 @@ def write_value(schema: Schema | None, value: Any, *, numeric: bool, defaults: b
     """The JSON text of one value.
 
     Raises:
-        DataException: It does not fit its schema, or has no JSON.
+        DataException: The value does not fit its schema, or cannot be expressed in JSON.
     """
     if value is None:
         if schema is None:
@@ -76,13 +76,13 @@ def _kind_of(value: Any) -> Type:
 
 
 class UntypedValueError(DataException):
-    """A value without a schema is of a class that JSON has nothing for."""
+    """A schemaless value has a class that JSON cannot express."""
 
     java_name: ClassVar[str] = DataException.java_name
 
 
 def place_of_untyped(value: Any) -> str | None:
-    """Returns the place of the first such value in a schemaless value, as ``a.b[2]``; None if it is the whole one.
+    """Returns the path of the first such value in a schemaless value, as ``a.b[2]``; None if it is the value itself.
 
     >>> place_of_untyped({"a": 1, "items": [{"at": date(2020, 1, 1)}]})
     'items[0].at'
@@ -147,7 +147,7 @@ def _write_map(schema: Schema | None, value: Mapping[Any, Any], inner: Any) -> s
     else:
         as_object = keys is not None and keys.type is Type.STRING
     if as_object:
-        # Maps without a schema have no order of their own.
+        # Schemaless maps have no order of their own.
         named: Iterable[tuple[Any, Any]] = value.items() if schema is not None else in_order(dict(value))
         pairs = (f"{_text('null' if key is None else key)}:{inner(values, one)}" for key, one in named)
         return "{" + ",".join(pairs) + "}"

@@ -1,6 +1,6 @@
-"""AvroConverter, and the parts of Avro that it is made of.
+"""AvroConverter, and its parts.
 
-``AvroConverter`` (``converter``); ``types`` resolves names in schemas, ``forms`` has Connect's names and properties in
-them; ``reading`` and ``blocks`` read one message or many; ``schema_writing``, ``value_writing`` and ``block_writing``
+``AvroConverter`` (``converter``); ``types`` resolves names in schemas, ``forms`` maps Connect's names and properties to
+Avro; ``reading`` and ``blocks`` read one message or many; ``schema_writing``, ``value_writing`` and ``block_writing``
 write. ``compatibility`` compares schemas.
 """

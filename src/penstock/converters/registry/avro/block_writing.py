@@ -1,8 +1,8 @@
-"""Avro of many values of one schema: field by field over all of them, and not value by value.
+"""Writes many values of one schema as Avro, field by field over all values.
 
-A tree of small writers is made once for a schema. What it has no writer for (unions of several types, maps whose keys
-are no texts, numbers of one kind that become another) has no columns, and its values are written one by one. So is a
-value that is not what its schema says: ``value_writing`` finds out what is wrong with it, or that all is well.
+A tree of small writers is made once for a schema. Values of unsupported schemas (unions of several types, maps whose
+keys are not texts, conversions between kinds of numbers) are written one by one, and so are values that do not seem to
+fit their schema: ``value_writing`` writes them or reports the error.
 
 Main type: ``AvroColumnWriter``. Main function: ``avro_column_writer``. Thread: a task's pipeline thread.
 Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-blocks.md.
@@ -32,24 +32,24 @@ from penstock.pipeline.columns.nesting import exceeds
 from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 from penstock.pipeline.plan.step import WrittenAtOnce
 
-#: More bytes have no offsets of 32 bits.
+#: More bytes do not fit 32-bit offsets.
 MAX_BYTES: Final = 1 << 30
-#: Columns are written in parts of so many bytes: the matrices of numbers are several times as large.
+#: Columns are written in parts of this many bytes, because the matrices of numbers are several times as large.
 PART_BYTES: Final = 4 << 20
 
 
 class _NoColumns(Exception):
-    """A schema that has none."""
+    """A schema without column support."""
 
 
 class _Node(Protocol):
     """Writes the values of a type."""
 
     def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
-        """Values as a column; null for None and for those that are marked because they are not of the type."""
+        """Values as a column; null for None and for values that are marked because they do not have the type."""
 
     def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
-        """Adds the bytes of values; those of a null are any, it is marked by whoever does not want it."""
+        """Appends the bytes of values; those of a null are arbitrary, the caller marks it if nulls are not allowed."""
 
 
 class AvroColumnWriter:
@@ -66,11 +66,11 @@ class AvroColumnWriter:
         """Messages of values.
 
         Args:
-            head: What each message begins with.
+            head: The beginning of each message.
             values: The values, or a column of them in the narrowest layout of their schema.
 
         Returns:
-            The messages; None if all have to be written one by one.
+            The messages; None if all values have to be written one by one.
         """
         if isinstance(values, pa.Array):
             # A null has no message of this schema.
@@ -82,7 +82,7 @@ class AvroColumnWriter:
             if column.nbytes + len(head) * len(column) > MAX_BYTES:
                 return None
             return WrittenAtOnce(pa.concat_arrays(list(self._parts(head, column, rows))), rows.wrong)
-        except Exception:  # more than a column holds, or what one value has provoked: it is found out one by one
+        except Exception:  # Too many bytes, or an error of one value.
             return None
 
     def _parts(self, head: bytes, column: pa.Array, rows: Rows) -> Iterator[pa.BinaryArray]:
@@ -99,11 +99,11 @@ def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOpti
     """Returns the writer of many values of a schema, or None if they are written one by one.
 
     Args:
-        schema: Of the values.
-        found: The type they are written with.
+        schema: The schema of the values.
+        found: Their Avro type.
         options: The converter's settings.
     """
-    # Bytes by themselves are written without their length.
+    # Top-level bytes are written without their length.
     if schema is None or found.kind == "bytes" or exceeds(schema):
         return None
     try:
@@ -113,7 +113,7 @@ def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOpti
 
 
 def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -> _Node:
-    """Returns the node that writes values that may be null; `default`: what is written for null, or None."""
+    """Returns the node for values that may be null; `default`: written instead of null, or None."""
     if found.kind != "union":
         return _Required(_inner(schema, found, options), default)
     branch = None if is_union(schema) else branch_for(schema, found.branches, options)
@@ -125,7 +125,7 @@ def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -
 
 
 def _inner(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
-    """Returns the node that writes values that are not null."""
+    """Returns the node for non-null values."""
     if found.recursive or not fits(schema, found, options) or is_union(schema):
         raise _NoColumns
     if logical_name(schema) == Decimal.LOGICAL_NAME:
@@ -177,11 +177,11 @@ def _present(column: pa.Array) -> np.ndarray | None:
 
 
 class _WithDefault:
-    """Values that are replaced where they are null.
+    """Replaces nulls by a default.
 
     Args:
         inner: Writes the values.
-        default: The other value; None = there is none.
+        default: The default; None = there is none.
     """
 
     def __init__(self, inner: _Node, default: Any) -> None:
@@ -215,13 +215,13 @@ class _Required(_WithDefault):
 
 
 class _Optional(_WithDefault):
-    """A union, of which values are of one type or null.
+    """A union whose values have one type or are null.
 
     Args:
         inner: Writes the values.
-        place: Which type of the union these are.
-        nothing: Which one null is; None = it has none.
-        default: What is written for null.
+        place: The branch of the values.
+        nothing: The branch of null; None = there is none.
+        default: The value that is written for null.
     """
 
     def __init__(self, inner: _Node, place: int, nothing: int | None, default: Any) -> None:
@@ -242,7 +242,7 @@ class _Optional(_WithDefault):
         if isinstance(self._inner, _Scalar):
             self._inner.write(column, rows, pieces)
         elif there.any():
-            # What is inside of null ones takes no bytes.
+            # Items of null values take no bytes.
             which = np.flatnonzero(there)
             part = Pieces(len(which))
             self._inner.write(column.take(pa.array(which)), rows.some(which), part)
@@ -253,10 +253,10 @@ class _Optional(_WithDefault):
 
 # ---------------------------------------------------------------------------------------------------------- scalars
 class _Scalar:
-    """Values of one class of Python, as one kind of column; nulls take no bytes.
+    """Values of one Python class, as one type of column; nulls take no bytes.
 
     Attributes:
-        classes: The classes of values, beside None. Values of others, as of subclasses, are written one by one.
+        classes: The classes of values, besides None. Values of other classes, even subclasses, are written one by one.
         kind: The column.
     """
 
@@ -275,7 +275,7 @@ class _Scalar:
         return made
 
     def carried(self, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
-        """Returns the values that are put in the column."""
+        """Returns the values for the column."""
         return values
 
     def _fitting(self, values: Sequence[Any], rows: Rows) -> list[Any]:
@@ -299,7 +299,7 @@ _NONE: Final[type] = type(None)
 
 
 def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: Rows) -> Sequence[Any]:
-    """The values, with None for those of other classes, which are marked."""
+    """The values, with None for other classes, which are marked."""
     found = set(map(type, values))
     if found <= classes or found - classes == {_NONE}:
         return values
@@ -309,7 +309,7 @@ def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: Rows) -> 
 
 
 def _logically(convert: Callable[[Schema, Any], Any], schema: Schema, values: Sequence[Any], rows: Rows) -> list[Any]:
-    """Converts values of a logical type to the carried ones."""
+    """Converts values of a logical type to raw values."""
     try:
         return [None if one is None else convert(schema, one) for one in values]
     except (AttributeError, TypeError, ValueError, OverflowError, DataException):
@@ -331,7 +331,7 @@ _TEMPORAL: Final[Mapping[str, frozenset[type]]] = {
     Time.LOGICAL_NAME: frozenset((datetime.time,)),
     Date.LOGICAL_NAME: frozenset((datetime.date, datetime.datetime)),
 }
-#: The Connect types that have columns as numbers of an Avro type.
+#: The Connect types that have number columns for an Avro type.
 _WHOLE: Final[Mapping[str, frozenset[Type]]] = {
     "int": frozenset((Type.INT8, Type.INT16, Type.INT32)),
     "long": frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64)),
@@ -387,7 +387,7 @@ def _fixed_width(values: np.ndarray, there: np.ndarray | None, pieces: Pieces) -
 
 
 class _Bytes(_Scalar):
-    """Bytes with their length, or so many of them."""
+    """Bytes with their length, or of a fixed length."""
 
     classes = frozenset((bytes,))
     kind = pa.binary()
@@ -407,7 +407,7 @@ class _Bytes(_Scalar):
         pieces.long(data)
 
     def octets(self, column: pa.Array, rows: Rows) -> pa.BinaryArray:
-        """Returns the bytes that are written for values, none of which are null."""
+        """Returns the bytes of values, none of which are null."""
         return column
 
 
@@ -419,7 +419,7 @@ class _Text(_Bytes):
         there = _present(column)
         data = (column if there is None else column.fill_null("")).cast(pa.binary())
         try:
-            # A column may hold half of a surrogate pair.
+            # A column may contain half of a surrogate pair.
             data.cast(pa.string())
         except pa.ArrowInvalid:
             rows.mark(np.array([not _is_text(one) for one in data.to_pylist()]))
@@ -436,7 +436,7 @@ def _is_text(data: bytes) -> bool:
 
 
 class _Decimal(_Bytes):
-    """Numbers, of whose digits columns hold either the number or the bytes."""
+    """Numbers; columns contain their digits either as a number or as bytes."""
 
     classes = frozenset((decimal.Decimal,))
 
@@ -485,11 +485,11 @@ _SCALARS: Final[Mapping[tuple[Type, str], Callable[[Schema, AvroType], _Node]]] 
 # ----------------------------------------------------------------------------------------------------------- nested
 @dataclass
 class _Record:
-    """A record: its fields one after the other.
+    """A record: its fields in order.
 
     Attributes:
         schema: The struct.
-        fields: For each field of the record the place of a struct's one, and what writes it.
+        fields: For each field of the record the position in the struct, and its writer.
     """
 
     schema: Schema
@@ -527,7 +527,9 @@ class _Record:
 
 
 def _counted(values: Sequence[Any], kind: type, rows: Rows) -> tuple[Sequence[Any], pa.Array, np.ndarray]:
-    """Lists or dicts, None for what is none; where the items of each begin, null for None; whose each item is."""
+    """Lists or dicts (None for other values), where the items of each begin (null for None), and the owner of each
+    item.
+    """
     values = _of_classes(values, frozenset((kind,)), rows)
     counts = np.fromiter((0 if one is None else len(one) for one in values), dtype=np.int64, count=len(values))
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
@@ -538,7 +540,7 @@ def _counted(values: Sequence[Any], kind: type, rows: Rows) -> tuple[Sequence[An
 
 
 class _Several:
-    """Items behind their number, and 0 behind them; or 0, where there are none."""
+    """Items after their count, followed by 0; only 0 for no items."""
 
     def __init__(self, *parts: _Node) -> None:
         self._parts = parts

@@ -1,8 +1,8 @@
-"""Avro messages of one schema as Arrow columns: field by field over all of them, and not message by message.
+"""Reads Avro messages of one schema as Arrow columns, field by field over all messages.
 
-A tree of small readers is made once for a schema. What it has no reader for (unions of three types, recursive records,
-maps whose keys are no texts, records without fields) has no columns, and its messages are read one by one. So is a
-message that is not what its schema says: ``avro.py`` finds out what is wrong with it, or that all is well.
+A tree of small readers is made once for a schema. Messages of unsupported schemas (unions of three types, recursive
+records, maps whose keys are not texts, records without fields) are read one by one, and so are messages that do not
+seem to fit their schema: ``converter`` reads them or reports the error.
 
 Main type: ``AvroBlocks``. Main function: ``avro_blocks``. Thread: a task's pipeline thread.
 Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-blocks.md.
@@ -36,14 +36,14 @@ from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 
 _TEXT_KEY: Final = Schema(Type.STRING)
 _INT_BITS: Final = 31
-#: So many items of each message are read whatever they are ..
+#: The number of items of each message that are always read here ..
 _FREE_STEPS: Final = 8
-#: .. and more of them, item by item, as long as so many messages have some left.
+#: .. more items are read as long as this many messages have some left.
 _MIN_IN_STEP: Final = 64
 
 
 class _NoColumns(Exception):
-    """A schema that has none."""
+    """A schema without column support."""
 
 
 class _Node(Protocol):
@@ -51,14 +51,14 @@ class _Node(Protocol):
 
     Attributes:
         kind: The type of the column.
-        least: How many bytes a value takes at least.
+        least: The minimum number of bytes of a value.
     """
 
     kind: pa.DataType
     least: int
 
     def read(self, cursors: Cursors) -> pa.Array:
-        """The next value of each message; anything for marked ones."""
+        """The next value of each message; arbitrary for marked messages."""
 
 
 class AvroBlocks:
@@ -79,13 +79,12 @@ class AvroBlocks:
 
         Args:
             source: The bytes.
-            at: Where each value begins.
-            ends: Where each message ends. What stands between the end of a value and that is passed over, as it is when
-                messages are read one by one.
+            at: The start of each value.
+            ends: The end of each message. Bytes after the value are ignored, as when messages are read one by one.
 
         Returns:
             A column in the narrowest layout of the schema, as long as ``at``, and a mask: True for messages that have
-            to be read one by one, whose slots mean nothing. None if a decimal needs a wider layout.
+            to be read one by one, whose items are meaningless. None if a decimal needs a wider layout.
         """
         cursors = Cursors(source, at.copy(), ends.copy())
         try:
@@ -96,14 +95,14 @@ class AvroBlocks:
 
 
 def avro_blocks(found: AvroType, schema: Schema | None, options: AvroOptions) -> AvroBlocks | None:
-    """Returns a reader of messages of a schema as columns, or None if they have none.
+    """Returns a reader of messages of a schema as columns, or None if columns are not possible.
 
     Args:
-        found: The type they were written with.
+        found: Their Avro type.
         schema: ``connect_schema`` of it.
         options: The converter's settings.
     """
-    # Bytes by themselves are written without their length.
+    # Top-level bytes are written without their length.
     if schema is None or found.kind == "bytes" or exceeds(schema):
         return None
     try:
@@ -174,7 +173,7 @@ class _Whole:
             cursors.mark((found >> _INT_BITS) != (found >> (2 * _INT_BITS + 1)))
         if self.time:
             cursors.mark((found < 0) | (found > MILLIS_PER_DAY))
-        # As in Java a number of eight or sixteen bits is cut off.
+        # As in Java, a number for eight or sixteen bits is truncated.
         return pa.array(found.astype(self.kind.to_pandas_dtype()))
 
 
@@ -203,7 +202,7 @@ class _Double:
 
 
 class _Bytes:
-    """Bytes with their length, or so many of them."""
+    """Bytes with their length, or of a fixed length."""
 
     kind = pa.binary()
 
@@ -212,7 +211,7 @@ class _Bytes:
         self.least = 1 if size is None else size
 
     def spans(self, cursors: Cursors) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where the bytes of each message begin, and how many there are."""
+        """Returns the start and the length of the bytes of each message."""
         lengths = cursors.varints() if self._size is None else np.full(len(cursors), self._size, dtype=np.int64)
         return cursors.spans(lengths)
 
@@ -315,9 +314,9 @@ class _Record:
 
 
 class _Items:
-    """An array, or a map: blocks of items, the first item of all messages first, then the second ones.
+    """An array or a map: blocks of items. Reads the first items of all messages, then the second items, and so on.
 
-    A message with many more items than the others is read by itself.
+    A message with many more items than the others is read separately.
     """
 
     least = 1
@@ -350,7 +349,7 @@ class _Items:
         return self._assembled(cursors, steps, owners, counts)
 
     def _with_items(self, cursors: Cursors, live: np.ndarray, left: np.ndarray) -> np.ndarray:
-        """Those messages that have one more item, after the heads of their blocks."""
+        """The messages that have one more item, after the heads of their blocks."""
         heads = live[left[live] == 0]
         if len(heads):
             some = cursors.some(heads)
@@ -385,7 +384,7 @@ class _Items:
         return pa.MapArray.from_arrays(pa.array(offsets), *items, type=self.kind)
 
     def _mark_twice(self, cursors: Cursors, keys: pa.Array, counts: np.ndarray) -> None:
-        """Marks messages with a key that is there twice: which entry counts is told one by one."""
+        """Marks messages with a duplicate key: reading them one by one decides which entry counts."""
         if not len(keys) or not (counts > 1).any():
             return
         codes = keys.dictionary_encode()

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.converters.registry.avro.types import MISSING, AvroType
 
-#: What a type can be read from, beside itself.
+#: The types from which a type can be read, besides itself.
 _PROMOTED: Final[Mapping[str, frozenset[str]]] = {
     "long": frozenset({"int"}),
     "float": frozenset({"int", "long"}),
@@ -28,7 +28,7 @@ def cannot_read(reader: AvroType, writer: AvroType) -> str | None:
 
 class _Comparison:
     def __init__(self) -> None:
-        #: Pairs of records that are under way, or were compared: those that hold themselves end here.
+        #: Pairs of records in progress or compared before: recursion ends here.
         self._seen: set[tuple[int, int]] = set()
 
     def reason(self, reader: AvroType, writer: AvroType, place: str) -> str | None:

@@ -1,11 +1,11 @@
 """AvroConverter: Avro with its schemas in a schema registry. Class ``AvroConverter``.
 
 Schemas are converted by ``schema_writing`` and ``reading``, values by ``value_writing`` and
-``reading``; fastavro makes the bytes of a value and reads them. Spark reads and writes Avro only with a jar that
-it does not come with, and a message says by an id what its schema is, so values are written and read beside it, one by
-one or many at once (``block_writing``, ``blocks``). All that depends on the schema alone is done once for it.
+``reading``; fastavro encodes and decodes values. Spark needs an additional jar for Avro, and only the id in a message
+identifies its schema, so values are converted outside Spark, one by one or many at once (``block_writing``,
+``blocks``). Everything that depends only on the schema is done once.
 
-Thread: one instance a task.
+Thread: one instance for each task.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaAvroSerializer.
 """
 
@@ -41,20 +41,20 @@ class AvroCodec:
     Args:
         found: The schema.
         options: The converter's settings.
-        version: What the Connect schema has as its version when the Avro schema says none.
+        version: The version of the Connect schema if the Avro schema has none.
     """
 
     def __init__(self, found: AvroType, options: AvroOptions, version: int | None) -> None:
         self.found = found
         self.version = version
         self._options = options
-        # A union's branches one by one: fastavro takes a schema that begins with a list for one it has not seen yet.
+        # The branches of a union one by one: fastavro parses a schema that is a list again each time.
         self._branches = found.branches if found.kind == "union" else (found,)
-        # Imported with the first codec, as the extra may be missing; and once, not with every value.
+        # Imported with the first codec, because the extra may be missing; and once, not for every value.
         import fastavro
 
         for kind in ("long", "double"):
-            # Python has one whole number and one float: the wider of two in a union says that it is.
+            # Python has one integer and one float type: of two such types in a union, the wider one is marked.
             fastavro.read.LOGICAL_READERS[f"{kind}-{WIDE}"] = _TELLING[kind]
         self._read_value: Any = fastavro.schemaless_reader
         self._write_value: Any = fastavro.schemaless_writer
@@ -69,7 +69,7 @@ class AvroCodec:
 
     @property
     def record_name(self) -> str | None:
-        """The full name of the record; an optional one's too."""
+        """The full name of the record, even if it is optional."""
         member = self.found.nullable
         return self.found.name if member is None else member.name
 
@@ -83,7 +83,7 @@ class AvroCodec:
             value = self._read(payload)
         except DataException:
             raise
-        except Exception as error:  # fastavro has no error of its own for bytes that are no value
+        except Exception as error:  # fastavro has no error class of its own for invalid bytes.
             raise DataException(
                 f"{where[:1].upper()}{where[1:]} cannot be read with its Avro schema {self.found.shown}: "
                 f"{type(error).__name__}: {error}. It was written with another schema than its id says, or is damaged"
@@ -91,7 +91,7 @@ class AvroCodec:
         return SchemaAndValue(schema, value if convert is None else convert(value))
 
     def columns(self) -> AvroBlocks | None:
-        """Returns the reader of many payloads at once, or None if they have no columns.
+        """Returns the reader of many payloads at once, or None if columns are not possible.
 
         Raises:
             DataException: The schema has no Connect schema.
@@ -102,7 +102,7 @@ class AvroCodec:
         return self._columns
 
     def _make_reader(self, where: str) -> tuple[Schema | None, Convert | None]:
-        """Only when something is read: a schema may have no Connect schema, and be good enough to write with."""
+        """Only for reading: a schema without a Connect schema can still be used for writing."""
         if self._unreadable is None:
             try:
                 schema = connect_schema(self.found, self._options, self.version)
@@ -113,7 +113,7 @@ class AvroCodec:
 
     def _read(self, payload: bytes) -> Any:
         if self.found.kind == "bytes":
-            # As Confluent's serializers write it: without its length.
+            # As in Confluent's serializers: without its length.
             return payload
         stream = io.BytesIO(payload)
         if self.found.kind != "union":
@@ -148,7 +148,7 @@ class AvroCodec:
             raise DataException(f"A value cannot be written as Avro type {self.found.shown}: {error}") from error
 
     def column_writer(self, schema: Schema) -> AvroColumnWriter | None:
-        """Returns the writer of many values of a schema at once, or None if they have no columns."""
+        """Returns the writer of many values of a schema at once, or None if columns are not possible."""
         if schema not in self._column_writers:
             self._column_writers[schema] = avro_column_writer(schema, self.found, self._options)
         return self._column_writers[schema]

@@ -1,6 +1,6 @@
-"""The mapping that Confluent's AvroData uses for what Avro cannot express: names and properties, forms, defaults.
+"""The conventions of Confluent's AvroData for what Avro cannot express: names and properties, forms, defaults.
 
-Maps of other keys are arrays of entries, unions are structs, logical types are carried by plain ones.
+Maps with other keys are arrays of entries, unions are structs, logical types are stored as primitives.
 
 Main type: ``AvroOptions`` (the converter's settings). Main functions: ``has_text_keys``, ``is_map_entry``,
 ``union_field``, ``logical_name``; ``default_value`` (JSON to Connect) and ``default_json``.
@@ -41,7 +41,7 @@ DECIMAL_PRECISION: Final = "connect.decimal.precision"
 DEFAULT_PRECISION: Final = 64
 
 RECORD_DOC: Final = f"{NAMESPACE}.record.doc"
-#: What these two are with ``discard.type.doc.default``.
+#: The values of these two with ``discard.type.doc.default``.
 PLAIN_RECORD_DOC: Final = "connect.record.doc"
 PLAIN_ENUM_DOC: Final = "connect.enum.doc"
 FIELD_DOC: Final = f"{NAMESPACE}.field.doc."
@@ -51,16 +51,16 @@ ENUM_DEFAULT: Final = f"{NAMESPACE}.enum.default."
 UNION: Final = f"{NAMESPACE}.Union"
 ENUM: Final = f"{NAMESPACE}.Enum"
 ANYTHING: Final = f"{NAMESPACE}.Anything"
-#: Parameters that begin so are properties of the Avro type, and the reverse.
+#: Parameters with this prefix are properties of the Avro type, and the reverse.
 AVRO_PREFIX: Final = "avro"
-#: How unions are named with ``generalized.sum.type.support``.
+#: Names of unions with ``generalized.sum.type.support``.
 GENERAL_UNION_PREFIX: Final = "connect_union_"
 
 _ANYTHING_FIELDS: Final = ("boolean", "bytes", "double", "float", "int", "long", "string")
 
 
 def anything() -> dict[str, Any]:
-    """The schema of schemaless values: a record of which one field is set."""
+    """The schema of schemaless values: a record with one field set."""
     entry_fields = [{"name": name, "type": "Anything"} for name in (KEY_FIELD, VALUE_FIELD)]
     entry = {"type": "record", "name": MAP_ENTRY, "fields": entry_fields}
     fields: list[dict[str, Any]] = [
@@ -130,7 +130,7 @@ class AvroOptions(AbstractConfig):
 
     @property
     def enum_parameter(self) -> str:
-        """The parameter that holds an enum's name; its symbols are below it."""
+        """The parameter that contains an enum's name; its symbols are below it."""
         return GENERAL_ENUM if self.general_sums else ENUM
 
     @property
@@ -140,18 +140,18 @@ class AvroOptions(AbstractConfig):
 
     @property
     def record_doc(self) -> str:
-        """The parameter that holds the documentation of a record."""
+        """The parameter that contains the documentation of a record."""
         return PLAIN_RECORD_DOC if self.field_docs_only else RECORD_DOC
 
     def name(self, name: str) -> str:
-        """A name without dots as it stands in the Avro schema."""
+        """A name without dots in the Avro schema."""
         return scrubbed(name) if self.scrub_names else name
 
     def full_name(self, name: str) -> str:
-        """A full name as it stands in the Avro schema.
+        """A full name in the Avro schema.
 
         Raises:
-            DataException: It has no last part.
+            DataException: The name has no last part.
         """
         parts = name.split(".")
         while parts and not parts[-1]:
@@ -162,7 +162,7 @@ class AvroOptions(AbstractConfig):
 
 
 def is_name(name: str) -> bool:
-    """True if a name without dots is one in Avro, as Java's library sees it: with the letters of all languages."""
+    """True if a name without dots is valid for Java's Avro library: it may contain letters of any language."""
     return bool(name) and all(
         char == "_" or (char < "\U00010000" and (char.isalpha() or (place > 0 and char.isdecimal())))
         for place, char in enumerate(name)
@@ -174,7 +174,7 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
 
 def scrubbed(name: str) -> str:
-    """A name that Avro takes.
+    """Turns a text into a valid Avro name.
 
     >>> scrubbed("a-b c"), scrubbed("_id"), scrubbed("3d"), scrubbed("fine"), scrubbed("\u00e4")
     ('a_b_c', '_id', 'x3d', 'fine', '_C3_A4')
@@ -186,7 +186,7 @@ def scrubbed(name: str) -> str:
 
 
 def is_union(schema: Schema) -> bool:
-    """True if a struct stands for one of several types: a field for each, of which one is set."""
+    """True if a struct represents a union: one field for each type, of which one is set."""
     return schema.type is Type.STRUCT and (schema.name == UNION or GENERAL_UNION in (schema.parameters or {}))
 
 
@@ -207,7 +207,7 @@ _TO_CARRIED: Final[dict[str, Any]] = {
     Timestamp.LOGICAL_NAME: Timestamp.from_logical,
     Date.LOGICAL_NAME: Date.from_logical,
 }
-#: What makes a logical type's value of the carried one.
+#: Converts a raw value to the value of a logical type.
 FROM_CARRIED: Final[Mapping[str, Any]] = {
     Decimal.LOGICAL_NAME: Decimal.to_logical,
     Date.LOGICAL_NAME: Date.to_logical,
@@ -217,12 +217,12 @@ FROM_CARRIED: Final[Mapping[str, Any]] = {
 
 
 def logical_name(schema: Schema) -> str | None:
-    """The name of a schema's logical type, when it has the type that carries it."""
+    """The name of a schema's logical type, if the schema has the right base type."""
     return schema.name if schema.name is not None and _CARRIERS.get(schema.name) is schema.type else None
 
 
 def to_carried(schema: Schema) -> Any:
-    """Returns the function from a logical type's value to the carried one, or None for schemas of no logical type."""
+    """Returns the function from a logical type's value to the raw one, or None for schemas without a logical type."""
     name = logical_name(schema)
     return None if name is None else _TO_CARRIED[name]
 
@@ -234,7 +234,7 @@ def has_text_keys(schema: Schema, options: AvroOptions) -> bool:
 
 
 def union_field(branch: AvroType, options: AvroOptions, place: int) -> str:
-    """Returns the name, in the struct of a union, of the type at a place of it."""
+    """Returns the field name, in the struct of a union, for the type at a position."""
     if options.general_sums:
         return f"{GENERAL_UNION_PREFIX}field_{place}"
     if branch.name is None:
@@ -243,17 +243,17 @@ def union_field(branch: AvroType, options: AvroOptions, place: int) -> str:
 
 
 def is_map_entry(found: AvroType) -> bool:
-    """True if arrays of it are maps whose keys are no strings."""
+    """True if arrays of this type are maps whose keys are not strings."""
     if found.kind != "record":
         return False
     return found.name == f"{NAMESPACE}.{MAP_ENTRY}" or found.properties.get(INTERNAL_TYPE) == MAP_ENTRY
 
 
 def entry_types(entry: AvroType) -> tuple[AvroType, AvroType]:
-    """The types of key and value of a map that is an array of entries.
+    """The types of key and value of a map stored as an array of entries.
 
     Raises:
-        DataException: It has other fields.
+        DataException: The entry has other fields.
     """
     fields = {one.name: one.type for one in entry.fields}
     if fields.keys() != {KEY_FIELD, VALUE_FIELD}:
@@ -264,14 +264,14 @@ def entry_types(entry: AvroType) -> tuple[AvroType, AvroType]:
 
 
 class Single(float):
-    """A default of 32 bits, which is shown with fewer digits."""
+    """A 32-bit default, which is printed with fewer digits."""
 
 
 def default_value(schema: Schema | None, found: AvroType, value: Any, options: AvroOptions) -> Any:
-    """The Connect value of a default, as it stands in a schema's JSON.
+    """The Connect value of a default in a schema's JSON.
 
     Raises:
-        DataException: It is no such value.
+        DataException: The JSON does not fit the schema.
     """
     if value is None:
         return None
@@ -303,7 +303,7 @@ def _plain_default(schema: Schema, found: AvroType, value: Any, options: AvroOpt
         if found.kind in ("bytes", "fixed"):
             return value.encode("latin-1")
         if found.kind in ("float", "double"):
-            # NaN and the infinities have no number in JSON.
+            # JSON has no numbers for NaN and the infinities.
             return round_to_float32(float(value)) if found.kind == "float" else float(value)
         if found.kind == "array":
             return _array_default(schema, found, value, options)
@@ -336,10 +336,10 @@ def _array_default(schema: Schema, found: AvroType, value: Any, options: AvroOpt
 
 
 def default_json(schema: Schema | None, value: Any, options: AvroOptions) -> Any:
-    """A default as it stands in a schema's JSON. NaN and the infinities stay floats, see ``spelt``.
+    """The JSON form of a default. NaN and the infinities stay floats, see ``spelt``.
 
     Raises:
-        DataException: It is no value of the schema.
+        DataException: The default does not fit the schema.
     """
     if value is None:
         return None
@@ -363,7 +363,7 @@ def default_json(schema: Schema | None, value: Any, options: AvroOptions) -> Any
     if kind is Type.STRUCT:
         assert isinstance(carried, Struct), "builders check defaults"
         if is_union(schema):
-            # The default of a union is one of its first type.
+            # The default of a union belongs to its first type.
             first = schema.fields[0]
             return default_json(first.schema, carried.get(first.name), options)
         return {
@@ -374,7 +374,7 @@ def default_json(schema: Schema | None, value: Any, options: AvroOptions) -> Any
 
 
 def doubled(node: Any) -> Any:
-    """The same with numbers of 32 bits as the numbers of 64 bits that they are in the default of a field."""
+    """Replaces 32-bit numbers by the 64-bit numbers that they become in the default of a field."""
     if isinstance(node, dict):
         return {name: doubled(one) for name, one in node.items()}
     return (
@@ -383,7 +383,7 @@ def doubled(node: Any) -> Any:
 
 
 def is_field_default(schema: Schema | None, value: Any, options: AvroOptions) -> bool:
-    """True if a default can be that of an Avro field: in a union, at any depth, it is one of the first type."""
+    """True if a default is valid for an Avro field: in a union, at any depth, it must belong to the first type."""
     if schema is None:
         return False
     if is_union(schema):
@@ -408,7 +408,7 @@ def _is_plain_default(schema: Schema, value: Any, options: AvroOptions) -> bool:
 
 
 def spelt(node: Any) -> Any:
-    """The same with numbers that are none in JSON as text."""
+    """Replaces numbers that JSON does not have by texts."""
     if isinstance(node, float) and not math.isfinite(node):
         return "NaN" if math.isnan(node) else "Infinity" if node > 0 else "-Infinity"
     if isinstance(node, dict):

@@ -1,6 +1,6 @@
-"""Avro to Connect, by the rules of Confluent's AvroData: schemas, and what fastavro reads as values.
+"""Converts Avro schemas and values to Connect, by the rules of Confluent's AvroData.
 
-fastavro reads carried values, such as the number of days of a date, and tells the branch of a union. A function for the
+fastavro returns raw values, such as the number of days of a date, and the branch of a union. The function for the
 values of a schema is made once.
 
 Main functions: ``connect_schema``, ``reader``. Thread: pure functions.
@@ -72,25 +72,25 @@ _SMALL: Final = {"int8": Type.INT8, "int16": Type.INT16}
 
 
 def connect_schema(found: AvroType, options: AvroOptions, version: int | None = None) -> Schema | None:
-    """The Connect schema of an Avro schema; None for that of schemaless values.
+    """The Connect schema of an Avro schema; None for the schema of schemaless values.
 
     Args:
         found: The Avro schema.
         options: The converter's settings.
-        version: What the schema has as its version when it says none itself.
+        version: The version of a schema without one.
 
     Raises:
-        DataException: Connect has no such schema.
+        DataException: There is no corresponding Connect schema.
     """
     return None if found.name == ANYTHING else _convert(found, _Reading(options), version=version)
 
 
 @dataclass
 class _Reading:
-    """One schema while it is converted."""
+    """A conversion of one schema."""
 
     options: AvroOptions
-    #: How many unions were found that need a name.
+    #: The number of unions that need a name.
     unions: int = 0
 
 
@@ -105,7 +105,7 @@ def _convert(
 ) -> Schema:
     member = _only(found, reading.options)
     if member is not None:
-        # As in Java the field's own default is not taken over here; connect.default is.
+        # As in Java, the field's own default is ignored; connect.default is used.
         return _convert(member, reading, optional=found.nullable is not None, field_doc=field_doc)
     builder = _builder(found, reading)
     properties = found.properties
@@ -122,7 +122,7 @@ def _convert(
             if value is not None:
                 builder.default_value(value)
         except DataException as error:
-            # As in Java: the values are good without it.
+            # As in Java: the values are valid without it.
             log.warning("A default of the Avro schema %s is left out: %s", found.shown, error)
     _set_name(builder, found)
     if optional:
@@ -131,7 +131,7 @@ def _convert(
 
 
 def _only(found: AvroType, options: AvroOptions) -> AvroType | None:
-    """The one type of a union that is read as that type."""
+    """The single type of a union that is read as that type."""
     single = found.kind == "union" and len(found.branches) == 1 and options.flatten_single_unions
     return found.branches[0] if single else found.nullable
 
@@ -190,7 +190,7 @@ def _inner(found: AvroType, reading: _Reading) -> Schema | None:
 
 def _decimal(found: AvroType) -> SchemaBuilder:
     scale = found.properties.get("scale")
-    # As in Java and the specification: no scale is the scale 0.
+    # As in Java and in the specification: without a scale it is 0.
     builder = Decimal.builder(scale if isinstance(scale, int) else 0)
     precision = found.properties.get("precision")
     if precision is not None:
@@ -297,7 +297,7 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
     if name is None and found.kind in ("record", "enum", "fixed"):
         name = found.name
     known = builder.build().name
-    # ``ConnectDefault``, and ``ConnectDefault2`` where a schema has several, stand for no name.
+    # ``ConnectDefault``, and ``ConnectDefault2`` and so on, mean no name.
     if (
         name is None
         or name.startswith(f"{NAMESPACE}.{DEFAULT_NAME}")
@@ -327,7 +327,7 @@ def reader(found: AvroType, schema: Schema | None, options: AvroOptions) -> Conv
     """Returns the function from fastavro's values to Connect's, or None if they are the same.
 
     Args:
-        found: The type they were written with.
+        found: Their Avro type.
         schema: ``connect_schema`` of it.
         options: The converter's settings.
     """
@@ -429,7 +429,7 @@ def _union_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Conv
 
 
 def _read_anything(value: Any) -> Any:
-    """A schemaless value, from the record of which one field is set."""
+    """A schemaless value, from a record with one field set."""
     for name, one in value.items():
         if one is None:
             continue

@@ -1,10 +1,11 @@
-"""Connect schemas to Avro schemas, by the rules of Confluent's AvroData: the same text, so that Java's id is found.
+"""Converts Connect schemas to Avro schemas by the rules of Confluent's AvroData, with the same text, so that they have
+the same ids.
 
 Main function: ``avro_text``.
 
-Where Java writes a schema that no registry takes, this module does not: maps whose keys are no strings get names of
-their own when there are several (``MapEntry2``), as Java names structs without name (``ConnectDefault2``); so do
-structs of one name that differ.
+Some schemas that Java writes are rejected by every registry; this module differs there: several maps whose keys are not
+strings get different names (``MapEntry2``), like Java's structs without a name (``ConnectDefault2``); so do different
+structs with the same name.
 
 Thread: pure functions.
 Source: io.confluent.connect.avro.AvroData.fromConnectSchema, org.apache.avro.Schema.toString.
@@ -76,7 +77,7 @@ _LOGICAL_TYPES: Final = {
     Date.LOGICAL_NAME: "date",
 }
 _ENUMS: Final = frozenset({ENUM, GENERAL_ENUM})
-#: What parameters begin with that make another type.
+#: Prefixes of parameters that make schemas with the same name different types.
 _SHAPING: Final = (FIXED_SIZE, DECIMAL_PRECISION, *_ENUMS)
 
 
@@ -86,16 +87,16 @@ _ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\"} | {place: f"\\u{place:04X
 
 
 def avro_text(schema: Schema | None, options: AvroOptions) -> str:
-    """The text of the Avro schema of a Connect schema; None: of schemaless values.
+    """The text of the Avro schema of a Connect schema; None: schemaless values.
 
     Raises:
-        DataException: Avro has no such schema.
+        DataException: Avro cannot express the schema.
     """
     return _printed(anything() if schema is None else _Writer(options).part(schema, None))
 
 
 def _printed(node: Any) -> str:
-    """JSON as Java's Avro prints it: without blanks, text as it is, numbers as Java shows them."""
+    """JSON as Java's Avro prints it: without blanks, texts unescaped, numbers as in Java."""
     if isinstance(node, dict):
         return f"{{{','.join(f'{_printed(name)}:{_printed(one)}' for name, one in node.items())}}}"
     if isinstance(node, list):
@@ -113,37 +114,37 @@ def is_enum(schema: Schema, options: AvroOptions) -> bool:
 
 
 def fixed_size(schema: Schema) -> str | None:
-    """The size of the fixed type that bytes came from, when they did."""
+    """The size of the Avro fixed type that bytes were read from, or None."""
     return (schema.parameters or {}).get(FIXED_SIZE) if schema.type is Type.BYTES else None
 
 
 @dataclass
 class _Writer:
     options: AvroOptions
-    #: The full name of each named type that was written, by what it is; and the reverse.
+    #: The full name of each named type written so far, by its content; and the reverse.
     names: dict[object, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
-    #: How many types without a name there are.
+    #: The number of types without a name.
     unnamed: int = 0
 
     def part(self, schema: Schema, space: str | None, *, inside: bool = False) -> Any:
-        """A schema as a part of one in namespace ``space``; ``inside``: of an array or map."""
+        """A schema as a part of a schema in namespace ``space``; ``inside``: of an array or map."""
         if is_union(schema):
             return self._union(schema, space)
         if not schema.optional:
             return self._base(schema, space)
-        # As in Java: a record comes second whatever its default is, unless arrays and maps find it defined before.
+        # As in Java: a record comes second whatever its default is, unless arrays or maps use it after its definition.
         first = schema.default is not None and (schema.type is not Type.STRUCT or (inside and self._known(schema)))
         base = self._base(schema, space)
         return [base, "null"] if first else ["null", base]
 
     def _union(self, schema: Schema, space: str | None) -> list[Any]:
         branches: list[Any] = ["null"] if schema.optional else []
-        # A field stands for one type, and is optional because only one of them is set.
+        # A field represents one type, and is optional only because just one field is set.
         return branches + [self._base(one.schema, space) for one in schema.fields]
 
     def _base(self, schema: Schema, space: str | None) -> Any:
-        """Returns the Avro schema of a Connect schema, not regarding null."""
+        """Returns the Avro schema of a Connect schema, without null."""
         if schema.type is Type.STRUCT:
             return self._record(schema, space)
         if is_enum(schema, self.options):
@@ -176,8 +177,8 @@ class _Writer:
         return schema.name is not None and shape(schema, _SHAPING) in self.names
 
     def _record(self, schema: Schema, space: str | None) -> Any:
-        # One name and one shape are one type, whatever else is said of it where it is used; the first use counts.
-        # Structs without a name are one type only if they are alike in everything.
+        # Structs with the same name and shape share one type, even if other properties differ; the first use counts.
+        # Structs without a name must be equal in everything.
         kind: object = _required(schema) if schema.name is None else shape(schema, _SHAPING)
         known = self.names.get(kind)
         if known is not None:
@@ -240,7 +241,7 @@ class _Writer:
         full = parameters.get(self.options.enum_parameter)
         if full is None:
             raise DataException(f"An enum has no parameter {self.options.enum_parameter}, which is its name: {schema}")
-        # As in Java these two are kept under the short name of the schema.
+        # As in Java these two are stored under the short name of the schema.
         short = short_name(self._full_name(schema.name))
         prefix = f"{self.options.enum_parameter}."
         symbols = [name.removeprefix(prefix) for name in parameters if name.startswith(prefix)]
@@ -270,7 +271,7 @@ class _Writer:
         return node | self._properties(schema)
 
     def _take(self, full: str, kind: object) -> str:
-        """A name that is free, and remembers what has it."""
+        """Finds a free name and records its owner."""
         if not is_name(short_name(full)):
             raise DataException(
                 f"Avro allows no schema of the name {full!r}: letters, digits and _ only in its last part, no digit "
@@ -286,7 +287,7 @@ class _Writer:
 
     # ------------------------------------------------------------------ properties
     def _properties(self, schema: Schema) -> dict[str, Any]:
-        """Returns the properties that Avro has no place for, in Java's order."""
+        """Returns the properties that Avro itself does not have, in Java's order."""
         found: dict[str, Any] = {}
         parameters = schema.parameters or {}
         if self.options.metadata:
@@ -319,7 +320,7 @@ class _Writer:
 
 
 def _head(kind: str, full: str, space: str | None, doc: str | None) -> tuple[dict[str, Any], str | None]:
-    """The beginning of a named type, and the namespace of what is in it."""
+    """The beginning of a named type, and the namespace of its parts."""
     own, _, short = full.rpartition(".")
     node: dict[str, Any] = {"type": kind, "name": short}
     if own != (space or ""):
@@ -335,7 +336,7 @@ def _reference(full: str, space: str | None) -> str:
 
 
 def _required(schema: Schema) -> Schema:
-    """The same schema, never null: what a name is defined for."""
+    """The same schema without null: a named type is defined for that."""
     if not schema.optional:
         return schema
     return Schema(

@@ -1,7 +1,7 @@
-"""Avro schemas as trees with their names resolved, and the same without what fastavro need not know.
+"""Avro schemas as trees with resolved names, and reduced schemas for fastavro.
 
-Main types: ``AvroType``, ``AvroField``. Main functions: ``read_avro`` (the text of a schema), ``plain`` (what fastavro
-gets: no logical types, defaults and properties, because values are converted here).
+Main types: ``AvroType``, ``AvroField``. Main functions: ``read_avro`` (the text of a schema), ``plain`` (the schema for
+fastavro: without logical types, defaults and properties, because values are converted here).
 
 Thread: pure functions over trees that are not changed.
 Source: the Avro specification, 1.12, "Schema Declaration" and "Names".
@@ -20,11 +20,11 @@ from penstock.errors import DataException
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "enum", "fixed"})
-#: What is no property of a schema, but part of it.
+#: Keys of a schema that are not properties.
 _STRUCTURE: Final = frozenset(
     {"type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size", "aliases"}
 )
-#: Branches of one union whose values look the same in Python; fastavro is made to tell them apart.
+#: Branches of a union whose values look the same in Python; fastavro needs help to distinguish them.
 ALIKE: Final = ({"int", "long"}, {"float", "double"})
 #: The logical type that marks the wider one of them.
 WIDE: Final = "penstock-wide"
@@ -36,7 +36,7 @@ _ASCII_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class NoDefault:
-    """There is no default, which is not the default null."""
+    """No default, as distinct from the default null."""
 
 
 MISSING: Final = NoDefault()
@@ -55,7 +55,7 @@ class AvroField:
 
 @dataclass(eq=False)
 class AvroType:
-    """A type. Two are the same when they are one object.
+    """An Avro type. Types are compared by identity.
 
     Attributes:
         kind: ``record``, ``union``, ``int`` ...
@@ -68,8 +68,8 @@ class AvroType:
         branches: Of a union.
         doc: Of a record or enum.
         aliases: Other names of a record, enum or fixed.
-        properties: All else that was said of it.
-        recursive: Whether a record contains itself, at some depth.
+        properties: All other properties.
+        recursive: True if a record contains itself, at some depth.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class AvroType:
 
     @property
     def wire_symbols(self) -> Sequence[str]:
-        """The symbols of an enum for fastavro: others if it does not accept them, such as Java's letters."""
+        """The symbols of an enum for fastavro, replaced if it does not accept them, such as Java's letters."""
         if all(_ASCII_NAME.fullmatch(one) for one in self.symbols):
             return self.symbols
         return tuple(f"s{place}" for place in range(len(self.symbols)))
@@ -104,20 +104,20 @@ class AvroType:
 
     @property
     def branch_name(self) -> str:
-        """The name that fastavro uses for it in a union."""
+        """The name that fastavro uses for the type in a union."""
         if self.name is None:
             return self.kind
-        # In a namespace of somebody else a name without one would be taken for one of that namespace.
+        # Inside a foreign namespace, a name without a namespace would belong to that namespace.
         return self.name if "." in self.name else f"{_NO_NAMESPACE}.{self.name}"
 
     @property
     def read_name(self) -> str | None:
-        """The name that fastavro uses for it in a union when it reads; None if it tells the type by the value."""
+        """The name that fastavro uses when it reads the type in a union; None if it infers the type from the value."""
         return _BOOLEAN if self.kind == "boolean" else None if self.name is None else self.branch_name
 
     @property
     def wide_branches(self) -> frozenset[str]:
-        """The kinds of a union's types that Python has no other class for than for a narrower one beside it."""
+        """The kinds of a union's types that have the same Python class as a narrower type of the union."""
         kinds = {one.kind for one in self.branches}
         return frozenset(kind for pair in ALIKE if pair <= kinds for kind in pair & {"long", "double"})
 
@@ -134,7 +134,7 @@ def read_avro(schema: SchemaText) -> AvroType:
     """The tree of a schema.
 
     Raises:
-        DataException: It is no Avro schema.
+        DataException: The text is not an Avro schema.
     """
     reader = _Reader()
     for one in schema.references:
@@ -187,7 +187,7 @@ class _Reader:
         if found is None:
             raise DataException(f"An Avro schema names {full}, which is neither in it nor in its references")
         if found in self._open:
-            # All that is between the two contains itself, too.
+            # All records between the two contain themselves, too.
             for one in self._open[self._open.index(found) :]:
                 one.recursive = True
         return found
@@ -231,12 +231,12 @@ class _Reader:
 
 
 def plain(found: AvroType, known: set[str] | None = None, *, reading: bool = False) -> Any:
-    """A schema for fastavro: the same bytes, and values as they are on the wire.
+    """A schema for fastavro with the same encoding and raw values.
 
     Args:
         found: The type.
-        known: The names that are defined before.
-        reading: Whether booleans are their bytes, because fastavro takes other ones than 1 for true.
+        known: The names that are already defined.
+        reading: True to read booleans as bytes, because fastavro treats every byte except 0 as true.
     """
     known = set() if known is None else known
     name = found.read_name if reading else None if found.name is None else found.branch_name

@@ -1,7 +1,7 @@
-"""Connect's values, as fastavro writes them: one function for each schema, made once.
+"""Converts Connect values for fastavro, with one function for each schema, made once.
 
-Main function: ``writer``. fastavro is given carried values, such as the number of days of a date, and the branch of a
-union; it writes some values that are not of their schema as something else, so they are checked here.
+Main function: ``writer``. fastavro receives raw values, such as the number of days of a date, and the branch of a
+union. It silently writes some invalid values as something else, so this module checks them.
 
 Thread: pure functions.
 Source: io.confluent.connect.avro.AvroData.fromConnectData.
@@ -32,7 +32,7 @@ from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
-#: The Avro types that values of a Connect type can be written as, the best one first.
+#: The Avro types for values of a Connect type, the best one first.
 _KINDS: Final = {
     Type.INT8: ("int", "long", "float", "double"),
     Type.INT16: ("int", "long", "float", "double"),
@@ -47,7 +47,7 @@ _KINDS: Final = {
     Type.MAP: ("map", "array"),
     Type.STRUCT: ("record",),
 }
-#: From here on a number has no closest float of 32 bits.
+#: From here on a number has no nearest 32-bit float.
 _BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
 
 
@@ -55,14 +55,14 @@ def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: 
     """Returns the function from Connect's values to fastavro's.
 
     Args:
-        schema: Of the values; None = schemaless.
-        found: The type they are written with.
+        schema: The schema of the values; None = schemaless.
+        found: Their Avro type.
         options: The converter's settings.
-        place: Where in a record they are, for messages.
+        place: Their path in a record, for messages.
 
     Raises:
-        DataException: Values of the schema cannot be written so. The function raises it for a value that is none of
-            its schema.
+        DataException: Values of the schema cannot be written as this type. The returned function raises it for a value
+            that does not fit its schema.
     """
     if found.kind == "union":
         if schema is not None and is_union(schema):
@@ -81,7 +81,7 @@ def writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: 
 
 
 def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
-    """Values that may be null, or of a type that is one of several."""
+    """Values that may be null, or whose type is a union."""
     nullable = any(one.kind == "null" for one in found.branches)
     branch = branch_for(schema, found.branches, options)
     if branch is None:
@@ -99,7 +99,7 @@ def _branch_writer(schema: Schema | None, found: AvroType, options: AvroOptions,
 
 
 def branch_for(schema: Schema | None, branches: Sequence[AvroType], options: AvroOptions) -> AvroType | None:
-    """The type of a union that values of a schema are written as: the one of its name, or the closest one."""
+    """The branch of a union for values of a schema: the one with its name, or the closest one."""
     fitting = [one for one in branches if fits(schema, one, options)]
     if schema is None or not fitting:
         return fitting[0] if fitting else None
@@ -110,7 +110,7 @@ def branch_for(schema: Schema | None, branches: Sequence[AvroType], options: Avr
 
 
 def fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
-    """True if values of a schema that are not null can be written as a type, which is no union."""
+    """True if non-null values of a schema can be written as a type, which is not a union."""
     if schema is None:
         return found.name == ANYTHING
     if schema.type is Type.MAP and found.kind == "array":
@@ -127,7 +127,7 @@ def _cannot(schema: Schema | None, found: AvroType, place: str) -> DataException
 
 
 def _writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str) -> Convert:
-    """For values that are not null, and a type that is no union."""
+    """For non-null values, and a type that is not a union."""
     if not fits(schema, found, options):
         raise _cannot(schema, found, place)
     if schema is None:
@@ -157,7 +157,7 @@ def _wrong(schema: Schema, value: Any, place: str) -> DataException:
 
 
 def _check(schema: Schema, found: AvroType, place: str) -> Convert:
-    """Lets a value pass that is one of its schema: fastavro writes others, too, as something else."""
+    """Checks that a value fits its schema: fastavro would write other values as something else."""
     if schema.type in _BITS:
         if found.kind in ("float", "double"):
             return _float_check(lambda value: float(_whole_number(schema, value, place)))
@@ -185,7 +185,7 @@ def _check(schema: Schema, found: AvroType, place: str) -> Convert:
 
 
 def _whole_number(schema: Schema, value: Any, place: str) -> Any:
-    """The value, which is one."""
+    """Returns the value, which must be a whole number."""
     if type(value) is not int:
         raise _wrong(schema, value, place)
     return value
@@ -194,7 +194,7 @@ def _whole_number(schema: Schema, value: Any, place: str) -> Any:
 def _float_check(checked: Convert) -> Convert:
     def write(value: Any) -> Any:
         number = checked(value)
-        # As in Java, where a number beyond the largest float is infinite.
+        # As in Java, a number beyond the largest float becomes infinite.
         return number if abs(number) < _BEYOND_FLOAT or not math.isfinite(number) else math.copysign(math.inf, number)
 
     return write
@@ -235,7 +235,7 @@ def _record_writer(schema: Schema, found: AvroType, options: AvroOptions, place:
     constants: dict[str, Any] = {}
     by_name = {options.name(field.name): field for field in schema.fields}
     for one in found.fields:
-        # An alias counts for a schema that somebody registered who renamed the field.
+        # Aliases count, for a registered schema in which the field was renamed.
         field = next((by_name[name] for name in (one.name, *one.aliases) if name in by_name), None)
         if field is None:
             if one.default is MISSING:
@@ -245,7 +245,7 @@ def _record_writer(schema: Schema, found: AvroType, options: AvroOptions, place:
             constants[one.name] = _plain_default(one.type, one.default)
             continue
         part = writer(field.schema, one.type, options, f"field {one.name} of {place}")
-        # As in Java a null is written as the default of its field, also where it is allowed to be null.
+        # As in Java, a null is written as the default of its field, even if null is allowed.
         default = None if options.null_stays and field.schema.optional else field.schema.default
         parts.append((one.name, field.index, default, part))
 
@@ -307,7 +307,7 @@ def _union_writer(schema: Schema, found: AvroType, options: AvroOptions, place: 
     named = {union_field(one, options, at): one for at, one in enumerate(found.branches) if one.kind != "null"}
     parts: list[tuple[str, Convert]] = []
     for field in schema.fields:
-        # As in Java the type of the field counts where the name is another, as that of a struct without its namespace.
+        # As in Java, the type of the field counts if the names differ, such as a struct without its namespace.
         branch = named.get(field.name)
         if branch is None or not fits(field.schema, branch, options):
             branch = branch_for(field.schema, found.branches, options)
@@ -331,7 +331,7 @@ def _union_writer(schema: Schema, found: AvroType, options: AvroOptions, place: 
 
 
 def _write_anything(value: Any, place: str) -> dict[str, Any]:
-    """A schemaless value: a record of which one field is set."""
+    """A schemaless value: a record with one field set."""
     if value is None:
         return {}
     if isinstance(value, bool):
@@ -358,7 +358,7 @@ def _write_anything(value: Any, place: str) -> dict[str, Any]:
 
 
 def _plain_default(found: AvroType, value: Any) -> Any:
-    """A default of an Avro schema's JSON as fastavro writes it."""
+    """A default from the JSON of an Avro schema, for fastavro."""
     if found.kind == "union":
         first: AvroType = _first_that_takes(found.branches, value)
         return None if first.kind == "null" else (first.branch_name, _plain_default(first, value))
@@ -376,5 +376,5 @@ def _plain_default(found: AvroType, value: Any) -> Any:
 
 
 def _first_that_takes(branches: Sequence[AvroType], value: Any) -> AvroType:
-    """Null is of the branch null, and all else of the first other one."""
+    """Null uses the null branch, any other value the first other branch."""
     return next(one for one in branches if (one.kind == "null") == (value is None))

@@ -1,7 +1,7 @@
-"""One JSON Schema of the registry with the functions that were compiled of it: what a record needs.
+"""A JSON Schema of the registry, with the functions compiled from it.
 
-Patterns that values are checked with run in linear time or with a limit, as Java has them: the library searches with
-Python's ``re``, which holds the interpreter for as long as a pattern takes (``with_limits``).
+Patterns for the validation of values are Java's, and run in linear time or with a time limit (``with_limits``): the
+library itself would use Python's ``re``, which holds the interpreter lock during the search.
 
 Main type: ``JsonSchemaCodec``. Needs the extra ``penstock[registry]``.
 
@@ -33,7 +33,7 @@ _MARK: Final = "penstock_limits"
 
 @lru_cache(maxsize=16)
 def with_limits(kind: Any) -> Any:
-    """A class of validators that does what another one does, but for how it searches for patterns."""
+    """A copy of a validator class that searches for patterns with limits."""
     keywords = {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
@@ -47,7 +47,7 @@ def with_limits(kind: Any) -> Any:
         own: Any = type(evolved)
         if hasattr(own, _MARK):
             return evolved
-        # A part that says of which version it is, is given that version's own class.
+        # A subschema that names a version is validated by the class of that version.
         return with_limits(own)(**{one.alias: getattr(evolved, one.name) for one in attrs.fields(own) if one.init})
 
     limited.evolve = evolve
@@ -59,8 +59,8 @@ def found_in(pattern: str, text: str) -> bool:
     """True if a part of a text matches a pattern.
 
     Raises:
-        ConfigException: The pattern is none.
-        PatternTimeoutException: It takes too long.
+        ConfigException: The pattern is invalid.
+        PatternTimeoutException: The search takes too long.
     """
     return compile_java(pattern, name="pattern").found_in(text)
 
@@ -98,7 +98,7 @@ def _additional_properties(
         yield ValidationError(f"Additional properties are not allowed ({shown}){allowed}")
 
 
-#: So many Connect schemas written with one JSON Schema are remembered; more than one only with use.latest.version.
+#: The number of cached Connect schemas for one JSON Schema; more than one only with use.latest.version.
 _MAX_WRITERS: Final = 100
 
 
@@ -107,13 +107,13 @@ class JsonSchemaCodec:
 
     Args:
         text: The schema.
-        references: Schemas it refers to, at any depth, by the names it has for them.
-        options: What the converter's settings say.
+        references: The schemas to which it refers, at any depth, by name.
+        options: The converter's settings.
         version: Its version in the registry.
-        strict: Whether values it does not allow are errors.
+        strict: True if values that it does not allow are errors.
 
     Raises:
-        DataException: It is no JSON, or, when values are to be checked, no JSON Schema.
+        DataException: The text is not JSON, or, if ``strict``, not a JSON Schema.
     """
 
     def __init__(
@@ -121,13 +121,13 @@ class JsonSchemaCodec:
     ) -> None:
         self._options = options
         root = parsed_schema(text, "the schema")
-        #: The schema, with the texts of what it refers to.
+        #: The schema, with the texts of its references.
         self.parsed = (root, references)
         title = root.get("title") if isinstance(root, dict) else None
         self._title = title if isinstance(title, str) else None
         self._validator = _validator(root, references, text) if strict else None
         self._writers: dict[Schema, Convert] = {}
-        # A schema that Connect has no form of can be written with all the same.
+        # A schema without a Connect schema can still be used for writing.
         self._read: Convert | None = None
         self._refusal = ""
         try:
@@ -146,7 +146,7 @@ class JsonSchemaCodec:
         """The JSON of a value of a Connect schema.
 
         Raises:
-            DataException: It does not fit, or the JSON Schema does not allow it.
+            DataException: The value does not fit, or the JSON Schema does not allow it.
         """
         write = self._writers.get(schema)
         if write is None:
@@ -167,7 +167,7 @@ class JsonSchemaCodec:
         """The Connect schema and value of JSON.
 
         Raises:
-            DataException: It is none, or does not fit the schema.
+            DataException: The payload is not JSON, or does not fit the schema.
         """
         if self._read is None:
             raise DataException(f"Cannot read {where}: {self._refusal}")
@@ -187,7 +187,7 @@ class JsonSchemaCodec:
             raise DataException(
                 f"The JSON Schema does not allow {error.json_path}: {error.message} (json.fail.invalid.schema=true)"
             ) from error
-        except Exception as error:  # patterns that are none, references that lead nowhere: the schema is the message's
+        except Exception as error:  # Invalid patterns and references: the schema belongs to the message.
             raise DataException(f"The value cannot be compared with its JSON Schema: {error}") from error
 
 
@@ -196,7 +196,7 @@ def _validator(root: Any, references: Mapping[str, str], text: str) -> Any:
         raise DataException("The schema is no JSON Schema: it is neither an object nor a boolean")
     kind = validator_for(root, default=Draft7Validator)
     try:
-        # Formats are left out: patterns are Java's, which Python may not know.
+        # Formats are not checked, because patterns are Java's, which Python may not support.
         kind.check_schema(root, format_checker=FormatChecker(()))
     except SchemaError as error:
         raise DataException(f"The schema is no JSON Schema: {error.message}") from error

@@ -17,7 +17,7 @@ from penstock.converters.registry.json_schema.parsing import Criteria, Criterion
 Parsed = tuple[Any, Mapping[str, str]]
 
 _COMBINED: Final = ("oneOf", "allOf")
-#: Limits that may grow, and those that may shrink.
+#: Limits that may grow, and limits that may shrink.
 _UPPER: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _LOWER: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _ABSENT: Final = object()
@@ -27,8 +27,8 @@ def cannot_read(reader: Parsed, writer: Parsed) -> str | None:
     """Returns why values of a schema cannot be read with another one, or None if they can.
 
     Args:
-        reader: The schema to read with, and the texts of what it refers to by name.
-        writer: That of the values.
+        reader: The schema to read with, and the texts of its references by name.
+        writer: The schema of the values, with its references.
     """
     criteria = [Criteria(schemas_by_name(references)) for _, references in (reader, writer)]
     return _Comparison(*criteria).whole(reader[0], writer[0])
@@ -38,7 +38,7 @@ class _Comparison:
     def __init__(self, readers: Criteria, writers: Criteria) -> None:
         self._readers = readers
         self._writers = writers
-        #: Schemas of values that are under way: those that hold themselves end here.
+        #: Pairs of schemas in progress: recursion ends here.
         self._open: set[tuple[int, int]] = set()
 
     def whole(self, reader: Any, writer: Any) -> str | None:
@@ -52,7 +52,7 @@ class _Comparison:
         of_reader: Callable[[Any], Criterion],
         of_writer: Callable[[Any], Criterion],
     ) -> str | None:
-        """Two schemas as they stand in JSON; ``_ABSENT``: there is none."""
+        """Two schemas in JSON; ``_ABSENT``: there is no schema."""
         if reader is _ABSENT or _takes_all(reader) or writer is False or reader == writer:
             return None
         if writer is _ABSENT or _takes_all(writer) or reader is False or not _has_criteria(reader, writer):
@@ -160,7 +160,7 @@ class _Comparison:
 
 
 def _rest(node: Mapping[str, Any], name: str) -> Any:
-    """Returns the schema of a property that is not listed."""
+    """Returns the schema of unlisted properties."""
     for pattern, part in node.get("patternProperties", {}).items():
         if compile_java(pattern, name="patternProperties").found_in(name):
             return part
@@ -197,7 +197,7 @@ def _limits(reader: Mapping[str, Any], writer: Mapping[str, Any], place: str) ->
 
 
 def _most_pairs(fits: Sequence[Sequence[int]]) -> int:
-    """Returns the size of the largest matching: how many things can each get another one of those that fit them."""
+    """Returns the size of the largest matching of a bipartite graph."""
     taken: dict[int, int] = {}
 
     def found(one: int, tried: set[int]) -> bool:

@@ -1,15 +1,15 @@
 """JSON Schema to Connect schema, as Confluent's converter reads it; also schemas that other tools wrote.
 
-Keywords without a meaning for Connect (lengths, patterns, ``not``, ``if``) are passed over. What has no Connect
-schema is refused: an empty schema (it takes anything), ``null`` alone, arrays that do not say what they hold, schemas
-that hold themselves (a Connect schema is a value here, and cannot).
+Keywords without a meaning for Connect (lengths, patterns, ``not``, ``if``) are ignored. Rejected are schemas without a
+Connect schema: an empty schema (it allows anything), a lone ``null``, arrays without a type of items, and recursive
+schemas (a Connect schema is a value here and cannot contain itself).
 
-A schema is first a tree of criteria: several in one schema (a type and an ``enum``, properties and an ``allOf``) count
-as if they stood in an ``allOf``; a schema that says of no type is told by its keywords.
+A schema is first parsed into a tree of criteria: several criteria in one schema (a type and an ``enum``, properties and
+an ``allOf``) count as an ``allOf``; keywords determine the type of a schema without one.
 
-Main types: ``Criterion``, ``Criteria`` (makes them). Main functions: ``connect_schema``, ``parsed_schema``,
+Main types: ``Criterion``, ``Criteria`` (which makes them). Main functions: ``connect_schema``, ``parsed_schema``,
 ``schemas_by_name``. Thread: pure functions.
-Source: io.confluent.connect.json.JsonSchemaData.toConnectSchema; org.everit.json.schema for what a keyword makes.
+Source: io.confluent.connect.json.JsonSchemaData.toConnectSchema; org.everit.json.schema for the meaning of keywords.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder, Type
 from penstock.errors import DataException
 
-#: What says of which type a schema is that does not say it.
+#: Keywords that determine the type of a schema without one.
 _TELLING: Final = {
     "object": ("properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties"),
     "array": ("items", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains"),
@@ -55,10 +55,10 @@ _COMBINED: Final = ("allOf", "anyOf", "oneOf")
 
 
 def schemas_by_name(references: Mapping[str, str]) -> Schemas:
-    """Referenced schemas, found by their names and by the ids they give themselves.
+    """Referenced schemas, by their names and by the ids in the schemas.
 
     Raises:
-        DataException: One is not JSON.
+        DataException: A schema is not JSON.
     """
     named = {name: _resource(parsed_schema(one, f"the referenced schema {name}")) for name, one in references.items()}
     return Registry().with_resources(named.items())
@@ -69,10 +69,10 @@ def parsed_schema(text: str, what: str) -> Any:
 
     Args:
         text: The schema.
-        what: What it is, for errors.
+        what: Its description in errors.
 
     Raises:
-        DataException: It is not JSON.
+        DataException: The text is not JSON.
     """
     try:
         return json.loads(text)
@@ -86,13 +86,13 @@ def _resource(contents: Any) -> Resource[Any]:
 
 @dataclass(frozen=True)
 class Criterion:
-    """One condition of a JSON Schema, with what else the schema says.
+    """One condition of a JSON Schema, with the schema's other properties.
 
     Attributes:
         kind: A type, ``enum``, ``oneOf``, ``allOf``, or ``ref``.
-        node: The schema it is from.
-        resolver: Finds what it refers to.
-        said: Where title, default and the like stand: nowhere for a criterion among others.
+        node: The schema that contains it.
+        resolver: Resolves its references.
+        said: The schema with title, default and so on; none for one of several criteria.
         parts: Criteria of a combination.
     """
 
@@ -156,7 +156,7 @@ class Criteria:
         try:
             found = reference.resolver.lookup(name)
         except Unresolvable as error:
-            # A root with an id of its own makes the name relative to it; the registry's name counts.
+            # A root with its own id makes the name relative to it, but the registry's name counts.
             if name not in self._named:
                 raise DataException(
                     f"The JSON Schema refers to {name}, which it does not hold, and which is not among the references "
@@ -176,12 +176,12 @@ def connect_schema(
 
     Args:
         text: The JSON Schema.
-        references: Schemas it may refer to, at any depth, by the names it has for them.
-        options: What the converter's settings say.
-        version: Its version in the registry; counts where ``connect.version`` says nothing.
+        references: The schemas to which it may refer, at any depth, by name.
+        options: The converter's settings.
+        version: Its version in the registry; used unless ``connect.version`` is set.
 
     Raises:
-        DataException: It is no JSON Schema, or means nothing to Connect.
+        DataException: The text is not a JSON Schema, or has no Connect schema.
 
     >>> connect_schema('{"type": "integer", "title": "Age"}', {}, JsonSchemaOptions())
     <Schema{Age:INT64}>
@@ -295,7 +295,7 @@ class _Reading:
         return builder
 
     def _properties(self, criterion: Criterion, seen: tuple[int, ...]) -> Iterator[tuple[str, tuple[Criterion, bool]]]:
-        """The properties of an object, of what it refers to, and of all parts of an ``allOf``."""
+        """The properties of an object, of its references, and of all parts of an ``allOf``."""
         if criterion.kind == "object":
             required = criterion.node.get("required", ())
             for name, node in criterion.node.get("properties", {}).items():
@@ -320,7 +320,7 @@ class _Reading:
             if chosen is None:
                 continue
             if kind == "enum":
-                # Numbers that are listed are numbers, and one constant text is a text; listed texts are an enum.
+                # Listed numbers are numbers, and a single constant text is a string; listed texts are an enum.
                 texts = by_kind.get("string")
                 numbers = by_kind.get("integer") or by_kind.get("number")
                 chosen = numbers or (texts if texts and "const" in chosen.node else chosen)

@@ -1,10 +1,10 @@
-"""JSON to Connect values, by schema. A schema is compiled to functions once; a record costs one call of orjson and one
-function call for each of its values.
+"""Reads JSON as Connect values, by schema. A schema is compiled to functions once; a record then costs one call of
+orjson and one function call for each value.
 
-Record by record, in Python: the schema of a message is known only by the id in its first bytes, and decimals, unions
-and maps as arrays of entries have no form in Spark's JSON functions.
+It works record by record, in Python: the id in the first bytes of each message selects its schema, and Spark's JSON
+functions do not support decimals, unions, and maps as arrays of entries.
 
-Main functions: ``decode``, ``value_reader``. Thread: the functions they return have no state; any thread.
+Main functions: ``decode``, ``value_reader``. Thread: the returned functions have no state; any thread.
 Source: io.confluent.connect.json.JsonSchemaData.toConnectData.
 """
 
@@ -57,17 +57,17 @@ def has_decimals(schema: Schema | None) -> bool:
 
 
 def decode(data: bytes | memoryview, *, exact: bool) -> Any:
-    """The JSON in a message, as ``value_reader`` takes it.
+    """Parses the JSON of a message for ``value_reader``.
 
     Args:
-        data: The message without what comes before the JSON.
-        exact: Whether numbers with a fraction are needed digit by digit.
+        data: The JSON bytes of the message.
+        exact: True if numbers with a fraction must keep all digits.
 
     Raises:
         DataException: It is not JSON.
     """
     try:
-        # Of what orjson refuses Jackson takes some: text behind the value, escaped halves of pairs, leading zeros.
+        # Jackson accepts some texts that orjson rejects: text after the value, escaped halves of pairs, leading zeros.
         return parse_json(bytes(data).decode()) if exact else orjson.loads(data)
     except (ValueError, RecursionError):
         pass
@@ -78,10 +78,10 @@ def decode(data: bytes | memoryview, *, exact: bool) -> Any:
 
 
 def value_reader(schema: Schema) -> Convert:
-    """A function from parsed JSON to values of a schema.
+    """Returns a function from parsed JSON to values of a schema.
 
-    Null is the default where there is one. The function raises ``DataException`` for a null where a value is required
-    and for a structure of another kind; numbers and texts are taken by Java's lenient rules.
+    Null becomes the default, if any. The function raises ``DataException`` for a null if a value is required, and for a
+    structure of another kind; numbers and texts follow Java's lenient rules.
     """
     read = _plain_reader(schema)
     default = schema.default
@@ -97,7 +97,7 @@ def value_reader(schema: Schema) -> Convert:
 
 
 def _quick(schema: Schema, read_any: Convert) -> Convert:
-    """The function with a short way for what most values are."""
+    """The function with a fast path for the most frequent class of values."""
     kind = schema.type
     logical = _LOGICAL_INTEGERS.get(schema.name)
     if kind in _WIDTHS:
@@ -130,7 +130,7 @@ def _plain_reader(schema: Schema) -> Convert:
 
 
 def _exact(node: Any) -> Any:
-    """Numbers as the tree of JsonConverter has them."""
+    """Numbers as in the tree of JsonConverter."""
     return decimal.Decimal(repr(node)) if isinstance(node, float) else node
 
 
@@ -148,7 +148,7 @@ def _float_reader(schema: Schema) -> Convert:
         if isinstance(node, _NUMBERS) and not isinstance(node, bool):
             value = float(node) + 0.0
         else:
-            # Java writes these as texts, and reads them as 0: a number would turn into another one.
+            # Java writes these as texts and reads them as 0: a number would change.
             value = _NOT_FINITE.get(node, 0.0) if isinstance(node, str) else 0.0
         return round_to_float32(value) if single else value
 
@@ -200,7 +200,7 @@ def _map_reader(schema: Schema) -> Convert:
 
 
 def _struct_reader(schema: Schema) -> Convert:
-    # What is missing is the default or null, also where a value is required; null where one is required is an error.
+    # A missing field becomes the default or null, even if a value is required; an explicit null is an error then.
     fields = [(field.name, value_reader(field.schema), field.schema.default) for field in schema.fields]
 
     def read(node: Any) -> Any:
@@ -240,7 +240,7 @@ def _union_reader(schema: Schema) -> Convert:
 
 
 def _is_simple_of(schema: Schema, node: Any) -> bool:
-    """True if the JSON's own kind decides that it is of this schema."""
+    """True if the JSON kind alone shows that a value has this schema."""
     kind = schema.type
     if kind in _WIDTHS:
         return type(node) is int
@@ -256,7 +256,7 @@ def _is_simple_of(schema: Schema, node: Any) -> bool:
 
 
 def _matching_properties(schema: Schema, node: Any) -> int:
-    """Counts the properties, at every depth, that are fields of a struct."""
+    """Counts the properties, at every depth, that match fields of a struct."""
     if schema.type is not Type.STRUCT or not isinstance(node, dict):
         return 0
     shared = [(field, node[field.name]) for field in schema.fields if field.name in node]

@@ -1,9 +1,9 @@
-"""Connect to JSON Schema and JSON, in the dialect of Confluent's converter: schemas, and values by schema.
+"""Writes Connect schemas as JSON Schema, and values as JSON, in the dialect of Confluent's converter.
 
-What JSON Schema cannot say is kept beside it: ``connect.type`` (the width of numbers, bytes, maps),
+Additional properties keep what JSON Schema cannot express: ``connect.type`` (the width of numbers, bytes, maps),
 ``connect.version``, ``connect.parameters``, ``connect.index`` (properties have no order of their own). An optional
-schema is a ``oneOf`` with null, a schema's name is its ``title``, its doc the ``description``. For values a schema is
-compiled to functions once; a record costs one function call for each of its values and one call of orjson.
+schema is a ``oneOf`` with null, a schema's name is its ``title``, its doc the ``description``. A schema is compiled to
+functions once; a record then costs one function call for each value and one call of orjson.
 
 Main type: ``JsonSchemaOptions``. Main functions: ``json_schema_text``, ``value_writer``, ``encode``.
 Thread: any; values, and functions without state.
@@ -27,22 +27,22 @@ from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, java_decimal, java_float
 from penstock.errors import DataException
 
-#: Parameters below this name are the converter's own; they are not written to ``connect.parameters``.
+#: Parameters with this prefix belong to the converter; they are not written to ``connect.parameters``.
 NAMESPACE: Final = "io.confluent.connect.json"
 CONNECT_TYPE: Final = "connect.type"
 CONNECT_VERSION: Final = "connect.version"
 CONNECT_PARAMETERS: Final = "connect.parameters"
 CONNECT_INDEX: Final = "connect.index"
 
-#: Fields of one entry of a map whose keys are no strings.
+#: The fields of an entry of a map whose keys are not strings.
 KEY_FIELD: Final = "key"
 VALUE_FIELD: Final = "value"
 
 JSON_ENUM: Final = f"{NAMESPACE}.Enum"
 JSON_UNION: Final = f"{NAMESPACE}.OneOf"
-#: How unions are named with ``generalized.sum.type.support``.
+#: Names of unions with ``generalized.sum.type.support``.
 GENERAL_UNION_PREFIX: Final = "connect_union_"
-#: How a null among the symbols of an enum is named in parameters.
+#: The name of a null symbol of an enum in parameters.
 NULL_SYMBOL: Final = "<NULL>"
 
 
@@ -50,7 +50,7 @@ _option: Final = partial(setting, group="JSON Schema")
 
 
 class JsonSchemaOptions(AbstractConfig):
-    """The settings of a JSON Schema converter about schemas and values."""
+    """The settings of a JSON Schema converter for schemas and values."""
 
     additional_properties: bool = _option(
         "object.additional.properties",
@@ -94,12 +94,12 @@ class JsonSchemaOptions(AbstractConfig):
 
     @property
     def enum_parameter(self) -> str:
-        """The parameter that marks a string as one of an enum's symbols."""
+        """The parameter that marks a string as an enum."""
         return GENERAL_ENUM if self.general_sums else JSON_ENUM
 
 
 def is_union(schema: Schema) -> bool:
-    """True if a struct represents "one of these": a field for each, of which one is set."""
+    """True if a struct represents a union: one field for each type, of which one is set."""
     if schema.type is not Type.STRUCT:
         return False
     return schema.name == JSON_UNION or GENERAL_UNION in (schema.parameters or {})
@@ -120,7 +120,7 @@ def encode(write: Convert, value: object) -> bytes:
     """The JSON of a value.
 
     Raises:
-        DataException: It does not fit the schema, or has no JSON.
+        DataException: The value does not fit the schema, or cannot be expressed in JSON.
     """
     try:
         return orjson.dumps(write(value))
@@ -129,9 +129,9 @@ def encode(write: Convert, value: object) -> bytes:
 
 
 def value_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
-    """A function from values of a schema to what orjson writes; it takes None too.
+    """Returns a function from values of a schema to values for orjson; it accepts None too.
 
-    The function raises ``DataException`` for what does not fit, with the fields that lead to it.
+    The function raises ``DataException`` for a value that does not fit, with the path of its fields.
     """
     write = _plain_writer(schema, options)
     if schema.default is None or options.ignore_defaults:
@@ -169,7 +169,7 @@ def _integer_writer(kind: Type) -> Convert:
 def _float32(value: Any) -> Any:
     if not isinstance(value, float):
         _refuse(Type.FLOAT32, value)
-    # The shortest number that means this float32: 0.1, and not 0.10000000149011612.
+    # The shortest number for this float32: 0.1, not 0.10000000149011612.
     return float(java_float(value)) if math.isfinite(value) else java_float(value)
 
 
@@ -256,7 +256,7 @@ def _map_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
 
 
 def _struct_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
-    # A required field that is null is left out, as Confluent's converter does: the reader's default counts.
+    # A required field that is null is left out, as in Confluent's converter: the reader's default applies.
     fields = [(field.name, value_writer(field.schema, options), not field.schema.optional) for field in schema.fields]
 
     def write(value: Any) -> Any:
@@ -301,7 +301,7 @@ def json_schema_text(schema: Schema, options: JsonSchemaOptions) -> str:
     """The JSON Schema of a Connect schema.
 
     Raises:
-        DataException: A default cannot be written, or an array or map does not say what it holds.
+        DataException: A default cannot be written, or an array or map has no schema for its items.
 
     >>> json_schema_text(Schema(Type.INT8), JsonSchemaOptions())
     '{"type":"integer","connect.type":"int8"}'

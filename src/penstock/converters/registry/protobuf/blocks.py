@@ -1,8 +1,8 @@
-"""Protobuf messages of one type as Arrow columns: field by field over all of them, and not message by message.
+"""Reads Protobuf messages of one type as Arrow columns, field by field over all messages.
 
-Message types have columns if all their fields are scalars or enums of proto3: no repeated fields, messages or oneofs. A
-message that is none of the file's first type, is damaged, or has what no writer writes (a value as of another type, a
-field twice or behind one of a higher number) is read by itself, by the protobuf library.
+Columns are possible if all fields are scalars or enums of proto3: no repeated fields, messages or oneofs. The protobuf
+library reads single messages that have another type than the file's first one, are damaged, or are unusual (a value of
+another type, repeated fields, or fields not in the order of their numbers).
 
 Main type: ``ProtobufBlocks``. Main function: ``protobuf_blocks``. Thread: a task's pipeline thread.
 Source: Protocol Buffers, "Encoding".
@@ -29,7 +29,7 @@ from penstock.pipeline.columns.layout import arrow_type, default_physical
 _VARINT, _EIGHT_BYTES, _SPAN, _FOUR_BYTES = 0, 1, 2, 5
 _KIND_BITS: Final = 3
 _MAX_NUMBER: Final = (1 << 29) - 1
-#: So many more fields than its type has are read of a message.
+#: The most unknown fields that are skipped in a message.
 _FREE_STEPS: Final = 8
 _ONE: Final = np.uint64(1)
 
@@ -40,13 +40,13 @@ def _unzigzag(found: np.ndarray) -> np.ndarray:
 
 
 def _low(found: np.ndarray) -> np.ndarray:
-    """The lower 32 bits, which are all that counts in numbers of so many."""
+    """The lower 32 bits, the only ones that count in a 32-bit number."""
     low: np.ndarray = found.astype(np.uint32)
     return low
 
 
 Numbers = Callable[[np.ndarray], np.ndarray]
-#: How the bits of a number are written, and what they are, by the type of the field.
+#: The encoding and interpretation of the bits of a number, by the type of the field.
 _NUMBERS: Final[Mapping[int, tuple[int, Numbers]]] = {
     FieldDescriptor.TYPE_INT32: (_VARINT, lambda found: _low(found).view(np.int32)),
     FieldDescriptor.TYPE_ENUM: (_VARINT, lambda found: _low(found).view(np.int32)),
@@ -66,7 +66,7 @@ _NUMBERS: Final[Mapping[int, tuple[int, Numbers]]] = {
 _BITS: Final[Mapping[int, type]] = {_VARINT: np.uint64, _FOUR_BYTES: np.float32, _EIGHT_BYTES: np.float64}
 _KINDS: Final = (*_BITS, _SPAN)
 _TEXTS: Final = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-#: What fits integers that Connect has narrower than Protobuf.
+#: The ranges of integers that are narrower in Connect than in Protobuf.
 _NARROW: Final[Mapping[Type, int]] = {Type.INT8: 1 << 7, Type.INT16: 1 << 15}
 
 
@@ -75,11 +75,11 @@ class _Member:
     """A field of a message type.
 
     Attributes:
-        tag: What stands in front of a value: the field's number, and how the value is written.
+        tag: The tag before a value: the field's number and its wire type.
         kind: The type of the field.
         schema: Its Connect schema.
-        tells: True if it can be told that it is not set, and it is null then.
-        symbols: The names of an enum's numbers, where its values are texts.
+        tells: True if the field has presence: it is null if not set.
+        symbols: The names of an enum's numbers, if its values are texts.
     """
 
     tag: int
@@ -90,7 +90,7 @@ class _Member:
 
 
 class _Values:
-    """The values of a field that have been read, of each message the latest one."""
+    """The values of a field read so far; the latest one of each message."""
 
     def __init__(self, member: _Member, rows: int) -> None:
         self.member = member
@@ -109,7 +109,7 @@ class _Values:
             self._found[rows] = _bits_at(cursors, self.member.tag & 7)
 
     def column(self, source: Source, cursors: Cursors, kind: pa.DataType) -> pa.Array:
-        """The values of all messages; marks those that have one by one others."""
+        """The values of all messages; marks messages whose values have to be read one by one."""
         member = self.member
         missing = ~self.present if member.tells else None
         if self._is_text:
@@ -128,7 +128,7 @@ class _Values:
 
 
 class ProtobufBlocks:
-    """Reads messages of one type, which is the first one of its file.
+    """Reads messages of the first message type of a file.
 
     Args:
         members: The fields, in the order of the schema.
@@ -138,7 +138,7 @@ class ProtobufBlocks:
     def __init__(self, members: Sequence[_Member], schema: Schema) -> None:
         self._members = members
         self._numbers = [member.tag >> _KIND_BITS for member in members]
-        #: For each tag, up to the highest one, whether a field has it; the last entry stands for all others.
+        #: For each tag up to the highest one, whether a field has it; the last item is for all other tags.
         self._known = np.zeros(max(member.tag for member in members) + 2, dtype=bool)
         self._known[[member.tag for member in members]] = True
         self.schema = schema
@@ -147,7 +147,7 @@ class ProtobufBlocks:
     def read(self, source: Source, at: np.ndarray, ends: np.ndarray) -> tuple[pa.Array, np.ndarray] | None:
         """The values of some messages; see ``ColumnReader``."""
         cursors = Cursors(source, at.copy(), ends.copy())
-        # The place of the message type in its file, in short: the first one.
+        # The short form of the index path of the first message type.
         cursors.mark(cursors.octets() != 0)
         values = {member.tag: _Values(member, len(at)) for member in self._members}
         last = np.zeros(len(at), dtype=np.int64)
@@ -163,7 +163,9 @@ class ProtobufBlocks:
         return pa.StructArray.from_arrays(columns, fields=list(kind)), cursors.bad
 
     def _step(self, cursors: Cursors, rows: np.ndarray, values: Mapping[int, _Values], last: np.ndarray) -> None:
-        """Reads a field: the one with the lowest number of all that are next, as messages have them in that order."""
+        """Reads the next field: the one with the lowest next number, because messages have their fields in this
+        order.
+        """
         part = cursors.some(rows)
         tags = part.numbers().view(np.int64)
         numbers = tags >> _KIND_BITS
@@ -190,7 +192,7 @@ class ProtobufBlocks:
         cursors.put(rows, part)
 
     def _pass(self, cursors: Cursors, part: Cursors, rows: np.ndarray, tags: np.ndarray) -> None:
-        """Passes over fields that the type has not."""
+        """Skips fields that the type does not have."""
         kinds = tags & 7
         part.mark(np.isin(tags >> _KIND_BITS, self._numbers) | ~np.isin(kinds, _KINDS))
         for kind in np.unique(kinds[~part.bad]).tolist():
@@ -205,7 +207,7 @@ class ProtobufBlocks:
 
 
 def protobuf_blocks(message: Descriptor, schema: Schema, options: ProtobufOptions) -> ProtobufBlocks | None:
-    """Returns a reader of messages of a type as columns, or None if they have none.
+    """Returns a reader of messages of a type as columns, or None if columns are not possible.
 
     Args:
         message: The type.
@@ -231,7 +233,7 @@ def protobuf_blocks(message: Descriptor, schema: Schema, options: ProtobufOption
 
 
 def _lengths_at(cursors: Cursors) -> np.ndarray:
-    """The next number of each, as a length; one that is too large is negative."""
+    """The next number of each message, as a length; negative if it is too large."""
     found: np.ndarray = cursors.numbers().view(np.int64)
     return found
 

@@ -1,4 +1,4 @@
-"""One Protobuf schema of the registry with the functions that were compiled of it: what a record needs.
+"""A Protobuf schema of the registry, with the functions compiled from it.
 
 Main type: ``ProtobufCodec``. Needs the extra ``penstock[registry]``.
 
@@ -28,7 +28,7 @@ from penstock.converters.registry.wire import read_indexes, write_indexes
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
 
-#: So many Connect schemas written with one file are remembered; more than one only with use.latest.version.
+#: The number of cached Connect schemas for one file; more than one only with use.latest.version.
 _MAX_WRITERS: Final = 100
 
 
@@ -43,7 +43,7 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Writer:
-    """The writer of values of one Connect schema; ``head`` says which message type they are."""
+    """The writer of values with one Connect schema; ``head`` encodes the message type."""
 
     make: Callable[[], Any]
     write: Write
@@ -61,12 +61,12 @@ class ProtobufCodec:
 
     Args:
         text: A serialized descriptor in base64, or .proto text.
-        references: Files it imports, at any depth, by the names it imports them by.
-        options: What the converter's settings say.
+        references: The files that it imports, at any depth, by the names in the imports.
+        options: The converter's settings.
         version: Its version in the registry.
 
     Raises:
-        DataException: It is neither, or does not compile.
+        DataException: The text is neither, or does not compile.
     """
 
     def __init__(self, text: str, references: Mapping[str, str], options: ProtobufOptions, version: int | None) -> None:
@@ -80,25 +80,27 @@ class ProtobufCodec:
 
     @property
     def record_name(self) -> str | None:
-        """The full name of the file's first message type; None for plain values, whose file has a type for each."""
+        """The full name of the file's first message type; None for plain values, which each have their own type in the
+        file.
+        """
         if self.file.package == "google.protobuf":
             return None
         return next((real_name(one.full_name) for one in self.file.message_types_by_name.values()), None)
 
     def name_of(self, payload: bytes, where: str) -> str:
-        """The full name of the message type that a payload says it is of.
+        """The full name of the message type of a payload.
 
         Raises:
-            DataException: It says of none, or of one that is not there.
+            DataException: The payload names no type, or one that does not exist.
         """
         return real_name(message_at(self.file, read_indexes(payload, where)[0], where).full_name)
 
     # ------------------------------------------------------------------ writing
     def encode(self, schema: Schema, value: object) -> bytes:
-        """The message of a value of a Connect schema, behind the place of its type.
+        """The message of a value with a Connect schema, after the index of its type.
 
         Raises:
-            DataException: It does not fit.
+            DataException: The value does not fit the type.
         """
         writer = self._writers.get(schema)
         if writer is None:
@@ -114,7 +116,7 @@ class ProtobufCodec:
             raise DataException(f"The value has no Protobuf form: {error}") from error
 
     def with_bytes_of(self, own: ProtobufCodec) -> ProtobufCodec:
-        """The same with messages that another file makes."""
+        """The same codec, but with the message bytes of another file."""
         self._own = own
         return self
 
@@ -131,7 +133,7 @@ class ProtobufCodec:
         types = list(self.file.message_types_by_name.values())
         if not types:
             raise DataException("The Protobuf schema to write with has no message types")
-        # Of a schema that others registered: the type of the same name, else the first.
+        # For a schema that somebody else registered: the type with the same name, or else the first.
         last = wanted.rpartition(".")[2]
         return next((one for one in types if real_name(one.full_name) == wanted), None) or next(
             (one for one in types if one.name == last), types[0]
@@ -139,7 +141,7 @@ class ProtobufCodec:
 
     # ------------------------------------------------------------------ reading
     def columns(self) -> ProtobufBlocks | None:
-        """Returns the reader of many payloads of the file's first message type, or None if they have no columns."""
+        """Returns the reader of many payloads of the file's first message type, or None if columns are not possible."""
         if self._columns is None:
             where = "a message"
             reader = self._reader_of((0,), where)
@@ -156,7 +158,7 @@ class ProtobufCodec:
         """The Connect schema and value of a message.
 
         Raises:
-            DataException: It is none.
+            DataException: The message cannot be decoded.
         """
         indexes, data = read_indexes(payload, where)
         reader = self._reader_of(tuple(indexes), where)
@@ -178,7 +180,7 @@ class ProtobufCodec:
         return reader
 
     def _reader(self, message: Descriptor) -> _Reader | DataException:
-        # A type that Connect has no form of is refused for each of its messages, and compiled once.
+        # A type without a Connect schema fails each of its messages, but is compiled only once.
         try:
             schema = connect_schema(message, self._options, self._version)
             read = value_reader(schema, message, self._options)

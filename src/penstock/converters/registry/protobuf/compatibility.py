@@ -15,7 +15,7 @@ from penstock.converters.registry.protobuf.files import is_built_in_map, real_on
 from penstock.converters.registry.protobuf.packages import real_name
 
 _F: Final = FieldDescriptor
-#: Scalar types that are one on the wire.
+#: Scalar types with the same encoding.
 _FAMILIES: Final[Mapping[int, str]] = {
     **dict.fromkeys(
         (_F.TYPE_INT32, _F.TYPE_INT64, _F.TYPE_UINT32, _F.TYPE_UINT64, _F.TYPE_BOOL, _F.TYPE_ENUM), "a number"
@@ -31,15 +31,16 @@ _FAMILIES: Final[Mapping[int, str]] = {
 
 def cannot_read(reader: FileDescriptor, writer: FileDescriptor) -> str | None:
     """Returns why messages of a file cannot be read with another one, or None if they can."""
-    # Schemas that were read without their package do not say of which they are.
+    # Schemas that were read without a package do not name it.
     if writer.package and reader.package != writer.package:
         return f"its package is {real_name(reader.package)!r} there, and {real_name(writer.package)!r} here"
     return _types(reader.message_types_by_name.values(), writer.message_types_by_name.values())
 
 
 def numbered_alike(reader: FileDescriptor, writer: FileDescriptor) -> bool:
-    """True if messages of a file mean the same with another one: fields of a number have the same name in both, and
-    those that the other one has not are passed over."""
+    """True if messages have the same meaning with another file: fields with the same number have the same name in both,
+    and fields that the other file lacks are ignored.
+    """
     known = reader.message_types_by_name
     return all(_alike(known[name], one) for name, one in writer.message_types_by_name.items() if name in known)
 
@@ -82,7 +83,7 @@ def _messages(reader: Descriptor, writer: Descriptor) -> str | None:
         moved = sum(number in written and number not in inside for number in numbers)
         if moved > 1 or (moved == 1 and any(number in inside for number in numbers)):
             return f"fields of {place} are in the oneof {oneof.name} there, and not here"
-    # Members of a oneof that is gone may be: another oneof says what it takes.
+    # Members of a removed oneof may be removed; another oneof may then contain them.
     kept = {oneof.name for oneof in real_oneofs(reader)}
     known = {field.number: field for field in reader.fields}
     for number, field in written.items():

@@ -1,9 +1,9 @@
 """ProtobufConverter: Protobuf with its schema in the schema registry. Class ``ProtobufConverter``.
 
-Beside Spark, in Python: Spark's ``from_protobuf`` and ``to_protobuf`` need jars that it does not come with, and which
-schema and message type a message has stands in its first bytes. Message types are compiled once for each id. Messages
-of a flat type are read many at once (``blocks``); any other one, and each that is written, costs the protobuf
-library's parser in C and one function call for each of its values.
+It works outside Spark, in Python: Spark's ``from_protobuf`` and ``to_protobuf`` need additional jars, and the first
+bytes of each message select its schema and message type. Message types are compiled once for each id. Messages of a
+flat type are read many at once (``blocks``); reading any other message, and every write, uses the protobuf library in C
+and one function call for each value.
 
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.protobuf.ProtobufConverter, ProtobufDataConfig.
@@ -23,7 +23,7 @@ from penstock.data import Schema, Type
 if TYPE_CHECKING:
     from penstock.converters.registry.protobuf.codec import ProtobufCodec
 
-#: No .proto text is written like this: those have spaces.
+#: .proto texts always contain a space.
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
@@ -67,18 +67,19 @@ class ProtobufConverter(RegistryConverter["ProtobufCodec", ProtobufConverterConf
         return cannot_read(reader.file, writer.file)
 
     def written_with(self, latest: ProtobufCodec, own: ProtobufCodec) -> ProtobufCodec:
-        """See ``RegistryConverter``. The bytes of the own schema where they mean the same, as in Java: what the latest
-        one has no field for is kept."""
+        """See ``RegistryConverter``. As in Java, the bytes of the value's own schema if they mean the same in the
+        latest one, so that fields which the latest one lacks are kept.
+        """
         from penstock.converters.registry.protobuf.compatibility import numbered_alike
 
         return latest.with_bytes_of(own) if numbered_alike(latest.file, own.file) else latest
 
     def name_written(self, codec: ProtobufCodec, schema: Schema) -> str | None:
-        """See ``RegistryConverter``. That of the wrapper message for plain values."""
+        """See ``RegistryConverter``. The wrapper message for plain values."""
         from penstock.converters.registry.protobuf.schemas import root_name
 
         return codec.record_name if schema.type is Type.STRUCT else root_name(schema, self.settings)
 
     def name_read(self, codec: ProtobufCodec, payload: bytes, where: str) -> str | None:
-        """See ``RegistryConverter``. That of the message type that the payload says it is of."""
+        """See ``RegistryConverter``. The message type that the payload names."""
         return codec.name_of(payload, where)

@@ -1,13 +1,13 @@
-"""Protobuf files as descriptors: registered ones, those that each may import, what they say of types and fields.
+"""Protobuf files as descriptors: registered files, the files that each may import, and options of types and fields.
 
-A schema is wanted as a serialized descriptor, which is what confluent-kafka's serializers register, and what
-Confluent's registry makes of any other when it is asked to. Where a registry has .proto text alone, protoc compiles it
-(grpcio-tools, in a process of its own: it prints what is wrong, and a text of others cannot harm the worker). Each
-schema has a pool of its own: two schemas may define the same name differently.
+The client requests a serialized descriptor, the form that confluent-kafka's serializers register and to which
+Confluent's registry converts other forms. If a registry has only .proto text, protoc compiles it (grpcio-tools, in a
+separate process, because it prints errors, and so that a foreign text cannot harm the worker). Each schema has its own
+pool, because two schemas may define the same name differently.
 
 Main functions: ``read_file``, ``file_text``, ``message_at``, ``place_of``; ``known_files``, ``field_meta``,
 ``field_options``; ``real_oneofs``, ``is_map``, ``says_optional``, ``union_field``.
-Thread: pure functions; a pool is filled before anyone else sees it.
+Thread: pure functions; a pool is filled before it is shared.
 Source: io.confluent.kafka.schemaregistry.protobuf.ProtobufSchema, MetaProto, MessageIndexes;
 io.confluent.connect.protobuf.ProtobufData.isMapDescriptor, isOptional.
 """
@@ -62,11 +62,11 @@ from penstock.converters.registry.protobuf.packages import spelt_package, spelt_
 from penstock.errors import DataException
 
 if TYPE_CHECKING:
-    # The library's messages have no types that mypy sees.
+    # The library's messages have no types for mypy.
     FileProto: TypeAlias = Any
 else:
     FileProto = descriptor_pb2.FileDescriptorProto
-#: What a schema itself is called among its imports.
+#: The name of the schema itself among its imports.
 SCHEMA_FILE: Final = "penstock/schema.proto"
 META_FILE: Final = "confluent/meta.proto"
 DECIMAL_FILE: Final = "confluent/type/decimal.proto"
@@ -98,7 +98,7 @@ def _decimal_file() -> FileProto:
 
 
 def _meta_file() -> FileProto:
-    """Confluent's options: what is said of files, messages and fields beside their type."""
+    """Confluent's options: additional properties of files, messages and fields."""
     proto = FileProto(name=META_FILE, package="confluent", syntax="proto3")
     proto.dependency.append("google/protobuf/descriptor.proto")
     meta = proto.message_type.add(name="Meta")
@@ -139,14 +139,14 @@ def _scalars(message: Any, **types: Any) -> None:
 # ------------------------------------------------------------------------------------------------ options of fields
 @lru_cache(maxsize=1)
 def _field_options() -> tuple[Any, Any]:
-    """The class of a field's options where Confluent's are known, and the extension."""
+    """The class of a field's options with Confluent's extensions, and the extension."""
     pool = fill_pool({}, [META_FILE])
     options = message_factory.GetMessageClass(pool.FindMessageTypeByName("google.protobuf.FieldOptions"))
     return options, pool.FindExtensionByName("confluent.field_meta")
 
 
 def field_options(parameters: Mapping[str, str]) -> bytes:
-    """Options of a field that say these parameters of it."""
+    """Options of a field that express these parameters."""
     made, extension = _field_options()
     options = made()
     options.Extensions[extension].params.update(parameters)
@@ -154,7 +154,7 @@ def field_options(parameters: Mapping[str, str]) -> bytes:
 
 
 def field_meta(field: Any) -> Mapping[str, str]:
-    """The parameters that the options of a field say."""
+    """The parameters in the options of a field."""
     made, extension = _field_options()
     try:
         options = made.FromString(field.GetOptions().SerializeToString())
@@ -165,14 +165,14 @@ def field_meta(field: Any) -> Mapping[str, str]:
 
 # ------------------------------------------------------------------------------------------------ pools
 def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> DescriptorPool:
-    """A new pool with some files and all they import.
+    """A new pool with some files and all their imports.
 
     Args:
-        files: Files by name; beside them there are the known ones.
-        wanted: Names of those to begin with.
+        files: Files by name, in addition to the known ones.
+        wanted: The names of the files to begin with.
 
     Raises:
-        DataException: A file is refused, or an import is missing.
+        DataException: A file is rejected, or an import is missing.
     """
     pool = DescriptorPool()
     done: set[str] = set()
@@ -183,7 +183,7 @@ def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> Descript
             spelt_package(proto, packages)
             spelt_symbols(proto)
             pool.AddSerializedFile(proto.SerializeToString())
-        except (TypeError, ValueError) as error:  # names that are no UTF-8 are bytes
+        except (TypeError, ValueError) as error:  # Names that are not UTF-8 are bytes.
             hint = (
                 "; scrub.invalid.names=true replaces what Protobuf takes in no name"
                 if "invalid name" in str(error)
@@ -196,7 +196,7 @@ def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> Descript
 def _in_order(
     files: Mapping[str, FileProto], wanted: Sequence[str], done: set[str], path: tuple[str, ...]
 ) -> Iterator[FileProto]:
-    """Files, each behind what it imports."""
+    """Files in order, each after its imports."""
     for name in wanted:
         if name in done:
             continue
@@ -214,7 +214,7 @@ def _in_order(
 
 
 def _soften(proto: FileProto) -> None:
-    """Makes a file one that the library takes, where Java's and so Confluent's converter ask for less."""
+    """Changes a file so that the library accepts it, where Java, and so Confluent's converter, is less strict."""
     if proto.syntax != "proto3":
         return
     messages = list(proto.message_type)
@@ -223,12 +223,12 @@ def _soften(proto: FileProto) -> None:
         messages.extend(message.nested_type)
         name_for_json(message)
         for field in message.field:
-            # proto3 has none; Confluent's converter writes them all the same.
+            # proto3 has no defaults, but Confluent's converter writes them.
             field.ClearField("default_value")
 
 
 def name_for_json(message: Any) -> None:
-    """Gives fields that would be called the same in JSON, such as ``f`` and ``f_``, different names there."""
+    """Gives fields whose JSON names would be equal, such as ``f`` and ``f_``, different JSON names."""
     fields: dict[str, list[Any]] = {}
     for field in message.field:
         words = field.name.split("_")
@@ -241,20 +241,20 @@ def name_for_json(message: Any) -> None:
 
 
 def proto_of(message: Descriptor) -> Any:
-    """A message type as it stands in its file."""
+    """A message type as defined in its file."""
     found = descriptor_pb2.DescriptorProto()
     message.CopyToProto(found)
     return found
 
 
 def real_oneofs(message: Descriptor) -> list[OneofDescriptor]:
-    """The oneofs that somebody wrote: each optional field of proto3 is one of its own beside them."""
+    """The oneofs in the source: each optional field of proto3 is an additional, synthetic one."""
     made = {field.name for field in proto_of(message).field if field.proto3_optional}
     return [one for one in message.oneofs if not any(field.name in made for field in one.fields)]
 
 
 def is_map(field: FieldDescriptor) -> bool:
-    """True if a field is a map: repeated entries of key and value, be it written as ``map<>`` or not."""
+    """True if a field is a map: repeated entries of key and value, whether written as ``map<>`` or not."""
     entry = field.message_type
     if entry is None or not field.is_repeated or not is_entry_name(entry.name):
         return False
@@ -272,7 +272,7 @@ def says_optional(field: FieldDescriptor, *, proto2: bool) -> bool:
 
     Args:
         field: The field.
-        proto2: Whether it counts in proto2 files too.
+        proto2: True if it also counts in proto2 files.
     """
     of_message = proto_of(field.containing_type).field[field.index]
     if of_message.proto3_optional:
@@ -289,11 +289,11 @@ def file_syntax(file: FileDescriptor) -> str:
 
 
 def union_field(oneof: OneofDescriptor, options: ProtobufOptions) -> str:
-    """The name of the field that a oneof is in a struct."""
+    """The name of the struct field for a oneof."""
     return f"{oneof.name}_{oneof.index}" if options.index_for_unions else str(oneof.name)
 
 
-#: Files with these names come with the registry, whatever a schema's references say.
+#: Files with these names are part of the registry, whatever a schema's references are.
 _KNOWN_FOLDERS: Final = ("google/protobuf/", "google/type/", "confluent/")
 _COMPILE_TIMEOUT_S: Final = 60
 
@@ -308,10 +308,10 @@ def read_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
 
     Args:
         text: A serialized descriptor in base64, or .proto text.
-        references: Schemas it may import, at any depth, by the names it imports them by; in either form.
+        references: The schemas that it may import, at any depth, by the names in the imports; in either form.
 
     Raises:
-        DataException: It is neither, or does not compile, or an import is missing.
+        DataException: The text is neither, or does not compile, or an import is missing.
     """
     texts = {**{name: one for name, one in references.items() if not _is_known(name)}, SCHEMA_FILE: text}
     protos = {name: _deserialized(name, one) for name, one in texts.items()}
@@ -330,7 +330,7 @@ def _is_known(name: str) -> bool:
 
 
 def _deserialized(name: str, text: str) -> FileProto | None:
-    """The file that base64 holds; None where the text is no base64."""
+    """The file in a base64 text; None if the text is not base64."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -347,12 +347,12 @@ def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dic
     """Compiles .proto texts, which may import each other and the other files, with protoc.
 
     Raises:
-        DataException: They do not compile; or protoc is not there.
+        DataException: A text does not compile, or protoc is not installed.
     """
     try:
         return _by_protoc(sources, files)
     except DataException as error:
-        # In Java symbols are names within their enum, for protoc within what the enum is in.
+        # Symbols are scoped to their enum in Java, but to the enum's parent in protoc.
         if "is already defined in" not in str(error):
             raise
         return _by_protoc({name: told_apart(text) for name, text in sources.items()}, files)
@@ -375,7 +375,7 @@ def _by_protoc(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> di
         given, made = Path(folder, "known"), Path(folder, "made")
         given.write_bytes(known.SerializeToString())
         arguments = [f"-I{root}", f"--descriptor_set_in={given}", f"--descriptor_set_out={made}"]
-        # -P: a file of that name in the worker's folder is not what is meant.
+        # -P: so that a file with that name in the worker's directory is not used.
         command = [sys.executable, "-P", "-m", "grpc_tools.protoc", *arguments, *(str(root / name) for name in sources)]
         try:
             done = subprocess.run(command, capture_output=True, timeout=_COMPILE_TIMEOUT_S, check=False)
@@ -389,19 +389,19 @@ def _by_protoc(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> di
 
 
 def _with_meta_import(text: str) -> str:
-    """The text with the import that Confluent's converter leaves out: its registry knows the options without."""
+    """Adds the import that Confluent's converter leaves out, because its registry knows the options."""
     if "(confluent." not in text or META_FILE in text:
         return text
-    # Behind everything else: a file may import anywhere, and the lines of errors stay right.
+    # At the end: imports may come anywhere, and the line numbers of errors stay right.
     return f'{text}\nimport "{META_FILE}";\n'
 
 
 # ------------------------------------------------------------------------------------------------ messages
 def message_at(file: FileDescriptor, indexes: Sequence[int], where: str) -> Descriptor:
-    """The message type at a place in a file: places in each level of nesting, outermost first.
+    """The message type at an index path in a file: one index for each level of nesting, outermost first.
 
     Raises:
-        DataException: There is none.
+        DataException: There is no such type.
     """
     found: Descriptor | None = None
     level = list(file.message_types_by_name.values())
@@ -419,7 +419,7 @@ def message_at(file: FileDescriptor, indexes: Sequence[int], where: str) -> Desc
 
 
 def place_of(message: Descriptor) -> list[int]:
-    """Returns the place of a message type in its file, as ``message_at`` takes it."""
+    """Returns the index path of a message type in its file, as for ``message_at``."""
     found: list[int] = []
     current = message
     while current.containing_type is not None:

@@ -1,4 +1,4 @@
-"""Logical types as the messages that Protobuf has for them: confluent.type.Decimal, google.type.Date, TimeOfDay, and
+"""Logical types as Protobuf messages: confluent.type.Decimal, google.type.Date, TimeOfDay, and
 google.protobuf.Timestamp.
 
 Main tables: ``LOGICAL_READERS`` by message type, ``LOGICAL_WRITERS`` by schema name. Thread: pure functions.
@@ -51,7 +51,7 @@ def _read_timestamp(schema: Schema, value: Any) -> Any:
 
 
 def _timestamp_millis(seconds: int, nanos: int) -> int:
-    """Milliseconds since 1970, of what Protobuf's own library takes for a timestamp."""
+    """Milliseconds since 1970 of a timestamp that Protobuf's own library accepts."""
     if not (_FIRST_SECOND <= seconds <= _LAST_SECOND and 0 <= nanos < 1_000_000_000):
         raise DataException(
             f"{seconds} seconds since 1970 and {nanos} nanoseconds is no Protobuf timestamp: those are of the "

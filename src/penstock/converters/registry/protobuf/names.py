@@ -1,4 +1,4 @@
-"""The names that Confluent's Protobuf converter uses, how it makes names of names, and its options.
+"""The names in Confluent's Protobuf converter, the rules for derived names, and its options.
 
 Main type: ``ProtobufOptions``. Main functions: ``scrubbed``, ``map_entry_name``, ``map_name``.
 
@@ -18,7 +18,7 @@ from penstock.config import AbstractConfig, setting
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
-#: Names of structs that have none, with a number.
+#: Names of structs without a name, with a number.
 DEFAULT_NAME: Final = "ConnectDefault"
 ENUM: Final = "io.confluent.connect.protobuf.Enum"
 UNION: Final = "io.confluent.connect.protobuf.Union"
@@ -26,11 +26,12 @@ UNION: Final = "io.confluent.connect.protobuf.Union"
 TAG: Final = "io.confluent.connect.protobuf.Tag"
 #: Parameter: the integer type it had in Protobuf.
 TYPE: Final = "io.confluent.connect.protobuf.Type"
-#: Parameter: whether the member of a oneof is a wrapper message with ``wrapper.for.nullables``; else they all are.
+#: Parameter: whether this member of a oneof is a wrapper message with ``wrapper.for.nullables``; without it all members
+#: are.
 WRAPPER: Final = "io.confluent.connect.protobuf.Wrapper"
 #: Parameter of a Decimal's schema; in Protobuf ``precision``.
 CONNECT_PRECISION: Final = "connect.decimal.precision"
-#: Said of a field in its options: ``int8`` or ``int16``.
+#: Value in a field's options: ``int8`` or ``int16``.
 CONNECT_TYPE: Final = "connect.type"
 
 KEY: Final = "key"
@@ -41,7 +42,7 @@ DECIMAL: Final = "confluent.type.Decimal"
 DATE: Final = "google.type.Date"
 TIME: Final = "google.type.TimeOfDay"
 TIMESTAMP: Final = "google.protobuf.Timestamp"
-#: Wrapper messages, with what they hold.
+#: Wrapper messages, with the type of their value.
 WRAPPED: Final[Mapping[str, Type]] = {
     "google.protobuf.DoubleValue": Type.FLOAT64,
     "google.protobuf.FloatValue": Type.FLOAT32,
@@ -53,7 +54,7 @@ WRAPPED: Final[Mapping[str, Type]] = {
     "google.protobuf.StringValue": Type.STRING,
     "google.protobuf.BytesValue": Type.BYTES,
 }
-#: The wrapper of each type; integers of less than 32 bits have that of int32.
+#: The wrapper of each type; integers of less than 32 bits use that of int32.
 WRAPPERS: Final[Mapping[Type, str]] = {
     Type.INT8: "google.protobuf.Int32Value",
     Type.INT16: "google.protobuf.Int32Value",
@@ -74,7 +75,7 @@ _on: Final = partial(setting, default=True, group="Protobuf")
 
 
 class ProtobufOptions(AbstractConfig):
-    """The settings of a Protobuf converter about schemas and values."""
+    """The settings of a Protobuf converter for schemas and values."""
 
     full_names: bool = _off("enhanced.protobuf.schema.support", doc="Whether names of schemas have their package.")
     scrub_names: bool = _off("scrub.invalid.names", doc="Replace what Protobuf does not take in names.")
@@ -106,15 +107,15 @@ class ProtobufOptions(AbstractConfig):
 
     @property
     def enum_parameter(self) -> str:
-        """The parameter that holds an enum's name; its symbols are below it."""
+        """The parameter that contains an enum's name; its symbols are below it."""
         return GENERAL_ENUM if self.general_sums else ENUM
 
     def name(self, name: str) -> str:
-        """A name as it stands in the Protobuf schema."""
+        """A name in the Protobuf schema."""
         return scrubbed(name) if self.scrub_names else name
 
     def wraps(self, schema: Schema) -> bool:
-        """True if a field is a wrapper message; a member of a oneof that was none stays none."""
+        """True if a field is a wrapper message; a member of a oneof that was not stays as it was."""
         if not self.wrapper_for_nullables or not schema.optional:
             return False
         return (schema.parameters or {}).get(WRAPPER, "").lower() != "false"
@@ -128,7 +129,7 @@ def is_union(schema: Schema) -> bool:
 
 
 def is_enum(schema: Schema) -> bool:
-    """True if a string (or an int32) is one of an enum's symbols."""
+    """True if a string (or an int32) is an enum."""
     parameters = schema.parameters or {}
     if schema.type is Type.STRING:
         return ENUM in parameters or GENERAL_ENUM in parameters
@@ -136,7 +137,7 @@ def is_enum(schema: Schema) -> bool:
 
 
 def scrubbed(name: str) -> str:
-    """A name that Protobuf takes.
+    """Turns a text into a valid Protobuf name.
 
     >>> scrubbed("a-b c"), scrubbed("_id"), scrubbed("3d"), scrubbed("fine")
     ('a_b_c', 'x_id', 'x3d', 'fine')
@@ -150,7 +151,7 @@ def scrubbed(name: str) -> str:
 
 
 def map_entry_name(name: str) -> str:
-    """The message of a map's entries.
+    """The name of the message for a map's entries.
 
     >>> map_entry_name("my_map"), map_entry_name("ConnectDefault2")
     ('MyMapEntry', 'ConnectDefault2Entry')
@@ -161,12 +162,12 @@ def map_entry_name(name: str) -> str:
 
 
 def is_entry_name(name: str) -> bool:
-    """True if a message may be that of a map's entries, by its name."""
+    """True if the name of a message may be that of a map's entries."""
     return name.endswith(_ENTRY)
 
 
 def map_name(entry: str) -> str:
-    """The name of the map whose entries are of a message.
+    """The name of the map whose entries have this message type.
 
     >>> map_name("a.b.MyMapEntry"), map_name("ConnectDefault2Entry")
     ('a.b.my_map', 'connect_default2')

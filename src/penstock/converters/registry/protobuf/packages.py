@@ -1,13 +1,13 @@
-"""Names that Protobuf's own library refuses and Java's takes: packages with other characters, such as Debezium's
-``server-1.db.t``, and symbols that several enums of one scope have.
+"""Names that Java's Protobuf library accepts and Python's rejects: packages with other characters, such as Debezium's
+``server-1.db.t``, and symbols that occur in several enums of one scope.
 
-In a file for the library each such character is spelt out in letters, and such symbols say of which enum they are;
-names are turned back where they are shown.
+In files for the library each such character is spelt out in letters, and such symbols contain the name of their enum;
+names are converted back for display.
 
 Main functions: ``spelt_package``, ``spelt_symbols``, ``spelt_text``, ``told_apart`` (files for the library),
 ``real_name``, ``real_symbol``. Thread: pure functions over
 files that belong to the caller.
-Source: com.google.protobuf.Descriptors.FileDescriptor, which looks at the names of types, not at packages.
+Source: com.google.protobuf.Descriptors.FileDescriptor, which checks the names of types, but not of packages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATEMENT: Final = re.compile(r"((?:^|[;}/\n])\s*package\s+)([^;\n]*?)(\s*;)")
 
 
 def real_name(name: str) -> str:
-    """A name as it stands in the registered file.
+    """The name in the registered file.
 
     >>> real_name(_spelt("server-1.gr\u00fcn.1a.b")) + real_name(".plain_name")
     'server-1.gr\u00fcn.1a.b.plain_name'
@@ -37,7 +37,7 @@ def real_name(name: str) -> str:
 
 
 def real_symbol(name: str) -> str:
-    """A symbol of an enum as it stands in the registered file.
+    """The symbol in the registered file.
 
     >>> real_symbol(f"RED{_OF_ENUM}Colour"), real_symbol("RED")
     ('RED', 'RED')
@@ -46,7 +46,7 @@ def real_symbol(name: str) -> str:
 
 
 def spelt_symbols(proto: Any) -> None:
-    """Has symbols that a scope has twice say of which enum they are."""
+    """Adds the enum's name to symbols that occur twice in a scope."""
     scopes = [proto]
     while scopes:
         scope = scopes.pop()
@@ -59,7 +59,7 @@ def spelt_symbols(proto: Any) -> None:
 
 
 def told_apart(text: str) -> str:
-    """A .proto text whose symbols all say of which enum they are."""
+    """Adds the enum's name to all symbols of a .proto text."""
     return _ENUM.sub(lambda found: found[1] + _SYMBOL.sub(rf"\1\2{_OF_ENUM}{found[2]}\3", found[3]), text)
 
 
@@ -75,11 +75,11 @@ def _spelt_part(part: str) -> str:
 
 
 def spelt_package(proto: Any, packages: Iterable[str]) -> None:
-    """Spells out packages in a file, and in the names of types that it uses.
+    """Spells out package names in a file, and in the names of the types that it uses.
 
     Args:
         proto: The file, which is changed.
-        packages: Those of all files.
+        packages: The packages of all files.
     """
     changed = {one: _spelt(one) for one in packages if one and _spelt(one) != one}
     if not changed:
@@ -105,7 +105,7 @@ def _fields(proto: Any) -> Iterator[Any]:
 
 
 def spelt_text(texts: Mapping[str, str]) -> dict[str, str]:
-    """The same .proto texts with such packages spelt out."""
+    """Spells out such package names in .proto texts."""
     packages = {found[2] for text in texts.values() for found in _STATEMENT.finditer(text)}
     changed = sorted((one for one in packages if one and _spelt(one) != one), key=len, reverse=True)
     if not changed:

@@ -1,11 +1,11 @@
 """Protobuf to Connect, as Confluent's converter reads it: message types to schemas, messages to values.
 
-By its settings: fields are optional unless ``optional.for.nullables`` or ``wrapper.for.nullables`` tells them apart; a
+Fields are optional unless the settings ``optional.for.nullables`` or ``wrapper.for.nullables`` distinguish them; a
 oneof is an optional struct with a field for each member; an enum is a string whose parameters are its symbols. Each
-field keeps its number as a parameter. Message types that hold themselves are refused: a Connect schema is a value here,
-and cannot. A function for the values of a message type is made once.
+field keeps its number as a parameter. Recursive message types are rejected, because a Connect schema is a value here
+and cannot contain itself. The function for the values of a message type is made once.
 
-Main functions: ``connect_schema``, ``value_reader``. Thread: pure functions; those they return have no state.
+Main functions: ``connect_schema``, ``value_reader``. Thread: pure functions; the returned functions have no state.
 Source: io.confluent.connect.protobuf.ProtobufData.toConnectSchema, toConnectData.
 """
 
@@ -78,7 +78,7 @@ def connect_schema(message: Descriptor, options: ProtobufOptions, version: int |
     """The Connect schema of a message type.
 
     Raises:
-        DataException: It has none.
+        DataException: The type has no Connect schema.
     """
     if options.wrapper_for_primitives and message.full_name in WRAPPED:
         return Schema(WRAPPED[message.full_name], version=version)
@@ -86,12 +86,12 @@ def connect_schema(message: Descriptor, options: ProtobufOptions, version: int |
 
 
 class _Schemas:
-    """Makes the schema of one message type and of all it uses."""
+    """Builds the schema of a message type and of all types that it uses."""
 
     def __init__(self, options: ProtobufOptions) -> None:
         self._options = options
         self._open: list[str] = []
-        #: The number of the field that a message type was first used for; None in an array.
+        #: The number of the field that first used a message type; None in an array.
         self._first_tags: dict[str, int | None] = {}
 
     def of_message(self, message: Descriptor) -> SchemaBuilder:
@@ -144,7 +144,7 @@ class _Schemas:
         if member:
             builder.optional()
             if options.wrapper_for_nullables and field.message_type is None and field.enum_type is None:
-                # Else it would be written as a wrapper, because it is optional.
+                # Otherwise it would be written as a wrapper, because it is optional.
                 builder.parameter(WRAPPER, "false")
         elif options.optional_for_nullables:
             if says_optional(field, proto2=True):
@@ -154,7 +154,7 @@ class _Schemas:
         return builder.parameter(TAG, str(field.number)).build()
 
     def _first_tag(self, field: FieldDescriptor, builder: SchemaBuilder, *, array: bool) -> int | None:
-        """As in Java, where a message type that is used again in an array keeps the number of its first field."""
+        """As in Java, a message type that an array uses again keeps the number of its first field."""
         if field.message_type is None or is_map(field) or builder.build().name != self._name(field.message_type):
             return None
         name = field.message_type.full_name
@@ -220,9 +220,9 @@ _UNSIGNED_64: Final = (FieldDescriptor.TYPE_UINT64, FieldDescriptor.TYPE_FIXED64
 
 
 def value_reader(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Read:
-    """A function from messages of a type to values.
+    """Returns a function from messages of a type to values.
 
-    The function raises ``DataException`` for a message that has no value.
+    The function raises ``DataException`` for a message without a Connect value.
     """
     if schema.type is not Type.STRUCT:
         return _unwrapper(message)
@@ -249,7 +249,7 @@ def _part(schema: Schema, name: str) -> Schema:
 
 # ------------------------------------------------------------------------------------------------ fields
 def _field_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
-    """Reads one field of a message; None where it is not set, and it can be told that it is not."""
+    """Reads one field of a message; None if it is not set and has presence."""
     name = field.name
     get = attrgetter(name)
     read = _with_name(name, _repeated_reader(schema, field, options))
@@ -315,7 +315,7 @@ def _map_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions
     read_value = _one_reader(schema.value_schema, value, options)
     if is_built_in_map(field):
         return lambda entries: {read_key(one): read_value(entries[one]) for one in entries}
-    # What is not set, and can tell, is null.
+    # A field with presence that is not set is null.
     get_key, get_value = (_present_getter(one) for one in (key, value))
 
     def read(entries: Any) -> Any:
@@ -336,7 +336,7 @@ def _present_getter(field: FieldDescriptor) -> Read:
 
 # ------------------------------------------------------------------------------------------------ values
 def _one_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
-    """Reads one value, which is there."""
+    """Reads one value that is set."""
     if field.enum_type is not None:
         return _as_it_is if schema.type is Type.INT32 else _enum_reader(field.enum_type)
     if field.message_type is not None:
@@ -353,7 +353,7 @@ def _one_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions
 
 
 def _text(value: Any) -> Any:
-    """A text of proto2, which may be no UTF-8 and is bytes then."""
+    """A text of proto2, which may be invalid UTF-8 and then is bytes."""
     return value.decode("utf-8", REPLACE) if isinstance(value, bytes) else value
 
 
@@ -362,7 +362,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _signed(value: int) -> int:
-    """An unsigned number as Java's long holds it."""
+    """An unsigned number as a Java long."""
     return value - (1 << 64) if value >> 63 else value
 
 

@@ -1,14 +1,15 @@
 """Connect schema to a Protobuf file, as Confluent's converter makes it: one message, with the messages of nested
-structs, maps and enums inside of the message that uses them.
+structs, maps and enums inside the message that uses them.
 
-Maps are repeated messages of key and value, not ``map<>`` fields: those take few types of keys. What Protobuf has no
-type for stands in the options of the field: ``connect.type`` for int8 and int16, ``precision`` and ``scale`` of
-decimals. Defaults are not written, proto3 has none: a null is written as its default.
+Maps are repeated messages of key and value, not ``map<>`` fields: those allow few types of keys. Options of the field
+express what Protobuf has no type for: ``connect.type`` for int8 and int16, ``precision`` and ``scale`` of decimals.
+proto3 has no defaults: a null is written as its default.
 
-A field keeps the number that it had in Protobuf (the parameter ``Tag``); others take numbers that are free, in order.
-So a transform may add a field to a message that was read from Protobuf.
+A field that was read from Protobuf keeps its number (the parameter ``Tag``); other fields get free numbers in order. So
+a transform may add fields.
 
-Main functions: ``describe_file``, ``as_java_writes``; ``enum_symbols``, which values need too. Thread: pure functions.
+Main functions: ``describe_file``, ``as_java_writes``; ``enum_symbols``, which the writer of values also uses. Thread:
+pure functions.
 Source: io.confluent.connect.protobuf.ProtobufData.fromConnectSchema.
 """
 
@@ -54,7 +55,7 @@ from penstock.converters.registry.shapes import shape
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Time, Timestamp, Type
 from penstock.errors import DataException
 
-#: What parameters begin with that make another type.
+#: Prefixes of parameters that make schemas with the same name different types.
 _SHAPING: Final = (TYPE, WRAPPER, CONNECT_PRECISION, ENUM, GENERAL_ENUM, GENERAL_UNION)
 _PROTO: Final = descriptor_pb2.FieldDescriptorProto
 _SCALARS: Final[Mapping[Type, int]] = {
@@ -78,7 +79,7 @@ def enum_symbols(schema: Schema, options: ProtobufOptions) -> dict[str, int]:
     """The symbols of an enum with their numbers.
 
     Raises:
-        DataException: A number is none.
+        DataException: A symbol's number is not a number.
     """
     prefix = f"{options.enum_parameter}."
     found = {}
@@ -95,7 +96,7 @@ def element_schema(schema: Schema) -> Schema:
     """The schema of an array's elements.
 
     Raises:
-        DataException: Protobuf has no array of them.
+        DataException: Protobuf has no arrays of these elements.
     """
     part = schema.value_schema
     if part is None:
@@ -107,7 +108,7 @@ def element_schema(schema: Schema) -> Schema:
 
 
 def scalar_type(schema: Schema) -> Any:
-    """Protobuf's type of a schema without parts: the one it had there, or that of its width."""
+    """Protobuf's type for a schema without parts: its original one, or the type of its width."""
     kind = (schema.parameters or {}).get(TYPE)
     if kind is not None and kind in _INTEGER_TYPES.get(schema.type, ()):
         return _PROTO.Type.Value(f"TYPE_{kind.upper()}")
@@ -115,10 +116,10 @@ def scalar_type(schema: Schema) -> Any:
 
 
 def field_number(schema: Schema) -> int | None:
-    """The number that a field had in Protobuf.
+    """The original number of a field in Protobuf.
 
     Raises:
-        DataException: The parameter is no number.
+        DataException: The parameter is not a number.
     """
     text = (schema.parameters or {}).get(TAG)
     try:
@@ -128,17 +129,17 @@ def field_number(schema: Schema) -> int | None:
 
 
 def free_numbers(schema: Schema) -> Iterator[int]:
-    """Numbers for fields without one of their own."""
+    """Numbers for fields without an original number."""
     taken: set[int | None] = set()
     for field in schema.fields:
         members = field.schema.fields if is_union(field.schema) else (field,)
         taken.update(field_number(member.schema) for member in members)
-    # 19000 to 19999 are Protobuf's own.
+    # Protobuf reserves 19000 to 19999.
     return (number for number in range(1, 1 << 29) if number not in taken and not 19000 <= number < 20000)
 
 
 _WRAPPERS_FILE: Final = "google/protobuf/wrappers.proto"
-#: Messages of logical types, with the files they are in.
+#: Messages of logical types, with their files.
 _LOGICAL: Final[Mapping[str | None, tuple[str, str]]] = {
     Decimal.LOGICAL_NAME: (DECIMAL, DECIMAL_FILE),
     Date.LOGICAL_NAME: (DATE, "google/type/date.proto"),
@@ -151,7 +152,7 @@ def describe_file(schema: Schema, options: ProtobufOptions) -> FileProto:
     """The file to register for values of a Connect schema.
 
     Raises:
-        DataException: Protobuf has no form for it.
+        DataException: Protobuf cannot express the schema.
     """
     if schema.type is Type.STRUCT and not is_union(schema):
         return _File(options).described(schema)
@@ -163,8 +164,9 @@ def describe_file(schema: Schema, options: ProtobufOptions) -> FileProto:
 
 
 def as_java_writes(proto: FileProto) -> FileProto:
-    """A described file as Confluent's converter registers it: with the short names of its own types, and without the
-    import of the file with the options, so that a registry makes the same text of both."""
+    """A file as Confluent's converter registers it: with short names for its own types, and without the import of the
+    options' file, so that a registry normalizes both to the same text.
+    """
     made = FileProto.FromString(proto.SerializeToString())
     if META_FILE in made.dependency:
         made.dependency.remove(META_FILE)
@@ -188,7 +190,7 @@ def root_name(schema: Schema, options: ProtobufOptions) -> str:
 
 
 class _File:
-    """One file while it is made."""
+    """A file under construction."""
 
     def __init__(self, options: ProtobufOptions) -> None:
         self._options = options
@@ -214,7 +216,7 @@ class _File:
         single = []
         for field in schema.fields:
             if is_union(field.schema):
-                # As in Java it takes a number, which only its members use.
+                # As in Java it uses up a number, although only its members have numbers.
                 next(numbers)
                 message.oneof_decl.add(name=self._union_name(field.schema))
                 for member in field.schema.fields:
@@ -227,7 +229,7 @@ class _File:
             repeated = made.label == _PROTO.LABEL_REPEATED
             if self._options.optional_for_nullables and field.schema.optional and not repeated:
                 single.append(made)
-        # Each optional field is a oneof of its own, and those come behind all others.
+        # Each optional field is a separate oneof; these follow all others.
         for made in single:
             made.proto3_optional = True
             made.oneof_index = len(message.oneof_decl)
@@ -296,10 +298,10 @@ class _File:
         if schema.type is Type.MAP:
             name = map_entry_name(name)
         elif name == field.name:
-            # A message type and a field of one name would be one symbol.
+            # A message type and a field with the same name would conflict.
             name = f"{name}Message"
         plain, place = name, 2
-        # One name and one shape are one type, whatever else is said of it where it is used; the first use counts.
+        # Structs with the same name and shape share one type, even if other properties differ; the first use counts.
         while name in nested and shape(nested[name], _SHAPING) != shape(schema, _SHAPING):
             name, place = f"{plain}_{place}", place + 1
         field.type = _PROTO.TYPE_MESSAGE
@@ -352,7 +354,7 @@ class _File:
 
     # ------------------------------------------------------------------ names
     def _own_name(self, name: str | None) -> str:
-        """The last part of a name, or a name for what has none."""
+        """The last part of a name, or a generated name."""
         if not name:
             self._unnamed += 1
             name = f"{DEFAULT_NAME}{self._unnamed}"

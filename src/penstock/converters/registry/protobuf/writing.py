@@ -1,10 +1,10 @@
-"""Connect values to Protobuf messages: a schema and a message type are compiled to functions once.
+"""Writes Connect values as Protobuf messages, with functions compiled once for a schema and a message type.
 
-The message type need not be the schema's own: with ``use.latest.version`` values are written into the fields of the
-same names of another one.
+The message type may come from another schema: with ``use.latest.version`` values are written to the fields with the
+same names.
 
-Record by record, in Python, with the protobuf library's messages in C: Spark's ``to_protobuf`` needs jars that it does
-not come with.
+It works record by record, in Python, with the protobuf library's messages in C: Spark's ``to_protobuf`` needs
+additional jars.
 
 Main function: ``message_writer``. Thread: the functions it returns have no state; any thread.
 Source: io.confluent.connect.protobuf.ProtobufData.fromConnectData.
@@ -34,7 +34,7 @@ from penstock.errors import DataException
 
 #: Puts a value into a message.
 Write = Callable[[Any, Any], None]
-#: Makes of a value what a scalar field takes.
+#: Converts a value for a scalar field.
 Scalar = Callable[[Any], Any]
 
 _INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
@@ -47,11 +47,11 @@ _UNSIGNED: Final = {
 
 
 def message_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
-    """A function that puts values of a schema into messages of a type.
+    """Returns a function that puts values of a schema into messages of a type.
 
     Raises:
-        DataException: The type lacks a field, or one is of another kind. The function raises it for values that do not
-            fit.
+        DataException: A field is missing in the type or has another kind. The returned function raises it for values
+            that do not fit.
     """
     if schema.type is not Type.STRUCT:
         return _setter(VALUE, _scalar(schema, message.fields_by_name[VALUE], options))
@@ -265,7 +265,7 @@ def _scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) ->
 
 
 def _enum_scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
-    """Symbols as numbers: those of the schema's parameters, else those of the message type."""
+    """Symbols as numbers: those of the schema's parameters, or else those of the message type."""
     numbers = {real_symbol(one.name): one.number for one in field.enum_type.values}
     if is_enum(schema):
         numbers |= enum_symbols(schema, options)
