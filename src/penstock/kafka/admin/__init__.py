@@ -1,6 +1,7 @@
-"""Requests to a cluster besides producing and consuming.
+"""Administrative requests to a cluster.
 
 ``TopicAdmin`` (``topics``): topics, offsets of groups, ends of partitions. ``TopicCreator`` (``topic_creation``): the
-topics that a task writes to. ``offset_deletion``: single offsets of a group. ``fencing``: ends the producers of
-transactional ids; ``open_transactions`` and ``transaction_inquiry``: transactions of other clients that hide records.
+topics that a task writes to. ``offset_deletion``: deletes single offsets of a group. ``fencing``: fences the producers
+of transactional ids; ``open_transactions`` and ``transaction_inquiry``: open transactions of other clients that hide
+records.
 """

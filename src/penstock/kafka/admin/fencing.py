@@ -1,7 +1,7 @@
-"""Fences the producers of transactional ids: what they have open is aborted, and they can send nothing any more.
+"""Fences the producers of transactional ids: aborts their open transactions and stops them from sending.
 
-Main functions: `fence_producers`; `fence_zombies` ends those of former tasks of a connector, where these send, with the
-connector's own client settings.
+Main functions: `fence_producers`; `fence_zombies` fences the producers of a connector's former tasks on the cluster of
+these tasks, with the connector's client settings.
 
 Thread: the caller's, which blocks.
 
@@ -24,7 +24,7 @@ from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 
-#: How many ids are fenced at a time.
+#: The number of ids that are fenced at a time.
 AT_A_TIME: Final = 8
 
 Fenced = tuple[int, int] | KafkaException
@@ -41,16 +41,16 @@ def fence_producers(
     """Fences the producers that use these transactional ids.
 
     Args:
-        settings: of a producer: where the brokers are, and how to log in there.
-        transactional_ids: one after the other, at most eight at a time.
-        timeout_s: for all of them.
-        name: for messages.
-        clock: monotonic seconds.
+        settings: The settings of a producer: brokers, connections and login.
+        transactional_ids: The ids; at most eight are fenced at a time.
+        timeout_s: The timeout for all of them.
+        name: A name for messages.
+        clock: Monotonic seconds.
 
     Returns:
-        For each id the producer id and epoch that nobody has, newer than those of whom was fenced; or why it could not
-        be fenced: `TransactionalIdAuthorizationException` where the user has no right to it,
-        `KafkaRetriableException` where the time was over.
+        For each id a new, unused producer id and epoch; or the reason why it could not be fenced:
+        `TransactionalIdAuthorizationException` if the user has no right to it, `KafkaRetriableException` if the timeout
+        expired.
 
     Raises:
         ConfigException: a key, a certificate or a package cannot be used.

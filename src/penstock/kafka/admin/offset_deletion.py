@@ -1,10 +1,10 @@
-"""Deletes single committed offsets of a consumer group (KIP-496), which the Python client has no call for.
+"""Deletes single committed offsets of a consumer group (KIP-496), which the Python client does not support.
 
-Main function: ``delete_offsets``. librdkafka itself has the call, and its C functions are public and stable: they are
-found in the library that the Python client has loaded, so that every setting (TLS, SASL, ...) means what it means for
-the other clients.
+Main function: ``delete_offsets``. librdkafka itself supports it, with public, stable C functions. This module calls
+them in the library that the Python client has loaded, so that every setting (TLS, SASL, ...) has the same meaning as
+for the other clients.
 
-Thread: any; the call blocks, and makes and ends a client of its own.
+Thread: any; the call blocks, and creates and closes its own client.
 
 Source: KIP-496; librdkafka's ``rdkafka.h``, "Admin API - DeleteConsumerGroupOffsets".
 """
@@ -27,7 +27,7 @@ from penstock.errors import KafkaException
 _PRODUCER: Final = 0
 _ANY_OPERATION: Final = 0
 _TEXT_BYTES: Final = 512
-#: What the client may need beyond its own deadline to say that it has passed.
+#: The extra time for the client to report that its own deadline has passed.
 _SURPLUS_S: Final = 5.0
 
 
@@ -117,13 +117,13 @@ def delete_offsets(
     """Delete the committed offsets of these partitions; all other offsets stay as they are.
 
     Args:
-        settings: librdkafka's, without callbacks.
+        settings: The settings by librdkafka's names, without callbacks.
         group: The group's id.
-        partitions: Which; where nothing is committed, nothing happens.
-        timeout_s: How long it may take.
+        partitions: The partitions; those without a committed offset are ignored.
+        timeout_s: The timeout.
 
     Returns:
-        What the broker says of each partition: None where it has no offset any more.
+        The broker's error for each partition; None if the offset is gone.
 
     Raises:
         confluent_kafka.KafkaException: the group as a whole was refused, or nobody answered in time.

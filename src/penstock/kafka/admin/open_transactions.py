@@ -1,22 +1,22 @@
-"""Transactions that stay open in partitions and hide what is behind them: whose they are, and the end of hanging ones.
+"""Finds open transactions that hide later records of a partition, identifies their producers, and aborts hanging ones.
 
-Main types: ``OpenTransactions``, which looks and ends; ``OpenTransaction``, one of one partition; ``Verdict``, what it
-is. Main function: ``judge``, the pure decision.
+Main types: ``OpenTransactions``, which finds and aborts them; ``OpenTransaction``, one in one partition; ``Verdict``,
+its state. Main function: ``judge``, the pure decision.
 
-A transaction is open in a partition from its first record to its marker. A coordinator that counts it among those under
-way will write the marker, so it is waited for. One that the coordinator does not have under way is *hanging*: nobody
-will ever end it, and whoever reads committed records only stands still for ever. A broker that stops while transactions
-end can leave such ones. What belongs to this group of workers is ended here with a marker that aborts it, in every
-partition that holds it; of others, and where the rights lack, the command that does it is named.
+A transaction is open in a partition from its first record to its marker. If the coordinator has it in progress, the
+coordinator will write the marker, so readers wait. If the coordinator does not have it in progress, the transaction is
+*hanging*: no client will ever end it, and readers of committed records are stuck for ever. A broker that stops while
+transactions end can leave hanging ones. This module aborts those of this group of workers with a marker in every
+affected partition; for other transactions, and without the rights, it names the command that aborts them.
 
-How it is known that a coordinator does not have it: the leader is asked for what is open, then the coordinator, then
-the leader again. What is open before and after, from the same offset on, was open in between, when the coordinator said
-that it was not. It must also have been open for longer than the timeout of its id. The marker carries an epoch that a
-live producer of that id does not have: one that is older than its own, which a leader refuses if that producer has
-written meanwhile; or one that is newer, where the coordinator knows no newer one, by which that producer is fenced and
-begins anew. So no transaction of a live producer is ever cut.
+To prove that a coordinator does not have it, the module queries the leader for open transactions, then the coordinator,
+then the leader again. A transaction that is open before and after, from the same offset, was open in between, when the
+coordinator did not have it. It must also have been open for longer than the timeout of its id. The marker carries an
+epoch that a live producer of that id does not have: one that is older than its own, which a leader refuses if that
+producer has written meanwhile; or one that is newer, where the coordinator knows no newer one, which fences that
+producer and makes it start again. So the transaction of a live producer is never aborted.
 
-Thread: the caller's, which blocks. Looks of one process come one after the other.
+Thread: the caller's, which blocks. The searches of one process run one after the other.
 
 Source: KIP-664 (``kafka-transactions.sh find-hanging``, ``abort``); Admin.abortTransaction of Kafka.
 """
@@ -67,7 +67,7 @@ NEEDS: Final = {
         Api.WRITE_TXN_MARKERS,
     )
 }
-#: How long one look may take, and how long it waits for another one of this process.
+#: The time limit of one search, and of the wait for another search of this process.
 LOOK_S: Final = 5.0
 #: Of how many partitions of one transaction the commands are given.
 _NAMED: Final = 3
@@ -84,11 +84,11 @@ _one_at_a_time = threading.Lock()
 
 
 class HeldUpException(KafkaRetriableException):
-    """A log cannot be read to its end, because a transaction is open there.
+    """A log cannot be read to its end, because a transaction is open in it.
 
     Args:
-        held_up: What is open there, and what is done about it.
-        took: What could not be done in time.
+        held_up: The open transactions, and the action taken.
+        took: The operation that did not finish in time.
     """
 
     def __init__(self, held_up: str, took: str) -> None:
@@ -102,7 +102,7 @@ class OpenTransaction:
 
     Attributes:
         place: The partition.
-        producer: What its leader knows of the producer.
+        producer: The leader's description of the producer.
     """
 
     place: Place
@@ -110,7 +110,7 @@ class OpenTransaction:
 
     @property
     def key(self) -> tuple[Place, int, int | None]:
-        """The identity that tells it from others, also from later ones of the same producer."""
+        """The identity of the transaction, different even from later ones of the same producer."""
         return self.place, self.producer.producer_id, self.producer.start_offset
 
 
@@ -118,9 +118,9 @@ class Verdict(Enum):
     """The verdicts on an open transaction."""
 
     UNDER_WAY = auto()
-    """Its coordinator has it under way, and will end it."""
+    """Its coordinator has it in progress, and will end it."""
     YOUNG = auto()
-    """Its coordinator does not have it under way, but it is not older than its timeout yet."""
+    """Its coordinator does not have it in progress, but it is not older than its timeout yet."""
     HANGING = auto()
     """Nobody will ever end it."""
     UNKNOWN = auto()
@@ -131,9 +131,10 @@ def judge(open_one: OpenTransaction, described: Described | None, age_ms: float)
     """Judges an open transaction.
 
     Args:
-        open_one: The transaction, as its partition's leader knows it.
-        described: What the coordinator said after that of the id that has its producer id; None where no id has it.
-        age_ms: How long it has been open at least.
+        open_one: The transaction, as the partition's leader describes it.
+        described: The coordinator's later description of the transactional id with its producer id; None if no id has
+        it.
+        age_ms: The minimum time for which it has been open.
     """
     if described is not None and described.error_code not in (_NONE, _ID_NOT_FOUND):
         return Verdict.UNKNOWN
@@ -155,11 +156,11 @@ def marker_epoch(producer: ActiveProducer, described: Described) -> int:
 
 
 class OpenTransactions:
-    """Looks at the open transactions of one cluster for one group of workers.
+    """Finds open transactions of one cluster for one group of workers.
 
     Args:
-        settings: Where the brokers are, and how to log in there.
-        group: ``group.id`` of the workers: theirs are the ids ``<group>-...`` and ``connect-cluster-<group>``.
+        settings: The brokers, and the settings for connections and login.
+        group: ``group.id`` of the workers, whose transactional ids are ``<group>-...`` and ``connect-cluster-<group>``.
         name: For messages.
         clock: Monotonic seconds.
         wall_ms: The time of day, in milliseconds since 1970.
@@ -194,16 +195,16 @@ class OpenTransactions:
         return transactional_id.startswith(f"{self._group}-") or transactional_id == f"{leaders}{self._group}"
 
     def look(self, places: Collection[Place], timeout_s: float = LOOK_S) -> str | None:
-        """Looks for what is open in these partitions, and ends what hangs and is this group's.
+        """Finds open transactions in these partitions, and aborts hanging ones of this group.
 
-        Never raises: what cannot be found out is said in the text, or in the log at DEBUG.
+        Never raises: the text, or the log at DEBUG, mentions failed requests.
 
         Args:
             places: The partitions.
-            timeout_s: How long to ask; what is to be ended is given more.
+            timeout_s: The time limit for queries; aborting gets more time.
 
         Returns:
-            What holds up who reads committed records of them, for people; None where nothing does any more.
+            A text for people about what blocks readers of committed records; None if nothing does any more.
         """
         if self._unsupported or not _one_at_a_time.acquire(timeout=timeout_s):
             return None
@@ -287,15 +288,15 @@ class OpenTransactions:
         )
 
     def _end(self, cluster: _Cluster, known: Sequence[OpenTransaction], name: str) -> str | None:
-        """Ends the hanging transaction of an id in all partitions that hold it.
+        """Aborts the hanging transaction of an id in all affected partitions.
 
         Args:
-            cluster: Is asked.
-            known: Where it is known to be open.
-            name: The id.
+            cluster: The connection to the cluster.
+            known: The partitions in which it is known to be open.
+            name: The transactional id.
 
         Returns:
-            Why it was not ended; None where it was.
+            The reason why it was not aborted; None if it was.
         """
         producer_id = known[0].producer.producer_id
         cluster.extend(LOOK_S)
@@ -309,7 +310,8 @@ class OpenTransactions:
         if described is None:
             return "its coordinator does not say what has become of it"
         hanging = {one.key: one for one in held if judge(one, described, float("inf")) is Verdict.HANGING}
-        # What is still open, from the same offset on, was so when the coordinator said that it has nothing there.
+        # A transaction that is still open from the same offset was open when the coordinator said that it has none
+        # there.
         again, _ = cluster.open_in({one.place for one in hanging.values()})
         ended: list[OpenTransaction] = []
         for one in again:

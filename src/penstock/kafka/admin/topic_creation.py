@@ -1,7 +1,7 @@
-"""Creates the topics a source task writes to, before its first record for them.
+"""Creates the topics that a source task writes to, before its first record for each of them.
 
-Main types: `TopicCreator` (remembers what exists, so that each topic is asked about once), `NewTopic` (how a topic is
-to be made), `TopicMaker` (what it needs from an admin client); `plan_of` turns a connector's rules into such topics.
+Main types: `TopicCreator` (caches existing topics, so that each topic is looked up once), `NewTopic` (the specification
+of a topic), `TopicMaker` (the interface of its admin client); `plan_of` turns a connector's rules into specifications.
 
 Thread: the task's delivery thread.
 
@@ -41,7 +41,7 @@ class TopicMaker(Protocol):
         """True if the topic exists. Raises when the cluster cannot be asked."""
 
     def create_topic(self, topic: NewTopic) -> None:
-        """Create it. Raises AlreadyExistsException when somebody else did so first, and others."""
+        """Creates a topic. Raises AlreadyExistsException, among others, if another client created it first."""
 
 
 def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
@@ -79,7 +79,7 @@ class TopicCreator:
         self._known: set[str] = set()
 
     def ensure(self, topics: Iterable[str]) -> None:
-        """Create those of the topics that are not there.
+        """Creates the topics that do not exist.
 
         Raises:
             ConnectException: a topic could not be looked up or created.

@@ -1,6 +1,6 @@
-"""The worker's requests to a cluster besides producing and consuming: topics, group offsets, end offsets.
+"""The worker's administrative requests to a cluster: topics, group offsets, end offsets.
 
-Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` is what a topic to be made must have.
+Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` describes a topic to create.
 
 Source: org.apache.kafka.connect.util.TopicAdmin.
 Thread: any; librdkafka's admin client may be shared between threads, and every call waits for its answer.
@@ -112,7 +112,7 @@ class _Settled:
 
 
 def _serve_log(client: Any) -> None:
-    """Pass on what the client has to log, until nothing is left."""
+    """Processes log events of the client until none are left."""
     while client.poll(0):
         pass
 
@@ -252,10 +252,10 @@ class TopicAdmin:
         self._await_topic(topic.name)
 
     def create_topics(self, topics: Iterable[TopicSpecification]) -> set[str]:
-        """Create those of the topics that are not there; a race with somebody else is no error.
+        """Creates the topics that do not exist; if another client creates one first, that is not an error.
 
         Returns:
-            The names of the topics made by this call.
+            The names of the topics that this call created.
         """
         made = set()
         for topic in topics:
@@ -273,8 +273,8 @@ class TopicAdmin:
 
         Args:
             partitions: of topics that exist.
-            committed_only: the last stable offset instead: what a read_committed consumer can see.
-            timeout_s: how long the call may take, where not as long as others.
+            committed_only: True for the last stable offset instead, the end for a read_committed consumer.
+            timeout_s: the timeout, if it differs from that of other calls.
         """
         level = ck.IsolationLevel.READ_COMMITTED if committed_only else ck.IsolationLevel.READ_UNCOMMITTED
         return self._offsets("reading end offsets", partitions, _LATEST, level, timeout_s)
@@ -295,7 +295,9 @@ class TopicAdmin:
         return {**found, **self.end_offsets(older)}
 
     def existing_partitions(self, topics: Iterable[str] | None) -> set[TopicPartition]:
-        """All partitions of those of the topics that exist; of all topics when None. Asking does not create one."""
+        """All partitions of the existing topics among these; of all topics if None. The query does not create
+        topics.
+        """
         wanted = None if topics is None else set(topics)
         if wanted is not None and not wanted:
             return set()
@@ -358,10 +360,12 @@ class TopicAdmin:
         self._check_partitions(doing, answer.topic_partitions)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the offsets of these partitions; all others stay, with their metadata. Where none is, nothing happens.
+        """Deletes the offsets of these partitions; all other offsets stay, with their metadata. A missing offset is not
+        an error.
 
         Raises:
-            KafkaException: a member of the group reads a topic of them, or the cluster refused or could not be asked.
+            KafkaException: a member of the group reads one of their topics, or the cluster rejected the request or did
+                not respond.
         """
         named = list(partitions)
         if not named:
@@ -484,7 +488,7 @@ class TopicAdmin:
             except (TimeoutError, ValueError, TypeError) as error:
                 raise self._failure(doing, error) from error
             finally:
-                # What the client has to log waits in a queue; while a broker is away that would grow without end.
+                # Log events of the client wait in a queue, which would grow without limit while a broker is down.
                 _serve_log(client)
             self._closed.wait(_RETRY_S)
 

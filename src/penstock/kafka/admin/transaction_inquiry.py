@@ -1,9 +1,9 @@
-"""Questions about the transactions of others, and the marker that ends one, as the bytes of Kafka's protocol.
+"""The protocol messages for queries about transactions of other clients, and for the marker that aborts one.
 
 Main functions: a ``..._request`` and a ``..._response`` for each of DescribeProducers, ListTransactions,
-DescribeTransactions and WriteTxnMarkers. Main types: ``ActiveProducer``, what a partition's leader knows of a producer;
-``Described``, what a coordinator knows of a transactional id. All four are requests with compact strings and tagged
-fields; brokers since Kafka 3.0 take them.
+DescribeTransactions and WriteTxnMarkers. Main types: ``ActiveProducer``, a partition leader's description of a
+producer; ``Described``, a coordinator's description of a transactional id. All four are requests with compact strings
+and tagged fields; brokers since Kafka 3.0 take them.
 
 Thread: any; everything is pure.
 
@@ -31,14 +31,14 @@ _NO_TRANSACTION: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as the leader of a partition knows it.
+    """A producer, as the leader of a partition describes it.
 
     Attributes:
         producer_id: Its id.
         epoch: Its epoch.
-        last_timestamp_ms: Of the last batch that it has written there, as the batch says.
-        coordinator_epoch: Of the coordinator that has ended its last transaction there; -1 for none.
-        start_offset: Where its open transaction begins; None where it has none open there.
+        last_timestamp_ms: The timestamp in the last batch that it has written there.
+        coordinator_epoch: The epoch of the coordinator that ended its last transaction there; -1 for none.
+        start_offset: The start of its open transaction; None if it has none there.
     """
 
     producer_id: int
@@ -80,7 +80,7 @@ def describe_producers_response(payload: memoryview) -> Mapping[Place, tuple[int
     """For each partition its error code and its producers.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = _answer(payload, Api.DESCRIBE_PRODUCERS)
     fields.integer(INT32)  # throttle time
@@ -113,7 +113,7 @@ def list_transactions_response(payload: memoryview) -> tuple[int, Mapping[int, s
     """The error code, and the transactional ids that the user may see, by producer id.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = _answer(payload, Api.LIST_TRANSACTIONS)
     fields.integer(INT32)  # throttle time
@@ -143,7 +143,7 @@ def describe_transactions_response(payload: memoryview) -> Sequence[Described]:
     """Parses the coordinator's description of each id.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = _answer(payload, Api.DESCRIBE_TRANSACTIONS)
     fields.integer(INT32)  # throttle time
@@ -169,13 +169,13 @@ def describe_transactions_response(payload: memoryview) -> Sequence[Described]:
 def abort_marker_request(
     correlation: int, client_id: str, producer: tuple[int, int], coordinator_epoch: int, places: Iterable[Place]
 ) -> bytes:
-    """Has the leader of these partitions end the transaction of a producer there: what it has written does not count.
+    """Asks the leader of these partitions to abort the transaction of a producer.
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
-        producer: Producer id and epoch. A leader refuses an epoch that is older than what it knows.
-        coordinator_epoch: The same of the coordinator.
+        client_id: The name of the client for the broker's log and quotas.
+        producer: Producer id and epoch. A leader rejects an epoch that is older than the one it knows.
+        coordinator_epoch: The epoch of the coordinator.
         places: The partitions.
     """
     producer_id, epoch = producer
@@ -217,7 +217,7 @@ def abort_marker_response(payload: memoryview) -> Mapping[Place, int]:
 
 
 def _by_place(fields: Fields, read_partition: Callable[[], tuple[int, T]]) -> list[tuple[Place, T]]:
-    """The end of an answer that is one array of topics: what it says of each partition."""
+    """The end of a response that is one array of topics: the entry of each partition."""
 
     def topic() -> list[tuple[Place, T]]:
         name = fields.compact_string()
@@ -231,7 +231,7 @@ def _by_place(fields: Fields, read_partition: Callable[[], tuple[int, T]]) -> li
 
 
 def _tagged(fields: Fields, read: Callable[[], T]) -> T:
-    """An item with the tagged fields behind it."""
+    """An item followed by tagged fields."""
     found = read()
     fields.tags()
     return found

@@ -1,11 +1,11 @@
 """Reading records for a sink task: a group member whose messages come as Arrow tables.
 
-Main types: ``RecordConsumer``, ``FetchedChunk`` (what one fetch brought), ``RebalanceListener`` and ``Placement`` (what
-its owner says about partitions that come and go). Where it begins to read, its commits, and what the client's errors
-mean, are in ``consumer_offsets``.
+Main types: ``RecordConsumer``, ``FetchedChunk`` (the result of one fetch), ``RebalanceListener`` and ``Placement`` (the
+owner's response to assigned and revoked partitions). Start positions, commits, and the meaning of the client's errors
+are in ``offsets``.
 
-Owning thread: whoever calls ``fetch`` (the sink task's fetch thread) calls everything else too; only ``interrupt`` is
-safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
+Owning thread: the thread that calls ``fetch`` (the sink task's fetch thread) makes all other calls too; only
+``interrupt`` is safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
 
 Source: org.apache.kafka.clients.consumer.KafkaConsumer, as a sink task of Kafka Connect uses it.
 """
@@ -43,17 +43,17 @@ from penstock.telemetry.logs import SeldomLog
 
 logger = logging.getLogger(__name__)
 
-#: Messages taken from the client at once: so many objects stay in a core's cache until they are columns. Fifty
-#: thousand take twice the time, and memory that is never used again.
+#: The number of messages taken from the client at once: this many objects stay in a core's cache until they become
+#: columns. Fifty thousand take twice the time, and memory that is never used again.
 CHUNK_RECORDS: Final = 2_000
 #: The most that the client takes at once, of an answer or of a batch that it unpacks: the most it can be told.
 MOST_BYTES: Final = 2_147_483_647
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
-#: How long the answer to a join is waited for before the client is ended without having left: the time that groups
-#: give a slow member by default (``max.poll.interval.ms``).
+#: How long to wait for the response to a join before the client is closed without leaving the group: the time that
+#: groups give a slow member by default (``max.poll.interval.ms``).
 _JOIN_S: Final = 300.0
-#: How long the client may take to give its partitions back and to leave.
+#: The time in which the client may give its partitions back and leave.
 _LEAVE_S: Final = 2.0
 _LEAVE_SLICE_S: Final = 0.01
 
@@ -64,10 +64,11 @@ class FetchedChunk:
 
     Attributes:
         table: Columns of ``ConsumedBatch.table``; offsets ascend within each partition.
-        ends: The offset behind the last message of each partition.
-        epoch: Grows with every assignment and every seek: tells messages from before and after one apart.
-        unreadable: Why its only row, which has no key and value, stands for records that the client could not read.
-        more: Whether the topic is known to hold more behind them.
+        ends: The offset after the last message of each partition.
+        epoch: Grows with every assignment and every seek: distinguishes messages before and after one.
+        unreadable: The reason, if its only row, without key and value, represents records that the client could not
+        read.
+        more: True if the topic is known to have later messages.
     """
 
     table: pa.Table
@@ -94,10 +95,11 @@ class RebalanceListener(Protocol):
     def on_assigned(
         self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
     ) -> Placement:
-        """New partitions (perhaps none), with the offset each would begin at; the answer says where it does begin.
+        """Handles new partitions (perhaps none) with their default start offsets; returns the actual start offsets.
 
-        Those in ``at_end`` begin at their end, because the group has no offset for them (``auto.offset.reset=latest``):
-        as long as none is committed, whoever reads them next begins behind what has come meanwhile.
+        Partitions in ``at_end`` begin at their end, because the group has no offset for them
+        (``auto.offset.reset=latest``): as long as none is committed, their next reader would skip messages that arrive
+        meanwhile.
         """
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
@@ -111,10 +113,10 @@ class RecordConsumer:
     """One member of a consumer group.
 
     Args:
-        settings: Of librdkafka, translated from Java's names. ``group.id`` is required.
-        name: Says whose consumer this is in logs and errors (``connector task 0``).
-        api_timeout_s: How long start offsets are asked for before the task fails (``default.api.timeout.ms``).
-        refresh_s: How often a pattern looks for new topics (``metadata.max.age.ms``).
+        settings: librdkafka's settings, translated from Java's names. ``group.id`` is required.
+        name: The owner of the consumer, for logs and errors (``connector task 0``).
+        api_timeout_s: The timeout for start offsets, after which the task fails (``default.api.timeout.ms``).
+        refresh_s: How often a pattern checks for new topics (``metadata.max.age.ms``).
     """
 
     def __init__(
@@ -142,7 +144,7 @@ class RecordConsumer:
         self._seldom = SeldomLog(logger)
         self._interrupted = threading.Event()
         self._closing = False
-        # Whether the group is asked for partitions and has not answered yet.
+        # True while the group has been asked for partitions and has not responded yet.
         self._joining = False
         # False while no broker answers: then the group has not heard of this member, and will not.
         self._reachable = True
@@ -150,7 +152,7 @@ class RecordConsumer:
         self._settings = self.client_settings(settings)
         told = {"on_commit": self._on_commit, "error_cb": self._on_error}
         self._consumer = ck.Consumer({**self._settings, **told}, logger=CLIENT_LOG)
-        # Where reading of each partition goes on, and what could not be read.
+        # The next position of each partition, and unreadable records.
         self._positions: dict[TopicPartition, int] = {}
         self._troubles = Troubles()
         # Partitions that were sought after a wrong checksum. The client may have gone to an offset that it made up, and
@@ -170,13 +172,13 @@ class RecordConsumer:
 
     @staticmethod
     def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
-        """Returns the client's configuration without callbacks: the settings, and those that the worker adds."""
+        """Returns the client's configuration without callbacks: the given settings, and those that the worker adds."""
         return {
-            # Bounds what waits in the client, beside a fetch response; that is Java's bound alone.
+            # Limits the client's queue, in addition to a fetch response, which is Java's only limit.
             "queued.max.messages.kbytes": 4096,
             # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
-            # Nothing that Java's consumer reads is too large: it has no such limit.
+            # Java's consumer has no limit for the size of records, so none must be too large here.
             "receive.message.max.bytes": MOST_BYTES,
             # As in Java.
             "check.crcs": True,
@@ -206,7 +208,7 @@ class RecordConsumer:
         )
 
     def _refresh_pattern(self) -> None:
-        """Subscribe to what matches now. Java matches in the client too, at each refresh of its metadata."""
+        """Subscribes to the topics that match now. Java's client also matches at each refresh of its metadata."""
         now = time.monotonic()
         if self._subscription.pattern is None or now < self._next_refresh:
             return
@@ -347,7 +349,7 @@ class RecordConsumer:
         return FetchedChunk(table, ends, self._epoch, more=any(self._is_behind(*one) for one in ends.items()))
 
     def _is_behind(self, partition: TopicPartition, offset: int) -> bool:
-        """True if the client has seen that the partition goes on behind an offset; asks no broker."""
+        """True if the client has seen later messages of the partition; makes no request."""
         try:
             _, high = self._consumer.get_watermark_offsets(ck.TopicPartition(*partition), cached=True)
         except ck.KafkaException:
@@ -360,7 +362,7 @@ class RecordConsumer:
         for message in messages:
             error, partition = message.error(), _partition_of(message)
             if partition in broken:
-                # Behind a wrong checksum the client takes what it finds for records.
+                # After a wrong checksum the client misreads bytes as records.
                 continue
             if error is None:
                 good.setdefault(partition, []).append(message)
@@ -378,12 +380,12 @@ class RecordConsumer:
         return [message for some in good.values() for message in some]
 
     def _is_ahead(self, message: ck.Message) -> bool:
-        """False for what was read before, of a partition that was sought."""
+        """False for messages that were fetched before a seek."""
         partition = _partition_of(message)
         return partition not in self._shaken or (message.offset() or 0) >= self._positions.get(partition, 0)
 
     def _get_over(self, partition: TopicPartition, message: ck.Message, before: Sequence[ck.Message]) -> None:
-        """Reads a partition again from a batch that could not be read, or goes on behind it."""
+        """Reads a partition again from an unreadable batch, or skips the batch."""
         error = message.error()
         if partition not in self._owned or error is None:
             return
@@ -422,10 +424,10 @@ class RecordConsumer:
     # -- Positions ---------------------------------------------------------------------------------------------------
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Go on from other offsets; partitions that are not assigned are left alone.
+        """Continues from other offsets; partitions that are not assigned are ignored.
 
         Returns:
-            The epoch of what is fetched from now on.
+            The epoch of messages that are fetched from now on.
         """
         self._epoch += 1
         self._positions.update(positions)
@@ -481,10 +483,10 @@ class RecordConsumer:
     # -- End ---------------------------------------------------------------------------------------------------------
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The offset behind each partition's last message, as the broker said with the latest fetch; asks nobody.
+        """The offset after each partition's last message, from the latest fetch response; makes no request.
 
-        Partitions of which nothing is known yet are left out. Of one that is paused, or of which much waits in the
-        client, nothing is fetched, so its end stays what it was.
+        Unknown partitions are left out. The end of a partition stays the same while it is paused or its queue in the
+        client is full, because it is not fetched then.
         """
         found = {}
         for tp in self._owned:
@@ -504,10 +506,10 @@ class RecordConsumer:
         self._interrupted.set()
 
     def close(self) -> None:
-        """Leave the group, also as a static member; the listener is not called any more.
+        """Leaves the group, even as a static member; the listener is not called any more.
 
-        A group that waits for another member answers nothing to this one before, and would keep it as a member if it
-        went away now. So this may take minutes: nobody needs to wait for it.
+        A group that waits for another member does not respond to this one before that, and would keep it as a member if
+        it just disconnected. So this may take minutes: callers need not wait for it.
         """
         self._closing = True
         self._interrupted.set()
@@ -522,7 +524,7 @@ class RecordConsumer:
     def _await_join(self) -> None:
         deadline = time.monotonic() + _JOIN_S
         while self._joining and self._reachable and self._pending_error is None and time.monotonic() < deadline:
-            # What comes with an answer is nobody's: its offsets are not committed.
+            # Messages that arrive now belong to nobody: their offsets are not committed.
             self._consumer.poll(_RETRY_S)
 
     def _leave(self) -> None:

@@ -1,7 +1,8 @@
-"""Keeping Python's cycle collector out of loops that make and drop many objects at once.
+"""Keeps Python's cycle collector out of loops that create and drop many objects at once.
 
 A fetch makes tens of thousands of message objects, none of them in a cycle, and drops them again; the collector would
-walk through all of them many times, which doubles the time of a fetch. Reference counting frees them in any case.
+walk through all of them many times, which doubles the time of a fetch. Reference counting frees the objects in any
+case.
 
 Owning thread: any; pauses of several threads may overlap.
 """
@@ -19,10 +20,10 @@ _THRESHOLDS: Final = (300_000, 20, 50)
 
 
 def collect_rarely() -> None:
-    """Sets the collector up for a worker process: call once, when what stays for its whole life is there.
+    """Configures the collector for a worker process: call it once, after all permanent objects exist.
 
-    A task polls tens of thousands of records, each of several objects and none in a cycle. With Python's defaults the
-    collector looks through those that are under way again and again, which costs more than making them.
+    A task polls tens of thousands of records, each with several objects and none in a cycle. With Python's defaults the
+    collector scans the live ones again and again, which costs more than creating them.
     """
     gc.collect()
     gc.freeze()

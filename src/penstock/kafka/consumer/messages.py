@@ -1,6 +1,6 @@
 """Messages of the Kafka client as Arrow columns.
 
-Main functions: ``to_arrow``, and ``placeholder`` for what cannot be read. Pure; any thread.
+Main functions: ``to_arrow``, and ``placeholder`` for unreadable records. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
 
 
 def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa.Table, dict[TopicPartition, int]]:
-    """Messages as columns, and the offset behind the last one of each partition.
+    """Messages as columns, and the offset after the last message of each partition.
 
     Per-message work is C-level only: comprehensions over bound methods cost several times as much.
 

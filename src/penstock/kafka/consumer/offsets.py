@@ -1,9 +1,9 @@
-"""The offsets of a consumer: where it begins to read the partitions that come to it, and its commits.
+"""The offsets of a consumer: the start positions of its partitions, and its commits.
 
-Main types: ``StartOffsets``; ``ConsumerCommits``, which knows which answer is to which commit. What an error of the
-client means say ``ends_reading`` and ``is_usual``; ``exception_of`` gives what is raised.
+Main types: ``StartOffsets``; ``ConsumerCommits``, which matches responses with commits. ``ends_reading`` and
+``is_usual`` classify the client's errors; ``exception_of`` returns the exception for an error.
 
-Owning thread: whoever calls the consumer's ``fetch``, in which answers come; waiting for the broker ends when the
+Owning thread: the caller of the consumer's ``fetch``, which processes responses; waiting for the broker ends when the
 consumer is interrupted. The functions are pure.
 
 Source: ``ConsumerCoordinator.refreshCommittedOffsetsIfNeeded`` and ``OffsetFetcher`` of Kafka's consumer; KafkaConsumer
@@ -74,7 +74,7 @@ def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
     text = f"{name}: {error.str()} ({error.name()})"
     if _is_too_large(error):
         text += f". The setting is consumer.override.{_LIMIT}; without it there is no limit"
-    # An error that ends the client has the code _FATAL; what it was is only in its text.
+    # A fatal error has the code _FATAL; only its text has the cause.
     if _FENCED in error.str():
         text += (
             ". Another consumer is in the group with the same group.instance.id: a second worker with a copy of this "
@@ -85,7 +85,7 @@ def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
     return KafkaRetriableException(text) if error.retriable() else KafkaException(text)
 
 
-#: ``auto.offset.reset``: what librdkafka calls the end of a partition.
+#: Values of ``auto.offset.reset`` that mean the end of a partition for librdkafka.
 _AT_END: Final = frozenset({"latest", "largest", "end"})
 #: And its beginning.
 _AT_BEGINNING: Final = frozenset({"earliest", "smallest", "beginning"})
@@ -93,25 +93,25 @@ _RETRY_S: Final = 0.2
 
 
 def for_client(settings: Mapping[str, object]) -> dict[str, object]:
-    """Settings of a consumer as librdkafka takes them, which knows no reset by duration.
+    """The settings of a consumer for librdkafka, which does not support a reset by duration.
 
-    Where a partition begins is found out in front of it (``StartOffsets``). Where it does not have the offset any more,
-    reading goes on at its beginning.
+    ``StartOffsets`` determines the start of a partition in advance. If the partition no longer has an offset, reading
+    continues at its beginning.
     """
     by_duration = str(settings.get("auto.offset.reset", "")).startswith(BY_DURATION)
     return {**settings, "auto.offset.reset": "earliest"} if by_duration else dict(settings)
 
 
 class StartOffsets:
-    """Asks for the group's committed offsets, and for the edges of partitions that have none.
+    """Fetches the group's committed offsets, and the first or last offsets of partitions without one.
 
     Args:
-        client: Of the consumer.
-        name: Says whose consumer this is in logs and errors.
+        client: The client of the consumer.
+        name: The owner of the consumer, for logs and errors.
         reset: ``auto.offset.reset``.
-        timeout_s: How long the broker is asked (``default.api.timeout.ms``).
-        interrupted: Ends waiting.
-        seldom: Told of what goes wrong meanwhile.
+        timeout_s: The timeout of requests (``default.api.timeout.ms``).
+        interrupted: An event that ends waiting.
+        seldom: Logs errors during the wait.
     """
 
     def __init__(
@@ -132,14 +132,14 @@ class StartOffsets:
         self._seldom = seldom
 
     def of(self, partitions: Sequence[TopicPartition]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """Returns the start offset of each partition: the committed one, else by ``auto.offset.reset``.
+        """Returns the start offset of each partition: the committed one, or otherwise by ``auto.offset.reset``.
 
         Returns:
-            The offset of each, and those that begin at their end because the group has none.
+            The offset of each partition, and the partitions that begin at their end because the group has no offset.
 
         Raises:
-            KafkaException, ConnectException: The broker refuses, does not answer in time, or there is nothing to begin
-                at.
+            KafkaException, ConnectException: The broker rejects the request, does not respond in time, or there is no
+            offset to begin at.
         """
         if not partitions:
             return {}, frozenset()
@@ -155,7 +155,7 @@ class StartOffsets:
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if self._reset.startswith(BY_DURATION):
             found = self._at(partitions, max(0, int(time.time() * 1000) - int(self._reset.removeprefix(BY_DURATION))))
-            # As in Java: behind the last message where all are older.
+            # As in Java: after the last message if all are older.
             older = [tp for tp, offset in found.items() if offset < 0]
             return {**found, **(self._at(older, ck.OFFSET_END) if older else {})}
         if self._reset in _AT_BEGINNING:
@@ -191,9 +191,9 @@ class StartOffsets:
                 raise KafkaRetriableException(f"{self._name} could not {what} in time: {error}")
 
 
-#: Commits are refused with these while a rebalance is under way.
+#: Commits fail with these errors during a rebalance.
 _OLD_GENERATION: Final = frozenset({ck.KafkaError.ILLEGAL_GENERATION, ck.KafkaError.REBALANCE_IN_PROGRESS})
-#: How long such commits are made again.
+#: The time for which such commits are retried.
 _GENERATION_S: Final = 2.0
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -240,13 +240,13 @@ class ConsumerCommits:
         waiting.answer(None if error is None else exception_of(self._name, error))
 
     def commit_sync(self, offsets: Offsets) -> None:
-        """Commit and wait for the answer.
+        """Commits and waits for the response.
 
-        While the group is about to agree on a new generation, a member with cooperative assignment still owns what it
-        is not asked to give back, but commits of the old generation are refused: those are made again for a moment.
+        During a rebalance a member with cooperative assignment still owns partitions that are not revoked, but the
+        broker rejects commits of the old generation: these are retried for a moment.
 
         Raises:
-            KafkaException: It failed.
+            KafkaException: The commit failed.
         """
         deadline = time.monotonic() + _GENERATION_S
         while (error := self._commit_once(offsets)) is not None:

@@ -1,7 +1,7 @@
 """Reads topics without a consumer group and without committing anything.
 
-Main functions: ``sample`` looks at the first messages of some topics, ``SampledMessage`` is what it finds;
-``read_values`` reads the values of one from its start. Thread: the caller's, for the time allowed at most.
+Main functions: ``sample`` returns the first messages of some topics as ``SampledMessage``s; ``read_values`` reads the
+values of one topic from its start. Thread: the caller's, at most for the given time.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def sample(
     """The first messages of topics, each partition in order.
 
     Args:
-        settings: librdkafka's, of a consumer.
-        topics: Their names, or what their names match as a whole.
-        records: How many at most.
-        size: How many bytes at most.
-        seconds: How long to wait for them.
+        settings: the settings of a consumer, by librdkafka's names.
+        topics: Their names, or a pattern for whole names.
+        records: The maximum number of messages.
+        size: The maximum number of bytes.
+        seconds: The time limit.
 
     Raises:
-        KafkaException: the cluster cannot be asked.
+        KafkaException: the cluster does not respond.
     """
     deadline = time.monotonic() + seconds
     own = {
@@ -77,7 +77,7 @@ def sample(
                 continue
             error = message.error()
             if error is not None:
-                # What cannot be read is the end of a partition, too: the client would read it again and again.
+                # An unreadable record also ends a partition: the client would read it again and again.
                 if error.code() == ck.KafkaError._PARTITION_EOF or is_about_records(error, message.topic()):
                     left_over.discard((str(message.topic()), message.partition() or 0))
                 continue

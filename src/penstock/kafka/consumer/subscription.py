@@ -46,7 +46,7 @@ class Subscription:
 
     @classmethod
     def matching(cls, java_pattern: str) -> Subscription:
-        """Reads every topic that matches, also those that are created later.
+        """Reads every topic that matches, including topics that are created later.
 
         Raises:
             ConfigException: the pattern is wrong.

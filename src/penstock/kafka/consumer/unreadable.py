@@ -1,13 +1,13 @@
-"""Records that the Kafka client cannot read: what it says of them, which they are, and where reading goes on behind.
+"""Records that the Kafka client cannot read: detects them, and finds the offset at which reading can continue.
 
 Records come in batches that are compressed and have a checksum as a whole. The client reports a batch that it cannot
-unpack, or whose checksum is wrong, reads it again, and reports it again, for ever; behind a wrong checksum it goes on
-in the middle of the batch and takes what it finds there for records. So a partition is sought to where it was, and when
-the same batch cannot be read a second time, to behind it. The client does not say where a batch ends. Other clients,
-which do not join the group, look for that by reading from offsets further on.
+unpack, or whose checksum is wrong, reads it again, and reports it again, for ever; after a wrong checksum it continues
+in the middle of the batch and misreads the bytes there as records. So the consumer seeks back to the start of the
+batch, and if the same batch fails again, to the offset after it. The client does not report the end of a batch:
+separate clients, outside the group, find it by reading from later offsets.
 
-Main types: ``UnreadableRecords``, ``Troubles`` (which error is news and which is final, without I/O). Main functions:
-``is_about_records``, and ``end_of_batch``, which asks Kafka.
+Main types: ``UnreadableRecords``, ``Troubles`` (decides which errors are new and which are final, without I/O). Main
+functions: ``is_about_records``, and ``end_of_batch``, which asks Kafka.
 
 Thread: that of the consumer's ``fetch``.
 
@@ -42,7 +42,7 @@ _ABOUT_RECORDS: Final = frozenset(
         _Error.MSG_SIZE_TOO_LARGE,
     }
 )
-#: A batch that could not be read so often is given up: what is on disk stays, what was on the wire does not.
+#: After this many failed reads a batch is skipped: damage on disk is permanent, damage in transit is not.
 TRIES: Final = 2
 #: A batch has no more records than fit into 31 bits, so the search for its end doubles its steps at most as often.
 _MOST_STEPS: Final = 31
@@ -56,10 +56,10 @@ class UnreadableRecords:
     """Records of one batch that cannot be read.
 
     Attributes:
-        partition: Where they are.
-        offset: Of the first of them.
-        end: The offset behind the last.
-        reason: What the client says.
+        partition: Their partition.
+        offset: The offset of the first record.
+        end: The offset after the last record.
+        reason: The client's error.
     """
 
     partition: TopicPartition
@@ -121,15 +121,15 @@ def batch_start(told: int, position: int, end: int | None) -> int:
 
 
 def search_end(first: int, is_readable: Callable[[int], bool | None]) -> int | None:
-    """The offset behind a batch, by as few questions as grow with the logarithm of its records.
+    """Finds the offset after a batch with a number of reads that is logarithmic in its records.
 
     Args:
-        first: An offset inside of the batch.
-        is_readable: Asked of an offset behind it: True if something else than this batch is read from there, or
-            nothing is there yet. None if that could not be learned.
+        first: An offset inside the batch.
+        is_readable: Tests a later offset: True if a read from there returns anything other than this batch, or nothing
+            is there yet. None if the test failed.
 
     Returns:
-        None if it could not be learned.
+        The offset; None if a test failed.
 
     >>> asked = []
     >>> search_end(10, lambda offset: asked.append(offset) or offset >= 17)
@@ -146,7 +146,7 @@ def search_end(first: int, is_readable: Callable[[int], bool | None]) -> int | N
             break
         low, step = first + step, step * 2
     high = first + step
-    # What lies at ``low`` is of the batch, what lies at ``high`` is not.
+    # The record at ``low`` belongs to the batch, the record at ``high`` does not.
     while high - low > 1:
         middle = (low + high) // 2
         answer = is_readable(middle)
@@ -157,15 +157,15 @@ def search_end(first: int, is_readable: Callable[[int], bool | None]) -> int | N
 
 
 def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, first: int) -> int | None:
-    """The offset behind the batch that cannot be read; asks Kafka, by reading from offsets behind the first.
+    """Finds the offset after an unreadable batch, by reading from later offsets.
 
     Args:
-        settings: Of the consumer, librdkafka's.
-        partition: Where the batch is.
-        first: Its first offset that counts.
+        settings: The settings of the consumer, by librdkafka's names.
+        partition: The partition of the batch.
+        first: The first unreadable offset of the batch.
 
     Returns:
-        None if Kafka did not answer in time.
+        The offset; None if Kafka did not respond in time.
     """
     own: dict[str, object] = {
         name: value
@@ -187,9 +187,9 @@ def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, firs
 def _is_readable(
     settings: dict[str, object], partition: TopicPartition, first: int, offset: int, deadline: float
 ) -> bool | None:
-    """True if something else than the batch at ``first`` is read from an offset; None if Kafka does not say in time.
+    """True if a read from an offset returns anything other than the batch at ``first``; None if it takes too long.
 
-    Each question has a client of its own: what one makes up behind a wrong checksum is not the answer to another.
+    Each test has its own client, because a client that misreads bytes after a wrong checksum would affect later tests.
     """
     client = ck.Consumer(settings, logger=CLIENT_LOG)
     try:
@@ -205,7 +205,7 @@ def _is_readable(
                 return True
             if is_about_records(error, message.topic()):
                 told = message.offset()
-                # Another batch that cannot be read is told with its own first offset.
+                # Another unreadable batch is reported with its own first offset.
                 return told is not None and first < told <= offset
         return None
     finally:
@@ -213,7 +213,7 @@ def _is_readable(
 
 
 def _close(client: ck.Consumer) -> None:
-    """Ends a client. One that was reading a damaged batch may never end: it is left behind after 10 s."""
+    """Closes a client. A client that was reading a damaged batch may never close: it is abandoned after 10 s."""
     closing = threading.Thread(target=client.close, name="close-question", daemon=True)
     closing.start()
     closing.join(_CLOSE_S)

@@ -2,14 +2,14 @@
 
 Start from:
 
-- ``GroupMember`` (``member``): bytes in and out; ``GroupEvents`` (``events``): what it tells its owner, and asks.
-- ``GroupSettings`` (``settings``): made of the worker's settings.
-- ``GroupLife`` (``life``): when to join and what to give up, by the limits of ``Standing`` (``standing``).
+- ``GroupMember`` (``member``): bytes in and out; ``GroupEvents`` (``events``): the callbacks to its owner.
+- ``GroupSettings`` (``settings``): derived from the worker's settings.
+- ``GroupLife`` (``life``): when to join and when to stop work, by the limits of ``Standing`` (``standing``).
 - ``GroupCoordinator`` (``coordinator``, rounds and heartbeats), ``Connections`` (``connections``, encryption and login)
-  and ``GroupLoop`` (``loop``): all that knows kafka-python.
+  and ``GroupLoop`` (``loop``): the only modules that use kafka-python.
 
-``MemberState`` (``standing``) outlives a life; ``calls`` runs what may take long; ``metrics`` are what people see.
-What the bytes say is in ``penstock.assignors``, who makes them in ``penstock.herder.cluster``.
+``MemberState`` (``standing``) survives restarts of the loop; ``calls`` runs long calls; ``metrics`` counts for display.
+``penstock.assignors`` defines the content of the bytes, and ``penstock.herder.cluster`` makes them.
 
 Source: KIP-62, KIP-394, KIP-800; group-membership.md.
 """

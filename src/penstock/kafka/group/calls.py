@@ -1,6 +1,6 @@
-"""Calls that may take long, away from the thread that heartbeats need: of a member's owner, and for names of hosts.
+"""Runs long calls on other threads than that of the heartbeats: calls of a member's owner, and host name lookups.
 
-Main type: ``GroupCalls``: one call after the other, each on a thread that exists for it.
+Main type: ``GroupCalls``: one call after the other, each on its own thread.
 
 Thread: ``submit`` the member's own, ``close`` the owner's.
 """
@@ -28,11 +28,11 @@ class GroupCalls:
         self._thread: threading.Thread | None = None
 
     def submit(self, call: Callable[[], object], ended: Ended) -> None:
-        """Runs a call when those before it have ended.
+        """Runs a call after all earlier calls have ended.
 
         Args:
             call: It may block.
-            ended: Is told what the call has returned, or what it has raised; on the thread of the call.
+            ended: Receives the call's result or exception, on the thread of the call.
         """
         with self._lock:
             self._waiting.append((call, ended))
@@ -41,7 +41,7 @@ class GroupCalls:
                 self._thread.start()
 
     def close(self, timeout_s: float) -> bool:
-        """Drops what has not begun, and waits for what has; False when that has not ended in time."""
+        """Drops calls that have not begun, and waits for a running one; False if that does not end in time."""
         with self._lock:
             self._waiting.clear()
             thread = self._thread

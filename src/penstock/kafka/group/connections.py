@@ -1,8 +1,7 @@
 """Connections of a group's member to brokers, on kafka-python.
 
-Main types: ``Access`` (what connections are encrypted and logged in with), ``Connections``. Logins are those of every
-client of the worker (``penstock.kafka.network.sasl``), names are looked up on another thread, and a connection that has
-not come about says why.
+Main types: ``Access`` (encryption and login), ``Connections``. Logins are the same as for every client of the worker
+(``penstock.kafka.network.sasl``), names are looked up on another thread, and a failed connection reports its cause.
 
 Thread: the member's own.
 
@@ -39,23 +38,23 @@ from penstock.kafka.settings.security import client_context
 _LARGEST_ANSWER_BYTES: Final = 100 << 20
 _LOGIN_PAUSE_S: Final = 0.02
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-#: What a broker says of a login that it does not take.
+#: A broker's error for a login that it rejects.
 LOGIN_ERRORS: Final = (
     errors.SaslAuthenticationFailedError,
     errors.UnsupportedSaslMechanismError,
     errors.IllegalSaslStateError,
 )
-#: Runs a call on another thread; a coroutine waits for what comes of it.
+#: Runs a call on another thread; a coroutine waits for the result.
 Elsewhere = Callable[[GroupCalls, Callable[[], object]], Future]
 
 
 @dataclass
 class Access:
-    """The means of access to brokers; outlives a loop.
+    """Encryption, login and name lookup for brokers; survives restarts of the loop.
 
     Attributes:
         tls: Encrypts connections; None for plain ones.
-        credentials: What to log in with; None for no login.
+        credentials: The credentials; None for no login.
         names: Looks up hosts.
     """
 
@@ -84,17 +83,17 @@ class Access:
 
 
 class Connections(KafkaConnectionManager):  # type: ignore[misc]
-    """The library's connections; in addition they say why a connection could not be made.
+    """The library's connections, extended by the cause of failed attempts.
 
-    They look up names elsewhere, for a resolver may take seconds. What has not become a connection is closed.
+    They look up names on another thread, because a resolver may take seconds, and close failed attempts.
 
     Args:
         net: The library's loop.
-        settings: Of the member.
-        access: What it takes to get to brokers.
-        refused: A broker does not take the connection for a reason that will not go by itself: is told the code and the
-            text, and gives the seconds to leave that broker alone.
-        elsewhere: Runs what may take long.
+        settings: The settings of the member.
+        access: Encryption, login and name lookup for brokers.
+        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds to
+        leave that broker alone.
+        elsewhere: Runs long calls on another thread.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         return connection
 
     def _failed(self, node_id: Any, error: Exception) -> None:
-        # Some faults of an encrypted connection show when it is read from, others when it is made.
+        # Some errors of an encrypted connection appear on reading, other errors during the connection attempt.
         encryption = next((one for one in (error.__cause__, *error.args) if isinstance(one, ssl.SSLError)), None)
         if isinstance(error, LOGIN_ERRORS):
             self._let_alone_s[node_id] = self._tell_refused(LOGIN_REFUSED, str(error))
@@ -178,7 +177,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         last: BaseException | None = None
         addresses = await self._addresses(node.host, node.port)
         for left, (family, kind, protocol, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
-            # One address that is dead does not take the time of the others.
+            # A dead address must not use up the time of the other addresses.
             now = time.monotonic()
             until = None if timeout_at is None else now + (timeout_at - now) / left
             connection = socket.socket(family, kind, protocol)

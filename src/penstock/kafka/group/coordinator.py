@@ -1,11 +1,10 @@
 """Rounds and heartbeats of a group's member, on kafka-python's coordinator.
 
-Main types: ``GroupCoordinator``, ``Rounds`` (what it asks and tells). The hooks of ``BaseCoordinator`` begin with an
-underscore and may change with any minor version: ``tests/real/kafka/test_group_member.py`` holds what is used of them.
+Main types: ``GroupCoordinator``, ``Rounds`` (its callbacks). The hooks of ``BaseCoordinator`` begin with an underscore
+and may change with any minor version: ``tests/real/kafka/test_group_member.py`` tests those in use.
 
-What the library leaves to do is here: heartbeats go on while the leader assigns; a heartbeat is not waited for longer
-than the session lasts; a wish to join again is kept when it comes during a round; LeaveGroup goes out although a
-JoinGroup is under way.
+This class adds what the library lacks: heartbeats continue while the leader assigns; the wait for a heartbeat ends with
+the session; a request to join again during a round is remembered; LeaveGroup is sent even if a JoinGroup is in flight.
 
 Thread: the member's own.
 
@@ -42,7 +41,7 @@ logger = logging.getLogger("penstock.kafka.group")
 _PROTOCOL_TYPE: Final = "connect"
 _LONGEST_REASON: Final = 255
 _OTHERS_BEGAN: Final = "another member has begun a round"
-#: Heartbeats go out a little early: within the interval a round that others began is not only asked for, but known.
+#: Heartbeats are sent slightly early, so that a rebalance that another member began is known within the interval.
 _EARLY: Final = 0.9
 #: Beyond the rebalance timeout, for the broker's answer to arrive.
 _ROUND_EXTRA_MS: Final = 5_000
@@ -73,7 +72,7 @@ class Rounds(Protocol):
         generation: int,
         beat: Callable[[], Awaitable[None]],
     ) -> Mapping[str, bytes]:
-        """Returns what each member is told; calls ``beat`` for each heartbeat that is due meanwhile."""
+        """Returns the assignment of each member; calls ``beat`` for each heartbeat that is due meanwhile."""
 
     def completed(self, joined: Joined) -> None:
         """A round has given this member an assignment."""
@@ -82,7 +81,7 @@ class Rounds(Protocol):
         """This member is out of the group."""
 
     def wake(self) -> None:
-        """Wakes the member's loop, which looks what is to be done."""
+        """Wakes the member's loop, so that it checks for new work."""
 
 
 class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
@@ -109,7 +108,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
             retry_backoff_ms=settings.network.retry_backoff_ms,
         )
 
-    # -------------------------------------------------------------------------------------------- what the member asks
+    # ------------------------------------------------------------------------------------ requests by the member
     def is_reachable(self) -> bool:
         """True if there is a connection to the coordinator."""
         return self.coordinator_id is not None and bool(self._client.connected(self.coordinator_id))
@@ -125,7 +124,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         )
 
     def join_afresh(self) -> None:
-        """The next round begins with the question whether the work has stopped."""
+        """Makes the next round begin with a check that the work has stopped."""
         self.rejoining = False
         self.request_rejoin()
 
@@ -148,7 +147,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         return self._heartbeat_loop_future is None or bool(self._heartbeat_loop_future.is_done)
 
     async def leave_group(self, reason: str, timeout_s: float) -> None:
-        """Tells the broker that this member goes; it is none afterwards, whether the broker answers or not."""
+        """Tells the broker that this member leaves; it is no member afterwards, with or without a response."""
         member_id, node = self._generation.member_id, self.coordinator_id
         if self._join_task is not None and not self._join_task.is_done:
             # Behind a request of a round the broker would not read it before that is over.
@@ -282,12 +281,12 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         return assigned
 
     def _still_in(self, generation: Generation, losses: int) -> None:
-        """Returns if the member is still in the round that it began, and has lost nothing of its work since.
+        """True if the member is still in the round that it began, and has not lost work since.
 
-        What it has said of its work is wrong by now, and so is what the leader makes of it.
+        Otherwise its metadata, and so the leader's assignment, is outdated.
 
         Raises:
-            RebalanceInProgressError: it has to join again.
+            RebalanceInProgressError: The member has to join again.
         """
         if self._generation is not generation or self._rounds.state.counts.snapshot.losses != losses:
             raise errors.RebalanceInProgressError

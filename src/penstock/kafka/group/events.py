@@ -1,11 +1,11 @@
-"""The messages of a member of a Kafka group to its owner, and its questions.
+"""The callbacks of a Kafka group member to its owner.
 
 Main types: ``GroupEvents`` (the owner implements it), ``Joined`` (a round has ended for this member),
-``GroupRefusedException`` (Kafka does not let it in), ``GroupView`` (what can be read of a member at any moment).
-``refusal`` and ``is_definite`` say what it means that Kafka does not let a worker in, and what to do. Values and pure
-functions.
+``GroupRefusedException`` (Kafka rejects the member), ``GroupView`` (a snapshot of a member). ``refusal`` and
+``is_definite`` interpret a rejection and say what to do. Values and pure functions.
 
-Nothing here knows the library that speaks with Kafka: ``penstock.kafka.group.member`` can be replaced behind it.
+This module does not depend on the library that communicates with Kafka, so ``penstock.kafka.group.member`` can be
+replaced.
 
 Source: org.apache.kafka.connect.runtime.distributed.WorkerRebalanceListener, WorkerCoordinator; Kafka's protocol guide,
 error codes of FindCoordinator, JoinGroup and SyncGroup.
@@ -26,10 +26,10 @@ class Joined:
     """A round has ended for this member.
 
     Attributes:
-        generation: Of the group; it grows with every round.
-        member_id: What the broker calls this member.
-        protocol: The sub-protocol that the broker has picked.
-        assignment: What the leader tells this member.
+        generation: The group's generation; it grows with every round.
+        member_id: The broker's id of this member.
+        protocol: The sub-protocol that the broker has chosen.
+        assignment: The leader's assignment for this member.
     """
 
     generation: int
@@ -40,13 +40,13 @@ class Joined:
 
 @dataclass(frozen=True)
 class GroupView:
-    """The state of a member at a moment.
+    """A snapshot of a member's state.
 
     Attributes:
-        member_id: What the broker calls it; empty before the first join and after it was put out.
-        generation: That of its last round; -1 while it is in none.
-        coordinator: Host and port of the broker that leads the group; None while no connection to it stands.
-        joined: Whether it is in the group, with what its last round gave it.
+        member_id: The broker's id of the member; empty before the first join and after a removal.
+        generation: The generation of its last round; -1 if there is none.
+        coordinator: Host and port of the broker that leads the group; None while it is not connected.
+        joined: True if it is in the group with the assignment of its last round.
     """
 
     member_id: str = ""
@@ -56,9 +56,9 @@ class GroupView:
 
 
 class GroupRefusedException(ConnectException):
-    """Kafka does not let this worker into its group; the text says why, and what to do.
+    """Kafka does not allow this worker to join its group; the text says why, and what to do.
 
-    The member goes on trying, at growing intervals: rights and settings of brokers can be changed while it runs.
+    The member keeps trying, at growing intervals, because rights and settings of brokers can change while it runs.
 
     Attributes:
         code: Kafka's name of the error, as ``INVALID_SESSION_TIMEOUT``.
@@ -72,49 +72,49 @@ class GroupRefusedException(ConnectException):
 class GroupEvents(Protocol):
     """The owner of a member.
 
-    Thread: ``before_join`` and ``assign`` are called on a thread of the member that exists for them; they never run at
-    the same time. All others are called on the member's network thread, and have to return at once: heartbeats wait for
-    them.
+    Thread: ``before_join`` and ``assign`` run on a separate thread of the member, never at the same time. All other
+    callbacks run on the member's network thread and must return at once, because heartbeats wait for them.
     """
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
         """Name and metadata of each sub-protocol on offer, the preferred one first; asked at every join."""
 
     def before_join(self, generation: int) -> None:
-        """The member is about to join; it does so when this returns, or when the rebalance timeout is over.
+        """Called before the member joins; it joins when this returns, or when the rebalance timeout expires.
 
-        It waits here until the work has stopped that others may be given: all of it in the eager protocol, and after
-        ``lost`` in any.
+        Wait here until work that other members may get has stopped: all of it in the eager protocol, and after ``lost``
+        in any protocol.
 
         Args:
-            generation: That of the last round; -1 where there is none.
+            generation: The generation of the last round; -1 if there is none.
         """
 
     def assign(
         self, protocol: str, leader: str, members: Mapping[str, bytes], generation: int, last_completed: int
     ) -> Mapping[str, bytes]:
-        """Asked of the leader: what each member is told. It may take some seconds; the others wait.
+        """Called on the leader: returns the assignment of each member. It may take some seconds; the other members
+        wait.
 
         An exception ends the round: this member leaves the group, and joins again after a pause.
 
         Args:
-            protocol: The sub-protocol that the broker has picked.
+            protocol: The sub-protocol that the broker has chosen.
             leader: The id of this member.
-            members: Their metadata, by member id; this member is among them.
-            generation: That of this round.
-            last_completed: That of the last round whose assignment reached this member; -1 for none.
+            members: The metadata of all members, including this one, by member id.
+            generation: The generation of this round.
+            last_completed: The generation of the last round whose assignment reached this member; -1 for none.
 
         Returns:
-            The assignments, by member id. Who is missing is told nothing.
+            The assignments, by member id. A member that is left out receives an empty assignment.
         """
 
     def joined(self, joined: Joined) -> None:
         """A round has ended for this member."""
 
     def lost(self, reason: str) -> None:
-        """This member is out of the group, or cannot know that it is in: all of its work is to be given up.
+        """This member is out of the group, or cannot know that it is in: all of its work must stop.
 
-        It joins again by itself. From now on ``metadata`` must name no work.
+        It joins again automatically. From now on ``metadata`` must name no work.
         """
 
     def refused(self, error: GroupRefusedException) -> None:
@@ -127,7 +127,7 @@ TLS_FAILED: Final = "TLS_HANDSHAKE_FAILED"
 
 
 def is_definite(code: str) -> bool:
-    """True if an error means that the broker does not take this member as it is; others may have passed by now."""
+    """True if an error means that the broker rejects this member as it is; other errors may be temporary."""
     return code in _TEXTS
 
 
@@ -135,9 +135,9 @@ def refusal(settings: GroupSettings, code: str, detail: str) -> GroupRefusedExce
     """The error for a code.
 
     Args:
-        settings: Of the member.
-        code: Kafka's name of the error, ``TLS_FAILED``, or whatever there is.
-        detail: What is known beyond the code; the limits of the broker for ``INVALID_SESSION_TIMEOUT``.
+        settings: The settings of the member.
+        code: Kafka's name of the error, ``TLS_FAILED``, or any other code.
+        detail: Additional information; the limits of the broker for ``INVALID_SESSION_TIMEOUT``.
     """
     text = _TEXTS.get(code, _other)(settings, detail)
     return GroupRefusedException(code, f"The worker cannot join the group {settings.group_id}: {text}")

@@ -1,9 +1,9 @@
-"""One life of a member of a group: when it joins, and when it gives up its work.
+"""The lifecycle of a group member: when it joins, and when it stops its work.
 
-Main type: ``GroupLife``. ``penstock.kafka.group.member`` runs it on its thread, and begins another one should it break.
-The protocol is in ``coordinator``, the limits are in ``standing``. Heartbeats go on while the leader assigns and while
-work stops. A member gives up its work by these limits, and when the broker does not know it; it joins again by itself,
-once that work has stopped.
+Main type: ``GroupLife``. ``penstock.kafka.group.member`` runs it on its thread, and starts a new one if it fails.
+``coordinator`` implements the protocol, ``standing`` the time limits. Heartbeats continue while the leader assigns and
+while work stops. A member stops its work when a limit is exceeded or the broker does not know it; after the work has
+stopped it joins again automatically.
 
 Thread: the member's own.
 
@@ -50,11 +50,11 @@ class GroupLife:
     """A member from its first join to its end.
 
     Args:
-        settings: Of the member.
+        settings: The settings of the member.
         events: The owner.
-        state: What outlives this life.
-        calls: Runs the owner's calls that may take long.
-        access: What it takes to get to brokers.
+        state: The state that survives a restart of the loop.
+        calls: Runs long calls of the owner.
+        access: Encryption, login and name lookup for brokers.
     """
 
     def __init__(
@@ -81,10 +81,10 @@ class GroupLife:
 
     # --------------------------------------------------------------------------------------------------- from outside
     def run(self) -> None:
-        """Is a member until ``end`` was called.
+        """Stays a member until ``end`` is called.
 
         Raises:
-            Exception: Something is broken that only another life can mend.
+            Exception: An error that only a restart can fix.
         """
         for body in (self._be_member, self._watch):
             self._loop.begin(partial(self._guarded, body))
@@ -106,11 +106,11 @@ class GroupLife:
         self._coordinator.request_rejoin()
 
     def wake(self) -> None:
-        """Wakes the loop, which looks what is to be done."""
+        """Wakes the loop, so that it checks for new work."""
         self._bell.notify()
 
     def leave(self, reason: str) -> None:
-        """Leaves the group. What becomes of the work is the owner's matter."""
+        """Leaves the group. The owner is responsible for its work."""
         self._loop.begin(partial(self._guarded, partial(self._leave, reason, _LEAVE_S)))
 
     def end(self, reason: str, timeout_s: float) -> None:
@@ -173,7 +173,7 @@ class GroupLife:
         return self._patience.next_s()
 
     def _connection_refused(self, code: str, detail: str) -> float:
-        """Notes that a broker refuses connections; returns for how many seconds to leave it alone."""
+        """Notes that a broker refuses connections; returns the seconds for which to leave it alone."""
         refused = refusal(self._settings, code, detail)
         if self.state.standing.joined:
             self._seldom.warning(code, "%s", refused)
@@ -220,7 +220,7 @@ class GroupLife:
         await self._leave(reason, _LEAVE_S)
 
     def lose(self, reason: str) -> None:
-        """See ``Rounds``: the work is to be given up, if there is any; the member joins again without it."""
+        """See ``Rounds``: work must stop, if there is any; the member then joins again without it."""
         if not self.state.standing.joined:
             return
         self.state.standing.leave()

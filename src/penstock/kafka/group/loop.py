@@ -1,6 +1,6 @@
 """The event loop of a group's member, on kafka-python.
 
-Main type: ``GroupLoop``. Beside ``coordinator`` and ``connections`` no other module imports that library.
+Main type: ``GroupLoop``. Only this module, ``coordinator`` and ``connections`` import that library.
 
 Thread: the member's own; ``GroupLoop.post`` any.
 """
@@ -42,10 +42,10 @@ class GroupLoop:
     """An event loop with the connections to brokers.
 
     Args:
-        settings: Of the member.
-        access: What it takes to get to brokers.
-        refused: A broker does not take the connection for a reason that will not go by itself: is told the code and the
-            text, and gives the seconds to leave that broker alone.
+        settings: The settings of the member.
+        access: Encryption, login and name lookup for brokers.
+        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds to
+            leave that broker alone.
     """
 
     def __init__(self, settings: GroupSettings, access: Access, refused: Callable[[str, str], float]) -> None:
@@ -77,7 +77,7 @@ class GroupLoop:
         return WakeupNotifier(self._selector)
 
     def elsewhere(self, calls: GroupCalls, call: Callable[[], object]) -> Any:
-        """Runs a call on another thread; a coroutine waits for what it returns or raises."""
+        """Runs a call on another thread; a coroutine waits for its result or exception."""
         result = Future()
 
         def ended(value: object, error: BaseException | None) -> None:
@@ -99,7 +99,7 @@ class GroupLoop:
         await self._selector.sleep(seconds)
 
     async def found_brokers(self, timeout_ms: float) -> bool:
-        """Asks the bootstrap servers which brokers there are, once; whether they have answered by now."""
+        """Asks the bootstrap servers once for the brokers; True if they have responded by now."""
         if not self._found:
             try:
                 await self.within(self.manager.bootstrap_async(), timeout_ms)
@@ -121,14 +121,16 @@ class GroupLoop:
             self._fresh_at = now + _FRESH_AFTER_FAILURE_S
 
     def find_brokers_anew(self) -> None:
-        """Asks the bootstrap servers again: brokers may have other addresses now. An attempt under way goes on."""
+        """Asks the bootstrap servers again, because brokers may have new addresses. An attempt in progress
+        continues.
+        """
         self.manager.bootstrap_async()
 
     def close(self, ended: Callable[[], bool]) -> None:
         """Ends all connections.
 
         Args:
-            ended: Whether what ends by itself has done so; that gets a moment.
+            ended: True when everything that ends by itself has ended; it gets a moment.
         """
         for _ in range(_LAST_TURNS):
             if ended():

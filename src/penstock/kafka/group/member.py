@@ -1,13 +1,12 @@
-"""A member of a Kafka group of workers: bytes in and bytes out, it knows nothing of connectors.
+"""A member of a Kafka group of workers: it exchanges bytes and does not know connectors.
 
-Main type: ``GroupMember``. It joins the group (protocol type ``connect``), keeps its place by heartbeats, and tells its
-owner (``GroupEvents``) what the rounds of the group bring, and when it has to give up its work. ``tame`` reduces the
-log lines of the library behind it: the library says of one broker that is away a dozen things a second, and with DEBUG
-it writes down the bytes of logins. So nothing below WARNING passes, whatever level somebody sets, and each cause once a
-minute.
+Main type: ``GroupMember``. It joins the group (protocol type ``connect``), keeps its membership with heartbeats,
+reports the results of rebalances to its owner (``GroupEvents``), and tells it when to stop its work. ``tame`` reduces
+the log lines of the underlying library, which writes a dozen lines a second about one missing broker, and at DEBUG the
+bytes of logins: only lines from WARNING on pass, whatever level is configured, and each cause once a minute.
 
-Threads: the member's own, ``group-member``, from ``start`` to ``close``; ``group-call`` for calls of the owner that may
-take long, and ``group-names`` for looking up hosts, where there are any. The methods may be called from any thread.
+Threads: the member's own, ``group-member``, from ``start`` to ``close``; ``group-call`` for long calls of the owner,
+and ``group-names`` for host name lookups, if needed. The methods may be called from any thread.
 
 Source: org.apache.kafka.connect.runtime.distributed.WorkerGroupMember; group-membership.md.
 """
@@ -30,7 +29,7 @@ from penstock.kafka.group.standing import Backoff, Limits, MemberState, Standing
 from penstock.telemetry.logs import SeldomLog
 
 _LIBRARY: Final = "kafka"
-#: What another line says better, or what only says that something is tried again, by its beginning.
+#: Lines that repeat other lines or only announce a retry, by their beginning.
 _SAID_ELSEWHERE: Final = (
     "%s: socket disconnected",
     "%s: Error receiving network data",
@@ -41,7 +40,7 @@ _SAID_ELSEWHERE: Final = (
 
 
 class _Chatter(logging.Handler):
-    """Passes on what is news."""
+    """Passes only new messages."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -53,9 +52,10 @@ class _Chatter(logging.Handler):
 
 
 def cause_of(record: logging.LogRecord) -> object:
-    """The cause that a line is about: its error, or the kind of line.
+    """The cause of a log line: its error, or the kind of line.
 
-    One lost connection is told of by the socket, the connection, the request and the coordinator, with one error.
+    The library reports one lost connection for the socket, the connection, the request and the coordinator, with one
+    error.
     """
     errors = [str(one) for one in record.args or () if isinstance(one, BaseException)]
     return errors[0] if errors else (record.name, record.msg)
@@ -121,10 +121,10 @@ class GroupMember:
         self._thread.start()
 
     def rejoin(self, reason: str) -> None:
-        """Joins again, also after ``leave``; returns at once.
+        """Joins again, even after ``leave``; returns at once.
 
-        The leader begins a round, and so does who offers other metadata than in the last one. Who offers the same is
-        given its last assignment once more.
+        The leader starts a rebalance, and so does a member whose metadata has changed. A member with the same metadata
+        receives its last assignment again.
 
         Args:
             reason: For the broker's log.
@@ -157,11 +157,11 @@ class GroupMember:
         """Leaves the group and ends all threads.
 
         Args:
-            timeout_s: How long that may take, the broker's answer included.
+            timeout_s: The timeout, including the broker's response.
             reason: For the broker's log.
 
         Returns:
-            Whether all threads have ended.
+            True if all threads have ended.
         """
         deadline = time.monotonic() + timeout_s
         self._state.closing = True
@@ -186,7 +186,7 @@ class GroupMember:
                 life = GroupLife(self._settings, self._events, self._state, self._calls, self._access)
                 with self._lock:
                     self._life = life
-                # Who closed before there was a life has told nobody.
+                # If it is closed before its first life, nobody else reports the end.
                 if self._closing.is_set():
                     life.end("the worker stops", 0.0)
                 life.run()

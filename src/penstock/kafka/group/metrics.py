@@ -1,9 +1,9 @@
 """The counts of a member of a group, as plain numbers.
 
-Main types: ``GroupMetrics`` (a snapshot), ``GroupCounts`` (counts them). Which metrics are made of them is the owner's
-matter: those of Kafka Connect (``connect-coordinator-metrics``) are totals, rates, averages and maxima of a ``Timed``.
+Main types: ``GroupMetrics`` (a snapshot), ``GroupCounts`` (counts them). The owner derives metrics from them: those of
+Kafka Connect (``connect-coordinator-metrics``) are totals, rates, averages and maxima of a ``Timed``.
 
-Thread: ``GroupCounts`` is written by the member's network thread alone; its snapshots are values.
+Thread: ``GroupCounts`` is written only by the member's network thread; its snapshots are values.
 
 Source: AbstractCoordinator.GroupCoordinatorMetrics of Kafka's clients.
 """
@@ -32,14 +32,14 @@ class GroupMetrics:
     """The numbers at a moment.
 
     Attributes:
-        heartbeats: Those that were answered, and how long that took.
-        joins: JoinGroup requests that were answered well.
-        syncs: SyncGroup requests that were answered well.
+        heartbeats: Heartbeats with a response, and their latency.
+        joins: Successful JoinGroup requests.
+        syncs: Successful SyncGroup requests.
         rebalances: Rounds from the wish to join to the assignment.
         failed_rebalances: Rounds that ended without an assignment.
-        losses: How often all work had to be given up.
+        losses: How often all work had to stop.
         last_heartbeat_s: When the last heartbeat was sent, in seconds of the monotonic clock; None before the first.
-        last_answered_s: When the last heartbeat that was answered was sent, likewise.
+        last_answered_s: When the last heartbeat with a response was sent, likewise.
         last_rebalance_s: When the last round ended with an assignment, likewise.
     """
 
@@ -101,5 +101,5 @@ class GroupCounts:
         self.snapshot = replace(self.snapshot, failed_rebalances=self.snapshot.failed_rebalances + 1)
 
     def lost(self) -> None:
-        """All work had to be given up."""
+        """All work had to stop."""
         self.snapshot = replace(self.snapshot, losses=self.snapshot.losses + 1)

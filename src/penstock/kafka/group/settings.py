@@ -19,7 +19,7 @@ from penstock.kafka.settings.client import admin_settings
 from penstock.kafka.settings.security import SaslSettings, TlsSettings
 from penstock.kafka.settings.values import RdValue, items, java_number
 
-#: What a distributed worker sets where its file says nothing, and Kafka's admin client has another default.
+#: The defaults of a distributed worker that differ from those of Kafka's admin client.
 _DEFAULTS: Final[Mapping[str, str]] = {
     "connections.max.idle.ms": "540000",
     "metadata.max.age.ms": "300000",
@@ -42,16 +42,16 @@ class NetworkSettings:
     """The network settings for connections to brokers.
 
     Attributes:
-        bootstrap_servers: Where to begin.
-        request_timeout_ms: How long an answer may take.
-        retry_backoff_ms, retry_backoff_max_ms: Between two attempts at a request.
-        reconnect_backoff_ms, reconnect_backoff_max_ms: Between two attempts to connect to a broker.
-        connection_setup_ms, connection_setup_max_ms: How long a connection may take, at first and after failures.
-        connections_max_idle_ms: After which time a connection that nobody uses is closed.
-        metadata_max_age_ms: After which time to ask again which brokers there are.
-        send_buffer_bytes, receive_buffer_bytes: Of the sockets; 0 for the system's.
-        client_dns_lookup: Which addresses of a name are tried.
-        rebootstrap: Whether to begin anew at ``bootstrap_servers`` when no known broker answers.
+        bootstrap_servers: The initial brokers.
+        request_timeout_ms: The timeout of a request. retry_backoff_ms, retry_backoff_max_ms: The wait between two
+        attempts at a request. reconnect_backoff_ms, reconnect_backoff_max_ms: The wait between two attempts to connect
+        to a broker. connection_setup_ms, connection_setup_max_ms: The timeout of a connection attempt, at first and
+        after failures.
+        connections_max_idle_ms: The time after which an unused connection is closed.
+        metadata_max_age_ms: The time after which the list of brokers is refreshed. send_buffer_bytes,
+        receive_buffer_bytes: The socket buffers; 0 for the system's default.
+        client_dns_lookup: The addresses of a name to try.
+        rebootstrap: True to start again from ``bootstrap_servers`` when no known broker responds.
     """
 
     bootstrap_servers: tuple[str, ...]
@@ -76,13 +76,13 @@ class GroupSettings:
 
     Attributes:
         group_id: The group.
-        client_id: What brokers call the client; member ids begin with it.
-        session_timeout_ms: Without a heartbeat for that long the broker puts the member out.
-        rebalance_timeout_ms: How long members have to join a round, and the owner to show that it is alive.
-        heartbeat_interval_ms: Between two heartbeats.
-        network: How brokers are reached.
-        tls: How connections are encrypted; None where they are not.
-        sasl: How the member logs in; None where it does not.
+        client_id: The client's name for brokers; member ids begin with it.
+        session_timeout_ms: The broker removes a member without a heartbeat for this long.
+        rebalance_timeout_ms: The time in which members must join a round, and the owner must show that it is alive.
+        heartbeat_interval_ms: The interval of heartbeats.
+        network: The network settings.
+        tls: The encryption of connections; None without encryption.
+        sasl: The login; None without login.
     """
 
     group_id: str

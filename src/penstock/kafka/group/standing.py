@@ -1,11 +1,11 @@
-"""The standing of a member of a group: whether it may go on with its work or has to give it up.
+"""The membership state of a group member: decides if it may continue its work or has to stop.
 
-Main types: ``MemberState``, what outlives a life of the event loop; ``Standing``: what was seen goes in, ``verdict``
-says whether the member has to give up its work, and why. ``Backoff`` says how long to wait before another attempt. No
-I/O; times are seconds of a monotonic clock.
+Main types: ``MemberState``, which survives restarts of the event loop; ``Standing``, which receives observations and
+whose ``verdict`` says if the member has to stop its work, and why. ``Backoff`` computes the wait before the next
+attempt. No I/O; times are seconds of a monotonic clock.
 
-It has to when a heartbeat was not answered for ``session.timeout.ms``, when no connection to the coordinator stands for
-``heartbeat.interval.ms``, and when its owner has not answered for ``rebalance.timeout.ms``.
+The member has to stop when no heartbeat got a response for ``session.timeout.ms``, when there is no connection to the
+coordinator for ``heartbeat.interval.ms``, and when its owner has not responded for ``rebalance.timeout.ms``.
 
 Thread: the member's network thread; ``Standing.polled`` any, and the fields that say so.
 
@@ -27,9 +27,9 @@ class Verdict(Enum):
     """The reasons why a member has to give up its work."""
 
     NOT_POLLED = "the worker's own loop has not answered"
-    """The owner is stuck: nobody would act on what the group says."""
+    """The owner is stuck and would not act on messages of the group."""
     SESSION_OVER = "no heartbeat was answered"
-    """The broker counts this member as dead, and gives its work to others."""
+    """The broker considers this member dead, and gives its work to other members."""
     OUT_OF_REACH = "the group's coordinator is out of reach"
     """No connection to the coordinator stands: it may be about to count this member as dead."""
 
@@ -50,15 +50,15 @@ class Limits:
 
 
 class Standing:
-    """The member's own view of its place in the group.
+    """The member's own view of its membership.
 
-    The broker begins a session anew when a heartbeat arrives. The member counts from when it was sent, so that it
-    gives up its work before others get it. While it waits for the other members in a round no heartbeat is answered,
-    and the broker keeps its place.
+    The broker restarts the session when a heartbeat arrives. The member measures from the time of sending, so that it
+    stops its work before another member gets it. While it waits for other members in a round, heartbeats get no
+    response, and the broker keeps it as a member.
 
     Args:
-        limits: How long each state may last.
-        now: The time.
+        limits: The maximum duration of each state.
+        now: The current time.
     """
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -81,7 +81,7 @@ class Standing:
         self._unreachable_since = None
 
     def leave(self) -> None:
-        """The member is out of the group, or has given up its work."""
+        """The member is out of the group, or has stopped its work."""
         self._joined = False
 
     def polled(self, now: float) -> None:
@@ -89,11 +89,11 @@ class Standing:
         self._polled_at = now
 
     def answered(self, sent_at: float) -> None:
-        """The broker has answered what was sent at that time, and knows this member."""
+        """The broker has responded to a request sent at that time, and knows this member."""
         self._answered_at = max(self._answered_at, sent_at)
 
     def waits(self, waiting: bool, now: float) -> None:
-        """Notes whether a request of a round is under way, which is answered when the other members are ready."""
+        """Notes whether a request of a round is in flight, whose response waits for the other members."""
         if self._waits and not waiting:
             self._answered_at = now
         self._waits = waiting
@@ -168,16 +168,16 @@ class MemberState:
     """A member.
 
     Attributes:
-        standing: Whether the member may believe that it is one.
-        counts: What it has done.
-        view: What any thread may read of it.
+        standing: Whether the member may consider itself a member.
+        counts: Its statistics.
+        view: A snapshot that any thread may read.
         wanted: The owner wants to be in the group. Written by any thread.
-        unpolled: It was put out because the owner did not answer; the next sign of the owner ends that.
-        closing: It is to end. Written by any thread.
-        asked: Counts the owner's wishes to join again. Written by any thread.
+        unpolled: It left because the owner did not respond; the next sign of life from the owner ends this state.
+        closing: It has to end. Written by any thread.
+        asked: Counts the owner's requests to join again. Written by any thread.
         reason: Why it joins, for the broker's log. Written by any thread.
         last_completed: The generation of the last round whose assignment has arrived; -1 for none.
-        refused: The code of the refusal that was told last; empty when it was let in since.
+        refused: The code of the last reported rejection; empty after a successful join.
     """
 
     standing: Standing

@@ -1,10 +1,10 @@
-"""The connections of a producer to its brokers: made when they are needed, kept, and given up.
+"""The connections of a producer to its brokers: created on demand, reused, and closed.
 
-Main type: `Connections`. It makes a `Link` to a broker, asks which requests the broker takes, logs in (`Login`) and
-marks the link as usable; it waits for all of them at once, and hands answers over. A connection that fails is made
-again after a pause that grows. What will fail again whatever the time, such as a wrong password, is kept as `fatal`.
+Main type: `Connections`. It creates a `Link` to a broker, queries the supported requests, logs in (`Login`) and marks
+the link as usable; it waits for events on all links at once, and passes on responses. A failed connection is tried
+again after a growing pause. A permanent error, such as a wrong password, is kept as `fatal`.
 
-Thread: the one of its owner; only `wake` and `trouble` may come from any.
+Thread: its owner's; only `wake` and `trouble` may be called from any thread.
 
 Source: NetworkClient and ClusterConnectionStates of Kafka's clients; KIP-899 (rebootstrap).
 """
@@ -33,7 +33,7 @@ from penstock.telemetry.logs import SeldomLog
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S: Final = 1.0
-#: While nothing is under way. A worker may have a thousand producers that do nothing.
+#: The wait while nothing is in flight. A worker may have a thousand idle producers.
 _LONGEST_REST_S: Final = 60.0
 
 Lost = Callable[[LinkLostException], None]
@@ -228,7 +228,7 @@ class Connections:
         self.warn(address, ": %s; the client keeps trying", error)
 
     def _drop(self, link: Link, error: LinkLostException) -> None:
-        """Drops a lost connection; what was under way on it is sent again."""
+        """Drops a lost connection; its requests in flight are sent again."""
         if self._links.get(link.address) is link:
             del self._links[link.address]
         self._logins.pop(link, None)
@@ -252,7 +252,7 @@ class Connections:
         self._dropped()
 
     def close(self) -> None:
-        """Ends all connections; who waits for an answer is told that it is lost."""
+        """Ends all connections and notifies all waiting requests."""
         for link in list(self._links.values()):
             self._drop(link, LinkLostException("The producer was closed"))
         self._selector.close()

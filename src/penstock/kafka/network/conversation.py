@@ -1,8 +1,8 @@
-"""Questions to brokers one after the other, each waited for: for the few that a worker asks now and then.
+"""Synchronous requests to brokers, one after the other, for the few that a worker makes occasionally.
 
 Main type: ``Conversation``, over the connections of a producer, with its login.
 
-Thread: the one that makes it, which blocks; ``close`` comes from that too.
+Thread: the one that creates it, which blocks and also calls ``close``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Conversation:
         self._connections.close()
 
     def extend(self, seconds: float) -> None:
-        """Gives the questions that follow so much time, or what is left where that is more."""
+        """Gives the following requests this much time, or the remaining time if that is more."""
         self._deadline = max(self._deadline, self._clock() + seconds)
 
     def ask(

@@ -1,8 +1,8 @@
 """The credentials of a producer: a mechanism for each login, prepared in advance if that takes a while.
 
-Main type: `Credentials`, made by `credentials_of`. Tokens are fetched and Kerberos tickets taken on a thread, because
-both ask somebody over the network; who logs in goes on meanwhile. `Kerberos` is one login with a ticket (GSSAPI); it
-needs the package gssapi, which `pip install penstock[kerberos]` brings.
+Main type: `Credentials`, made by `credentials_of`. Tokens and Kerberos tickets are fetched on a separate thread,
+because both need the network; the caller does not block. `Kerberos` is one login with a ticket (GSSAPI); it needs the
+package gssapi, which `pip install penstock[kerberos]` brings.
 
 Thread: the one that owns the connections. Each fetch has a thread of its own, which `close` joins.
 
@@ -132,7 +132,7 @@ class Credentials(Protocol):
         """
 
     def close(self) -> None:
-        """End what is being made ready."""
+        """Ends a preparation in progress."""
 
 
 def credentials_of(settings: SaslSettings, name: str, wake: Callable[[], None]) -> Credentials:
@@ -176,7 +176,7 @@ class _Errand(Generic[R]):
         self._failure: Exception | None = None
 
     def begin(self, call: Callable[[], R]) -> None:
-        """Start the call, unless one is under way."""
+        """Starts the call, unless one is running."""
         if self._thread is not None:
             return
 

@@ -1,13 +1,13 @@
-"""A connection to one broker that never blocks: requests go out in order, answers come back in that order.
+"""A connection to one broker that never blocks: requests go out in order, and responses come back in the same order.
 
-Main types: `Link` and `Expected` (who waits for an answer).
+Main types: `Link` and `Expected` (an expected response).
 
 The owner selects on `Link.socket`, which may change until there is a connection, and calls `ready` when something can
-be read or written. Requests are lists of buffers, which are written as they are, without being copied together.
+be read or written. Requests are lists of buffers, which are written without being copied together.
 
-Thread: the one of its owner.
+Thread: its owner's.
 
-Source: the Kafka protocol guide, "Network": size-delimited messages, answers in the order of requests.
+Source: the Kafka protocol guide, "Network": size-delimited messages, responses in the order of requests.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from penstock.kafka.network.transport import LinkLostException, Transport, Trans
 from penstock.kafka.protocol.fields import MalformedResponse
 from penstock.kafka.protocol.messages import Address, correlation_of
 
-#: No answer to a producer is anywhere near that large: what says so is no Kafka broker.
+#: Responses to a producer are far smaller: a peer that announces more is not a Kafka broker.
 _LARGEST_ANSWER: Final = 100 << 20
 _SIZE: Final = struct.Struct(">i")
-#: How a message of TLS begins: an alert, since nobody has begun a handshake.
+#: The beginning of a TLS message: an alert, because no handshake has begun.
 _TLS_ALERT: Final = b"\x15\x03"
 _NOTHING: Final = memoryview(b"")
 
 
 @dataclass(slots=True)
 class Expected:
-    """An answer that is to come.
+    """An expected response.
 
     Attributes:
         correlation: Number of the request.
-        deadline: When the broker counts as gone (monotonic seconds).
-        answered: Is given the answer without its size; raises MalformedResponse where it is none, before anything else.
-            What it raises ends the connection.
-        lost: Is told that there will be none.
+        deadline: When the connection counts as lost (monotonic seconds).
+        answered: Receives the response without its size; raises MalformedResponse if it is invalid, before it does
+        anything else. Its exceptions end the connection.
+        lost: Called if no response will come.
     """
 
     correlation: int
@@ -105,12 +105,12 @@ class Link:
         return min(waiting, default=float("inf"))
 
     def request(self, buffers: Sequence[bytes | memoryview], expected: Expected, *, answered: bool = True) -> None:
-        """Send a request, as far as it goes at once; the rest goes out when `ready` is called.
+        """Sends as much of a request as possible at once; `ready` sends the rest.
 
         Args:
             buffers: the request, with its size.
-            expected: who waits for the answer.
-            answered: whether the broker answers it. If not, `Expected.answered` is given nothing once all is sent.
+            expected: the expected response.
+            answered: True if the broker responds. If not, `Expected.answered` is called without data after all is sent.
         """
         self._out.extend(memoryview(buffer) for buffer in buffers if len(buffer))
         self._asked_bytes += sum(map(len, buffers))
@@ -119,16 +119,16 @@ class Link:
         else:
             self._unanswered.append((self._asked_bytes, expected))
         if self._transport.is_open:
-            # What fails here fails again when the owner calls `ready`, as it will: a lost connection can be read.
+            # An error here recurs when the owner calls `ready`, as it will: a lost connection is readable.
             with contextlib.suppress(LinkLostException):
                 self._write()
 
     def ready(self, now: float) -> None:
-        """Write and read what is possible, hand answers over.
+        """Writes and reads as much as possible, and passes on responses.
 
         Raises:
             LinkLostException: the connection is gone, or too late.
-            MalformedResponse: whoever is at the other end does not speak Kafka's protocol.
+            MalformedResponse: the peer does not speak Kafka's protocol.
             AuthenticationException: broker and client do not accept each other.
         """
         if not self._transport.is_open:
@@ -139,12 +139,12 @@ class Link:
         self._write()
         self._tell_sent(now)
         self._read(now)
-        # What is here by now has come in time, however long nobody looked.
+        # Responses that have arrived are in time, however late they are processed.
         if now > self.deadline():
             raise LinkLostException(f"The broker at {self.address} did not answer in time")
 
     def close(self, reason: LinkLostException) -> None:
-        """End the connection; whoever waits for an answer is told. Closing again does nothing."""
+        """Ends the connection and notifies all waiting requests. Closing again does nothing."""
         self._transport.close()
         while self._expected:
             self._expected.popleft().lost(reason)
@@ -186,7 +186,7 @@ class Link:
             expected = self._expected[0] if self._expected else None
             if expected is None or correlation_of(payload) != expected.correlation:
                 raise MalformedResponse(f"The broker at {self.address} answers what it was not asked")
-            # Who cannot read the answer is still to be told that there will be none.
+            # Even if its callback cannot read the response, it must learn that none will come.
             expected.answered(payload)
             self._expected.popleft()
             self._heard = True

@@ -2,8 +2,8 @@
 
 Main type: `Login`, one for each connection that needs one.
 
-A session ends at the broker's word. A new login then goes over the open connection, behind the requests that are under
-way; nothing else is sent until it is complete.
+The broker limits the lifetime of a session. A new login then uses the open connection, after the requests in flight; no
+other request is sent until it is complete.
 
 Thread: the one that owns the connection.
 
@@ -28,7 +28,7 @@ from penstock.kafka.protocol.messages import (
     sasl_handshake_response,
 )
 
-#: A new login begins within this part of a session's life.
+#: A new login begins within this fraction of a session's lifetime.
 _AGAIN: Final = (0.85, 0.95)
 
 
@@ -38,7 +38,7 @@ class Ask(Protocol):
     def __call__(
         self, link: Link, make: Callable[[int], Sequence[bytes | memoryview]], answered: Callable[[memoryview], None]
     ) -> None:
-        """Sends what ``make`` gives for a correlation id, and hands the answer to ``answered``."""
+        """Sends the request that ``make`` returns for a correlation id, and passes the response to ``answered``."""
 
 
 class Login:
@@ -46,13 +46,13 @@ class Login:
 
     Args:
         link: the connection.
-        credentials: what is logged in with.
-        client_id: what the broker's log calls the client.
+        credentials: the credentials.
+        client_id: the client's name in the broker's log.
         ask: sends a request over the connection.
         clock: monotonic seconds.
 
     Attributes:
-        begin_at: When a login is to begin (monotonic seconds): at once at first, then before the session ends.
+        begin_at: When the next login begins (monotonic seconds): at once for the first, later before the session ends.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class Login:
         self.begin_at = float("-inf")
 
     def begin(self) -> None:
-        """Log in, if what is needed for it is there; if not, call again.
+        """Starts the login if the credentials are ready; otherwise call it again.
 
         Raises:
-            SaslAuthenticationException: there is nothing to log in with.
+            SaslAuthenticationException: there are no credentials.
         """
         mechanism = self._credentials.mechanism(self._link.address.host)
         if mechanism is None:

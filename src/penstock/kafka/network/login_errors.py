@@ -1,4 +1,4 @@
-"""Logins that a broker refuses, told from logins whose connection was lost: ``refuses_login``.
+"""Distinguishes logins that a broker rejects from logins whose connection was lost: ``refuses_login``.
 
 Pure functions; any thread. Source: Penstock's own; librdkafka's ``_AUTHENTICATION`` stands for both.
 """

@@ -1,7 +1,7 @@
-"""The login of a client at a broker: what it sends, and what the answers mean. Bytes in, bytes out.
+"""The login of a client at a broker: its messages, and the meaning of the responses, as bytes.
 
-Main types: `Exchange` (one login over a connection) and the mechanisms: `Plain`, `Scram`, `Bearer`; that of Kerberos is
-in `penstock.kafka.network.credentials`.
+Main types: `Exchange` (one login over a connection) and the mechanisms: `Plain`, `Scram`, `Bearer`; the one for
+Kerberos is in `penstock.kafka.network.credentials`.
 
 Thread: none; no I/O.
 
@@ -45,7 +45,7 @@ class Mechanism(Protocol):
         """Returns the client's message after an answer, or None if the login is complete.
 
         Raises:
-            SaslAuthenticationException: the answer is not what the mechanism says, or not from who knows the secret.
+            SaslAuthenticationException: the response violates the mechanism, or its sender does not know the secret.
         """
 
 
@@ -77,8 +77,8 @@ class Scram:
 
     Args:
         digest: `sha256` or `sha512`.
-        username, password: who logs in.
-        nonce: letters that nobody has seen before; made when None.
+        username, password: the credentials.
+        nonce: unique letters; generated if None.
 
     Source: RFC 5802.
     """
@@ -207,10 +207,10 @@ def mechanism_of(name: str, username: str, password: str) -> Mechanism:
 
 
 class Exchange:
-    """One login: the mechanism is agreed on, then both sides say what it asks for.
+    """One login: client and broker agree on the mechanism, then exchange its messages.
 
     Args:
-        mechanism: says what to send.
+        mechanism: produces the messages.
         address: of the broker, for messages.
     """
 
@@ -219,10 +219,10 @@ class Exchange:
         self._address = address
 
     def agreed(self, error_code: int, offered: Sequence[str]) -> bytes:
-        """The broker has answered which mechanisms it has; what to send first.
+        """Handles the broker's list of mechanisms; returns the first message.
 
         Raises:
-            SaslAuthenticationException: the client's is not among them.
+            SaslAuthenticationException: the client's mechanism is not among them.
         """
         if error_code == UNSUPPORTED_MECHANISM:
             names = ", ".join(offered) or "none"
@@ -234,10 +234,10 @@ class Exchange:
         return self.mechanism.first()
 
     def answered(self, error_code: int, message: str | None, challenge: bytes) -> bytes | None:
-        """The broker has answered; what to send next, None when the login is complete.
+        """Handles a response of the broker; returns the next message, or None when the login is complete.
 
         Raises:
-            SaslAuthenticationException: it is refused, or the broker's answer is.
+            SaslAuthenticationException: the broker rejects the login, or the client rejects the response.
         """
         if error_code:
             raise self._failed(message or f"error {error_code}")

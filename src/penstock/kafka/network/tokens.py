@@ -1,8 +1,8 @@
 """Tokens for OAUTHBEARER, from a token endpoint.
 
-Main types: `Token`, `TokenException`; main function: `fetch`, which asks once and blocks until it has an answer or the
-time is over. `jwt_assertion` signs what is shown to the endpoint with the grant type jwt-bearer. When to ask, and on
-which thread, is the matter of `penstock.kafka.network.credentials`.
+Main types: `Token`, `TokenException`; main function: `fetch`, which makes one request and blocks until the response or
+the timeout. `jwt_assertion` signs the assertion for the grant type jwt-bearer. `penstock.kafka.network.credentials`
+decides when and on which thread to fetch.
 
 Thread: any.
 
@@ -27,17 +27,17 @@ from penstock.errors import KafkaException
 from penstock.kafka.settings.security import TokenSettings
 
 _LARGEST_ANSWER: Final = 1 << 20
-#: The part of its life after which a token is renewed.
+#: The fraction of its lifetime after which a token is renewed.
 _RENEW_AFTER: Final = 0.8
 _DEFAULT_LIFE_S: Final = 3600.0
 _RETRIED: Final = frozenset({408, 425, 429})
 
 
 class TokenException(KafkaException):
-    """No token was given out.
+    """No token was issued.
 
     Attributes:
-        retriable: Whether asking again may help.
+        retriable: True if another request may help.
     """
 
     def __init__(self, message: str, *, retriable: bool) -> None:
@@ -55,7 +55,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(frozen=True)
 class Token:
-    """A token and its life, in seconds of `time.time`."""
+    """A token and its lifetime, in seconds of `time.time`."""
 
     text: str = field(repr=False)
     renew_at: float

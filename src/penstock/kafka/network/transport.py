@@ -2,11 +2,11 @@
 
 Main types: `Transport`, `TransportSettings` and `LinkLostException`.
 
-A name may have addresses that the broker does not serve: each is tried. With TLS the handshake follows, and only then
-the transport is open. What goes wrong in the handshake because of certificates, versions or ciphers will go wrong
-again: it is `SslAuthenticationException`; a connection that only ends is `LinkLostException`.
+A name may have addresses that the broker does not serve: all are tried. With TLS the transport is open only after the
+handshake. Handshake errors because of certificates, versions or ciphers are permanent and raise
+`SslAuthenticationException`; a connection that just ends raises `LinkLostException`.
 
-Thread: the one of its owner.
+Thread: its owner's.
 
 Source: SslTransportLayer and NetworkClient of Kafka's clients.
 """
@@ -33,9 +33,9 @@ _BUFFERS_AT_ONCE: Final = 64
 _READ_BYTES: Final = 1 << 16
 #: TLS encrypts as much at once.
 _TLS_RECORD: Final = 1 << 14
-#: What OpenSSL says when the other side speaks something else.
+#: OpenSSL's error if the peer does not speak TLS.
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
-#: What a broker tells of a handshake that it does not accept.
+#: A broker's alert for a handshake that it rejects.
 _REFUSALS: Final = (
     "HANDSHAKE_FAILURE",
     "BAD_CERTIFICATE",
@@ -61,8 +61,8 @@ class TransportSettings:
 
     Attributes:
         connect_within: When connecting to one address counts as failed, and then the handshake, in seconds each.
-        tls: What encrypts; None for nothing.
-        send_buffer, receive_buffer: Bytes the system keeps; 0 for its default.
+        tls: The encryption; None for none. send_buffer, receive_buffer: The sizes of the system's buffers; 0 for its
+        default.
     """
 
     connect_within: float
@@ -116,7 +116,7 @@ class Transport:
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more or self._record else 0)
 
     def advance(self, now: float) -> bool:
-        """Go on with connecting; whether the transport is open now.
+        """Continues connecting; True if the transport is open now.
 
         Raises:
             LinkLostException: it cannot be, or not in time.
@@ -132,7 +132,7 @@ class Transport:
         return self.is_open
 
     def send(self, out: deque[memoryview]) -> int:
-        """Send what goes at once and take it out of `out`; how many bytes that was.
+        """Sends as much as possible, removes it from `out`, and returns the number of bytes.
 
         Raises:
             LinkLostException: the connection is gone.

@@ -1,18 +1,18 @@
-"""The record batches that a producer is to send, by topic partition and in order, and what becomes of them.
+"""The queues of record batches to send, by topic partition and in order, and the handling of responses.
 
-Main types: `RecordAccumulator`; `Owner` is told what has become of record batches, `Retry` says how one is sent again.
+Main types: `RecordAccumulator`; `Owner` receives the results of record batches, `Retry` describes a retry.
 `PartitionQueue` has the record batches for one partition, and the sequence numbers that make sending them again safe;
-`Numbered` is what it needs of a batch.
+`Numbered` is its interface to a batch.
 
-When a broker refuses a batch for the sake of some of its records, those that it names are taken out, or the batch is
-halved until the bad ones are alone. Where a batch may be stored though it counts as lost, or the other way round, the
-producer's id is given up with its sequence numbers.
+When a broker rejects a batch because of some of its records, the records that it names are removed, or the batch is
+halved until the bad records are isolated. If a batch may be stored although it counts as lost, or the reverse, the
+producer gets a new id and new sequence numbers.
 
-A batch keeps its sequence number as long as nobody knows what became of it: the broker has stored it or not, and drops
-it when it comes again. Only where the broker has refused a batch, so that certainly neither it nor anything behind it
-was stored, are its numbers given to what comes next. While some of what was sent is to be sent again, nothing new is
-sent until everything that is under way has been answered, so that the order is kept (Invariant 3). Nor is anything new
-sent while something is under way for the second time: the broker would forget the numbers that tell whether it has it.
+A batch keeps its sequence number while its outcome is unknown: if the broker has stored it, it drops the duplicate.
+Only if the broker has rejected a batch, so that certainly neither it nor any later batch was stored, are its numbers
+reused for the next one. While a batch has to be sent again, no new batch is sent until all batches in flight have a
+response, so that the order is kept (Invariant 3). No new batch is sent either while a retry is in flight: the broker
+would forget the numbers by which it recognizes duplicates.
 
 Thread: the producer's own. No I/O.
 
@@ -179,7 +179,7 @@ class PartitionQueue(Generic[B]):
         return sent_before
 
     def lost(self) -> None:
-        """Nobody knows what became of anything under way: it is sent again with the numbers it has."""
+        """The outcome of all batches in flight is unknown: they are sent again with the same numbers."""
         self._again += self._under_way
         self._under_way.clear()
         self._repeated = 0
@@ -228,7 +228,7 @@ _TIMED_OUT: Final = error_of(KafkaError.REQUEST_TIMED_OUT).saying("Local: Messag
 
 
 class Owner(Protocol):
-    """Is told what has become of record batches. Thread: the producer's own."""
+    """Receives the results of record batches. Thread: the producer's own."""
 
     def stored(self, piece: Piece, base_offset: int, append_time: int) -> None:
         """All records of a piece are in Kafka."""
@@ -314,7 +314,7 @@ class RecordAccumulator:
         return outstanding
 
     def close(self) -> None:
-        """Forgets everything. Nothing is told any more."""
+        """Forgets everything. No more results are reported."""
         self.busy.clear()
         self._queues.clear()
 
@@ -361,7 +361,7 @@ class RecordAccumulator:
         return answer.log_append_time if piece.topic in self._stamped else -1
 
     def unanswered(self, pieces: Iterable[Piece], why: str) -> None:
-        """A connection was lost: nobody knows what became of what was under way on it."""
+        """A connection was lost: the outcome of its batches in flight is unknown."""
         # All that is under way of a partition is on one connection.
         for piece in pieces:
             piece.error = error_of(KafkaError.NETWORK_EXCEPTION).saying(why)

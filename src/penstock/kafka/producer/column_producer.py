@@ -1,21 +1,22 @@
-"""Sends converted records to Kafka as whole columns: no Python code runs for a record, neither on the way nor back.
+"""Sends converted records to Kafka as whole columns: no Python code runs for a record, neither for sending nor for
+results.
 
 Main types: `ColumnProducer` (one for each source task); `Sender` does its I/O, `Partitioner` chooses partitions and
 `encode` makes record batches of Arrow columns.
 
-It is the worker's own because a client library needs a call and an object for each record, and with them about three
-times the processor time. Its record batches are idempotent, in order, with Java's partitions for keys, unless
+The worker has its own producer because client libraries need a call and an object for each record, which takes about
+three times the processor time. Its record batches are idempotent, in order, with Java's partitions for keys, unless
 `ColumnSettings` say otherwise.
 
-A batch is sent in chunks of up to 10,000 rows, so that the first of them is under way while the next is encoded. What
-is under way is bounded in bytes (`buffer.memory`, or less).
+A batch is sent in chunks of up to 10,000 rows, so that the first one is in flight while the next is encoded. The bytes
+in flight are limited (`buffer.memory`, or less).
 
-Where no failure is tolerated (`stops_at_failure`), a row that is refused here is the last one that is handed over, and
-once a row is known to have failed no further chunk is. What is behind is never reported.
+If no failure is tolerated (`stops_at_failure`), nothing is sent after a row that is rejected here, and no further chunk
+after a row has failed. Later rows are never reported.
 
-Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after that one
-ended). The producer owns one thread that talks to the brokers; `Receipts` are called on it. `abort` may come from any
-thread.
+Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after the
+delivery thread has ended). The producer owns one thread, which communicates with the brokers and calls `Receipts`. Any
+thread may call `abort`.
 
 Source: KafkaProducer as AbstractWorkerSourceTask of Kafka Connect uses it; KIP-98 (record batches, idempotence).
 """

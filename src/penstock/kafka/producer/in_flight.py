@@ -1,12 +1,12 @@
-"""Rows on their way to Kafka, and what a producer tells of them.
+"""Rows in flight to Kafka, and the callbacks of a producer about them.
 
-Main types: `Receipts` (who is told; `EachRow` tells of one row at a time), `FailedDelivery` (a row that Kafka will not
-store), `Deliveries` (what of a task's rows is under way, the part that both producers have) and the exceptions of
-sending. `Chunk` keeps account of rows that are sent together until each of them is stored or lost; `Piece` is one
-record batch of it for one topic partition, which can be made anew of fewer rows when the broker does not take it whole.
+Main types: `Receipts` (the callbacks; `EachRow` reports one row at a time), `FailedDelivery` (a row that Kafka will not
+store), `Deliveries` (a task's rows in flight, shared by both producers) and the exceptions of sending. `Chunk` tracks
+rows that are sent together until each of them is stored or lost; `Piece` is one record batch of a chunk for one topic
+partition, which can be encoded again with fewer rows if the broker rejects it.
 
-Thread: `Deliveries` says its own. `Receipts` are called on a producer's own thread. Chunks are made on the thread that
-sends; once handed over they belong to the producer's own. The others are values.
+Thread: see `Deliveries`. `Receipts` are called on a producer's own thread. Chunks are made on the thread that sends;
+once handed over they belong to the producer's own. The others are values.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ class Receipts(Protocol):
 
 
 class EachRow:
-    """`Receipts` that tell what became of each row by itself.
+    """`Receipts` that report the result of each row.
 
     Args:
-        tell: Told a row, why it failed, and where it is; the last only where a producer reports each row.
+        tell: Receives a row, its error, and its position; the position only if the producer reports each row.
     """
 
     def __init__(self, tell: Callable[[int, KafkaException | None, RecordMetadata | None], None]) -> None:
@@ -123,7 +123,7 @@ C = TypeVar("C", bound=SentTogether)
 
 
 class Deliveries(Generic[C]):
-    """The rows of a task that are under way, until they are stored, lost, or given up.
+    """The rows of a task in flight, until they are stored, lost, or abandoned.
 
     Everything here changes under one condition, which is also what `send` of a producer waits for. Thread: any.
 
@@ -142,12 +142,12 @@ class Deliveries(Generic[C]):
         self._ending = False
 
     def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; False when the time is over or the producer was aborted."""
+        """Waits until nothing is in flight; False if the time is over or the producer was aborted."""
         with self._state:
             return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
 
     def abort(self) -> None:
-        """Give up what is under way: a waiting `send` fails, nothing is reported any more. Does not block."""
+        """Abandons everything in flight: a waiting `send` fails, and nothing is reported any more. Does not block."""
         with self._state:
             self._aborted = True
             self._state.notify_all()

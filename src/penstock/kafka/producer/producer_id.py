@@ -1,8 +1,8 @@
-"""The id of a producer, which makes sequence numbers count: which one it has, and when it needs another one.
+"""The id of a producer, to which sequence numbers belong, and the decision when it needs a new one.
 
-Main type: `ProducerId`. Without transactions the producer asks for it, and for another one when a broker does not know
-it any more, or may have stored what counts as lost. With transactions it is the transaction's, which has to be aborted
-then.
+Main type: `ProducerId`. Without transactions the producer requests the id, and a new one when a broker no longer knows
+it, or may have stored a batch that counts as lost. With transactions the id belongs to the transaction, which has to be
+aborted then.
 
 Thread: the producer's own. No I/O.
 

@@ -2,10 +2,10 @@
 
 Main type: `EncodedBatch`, made by `encode`.
 
-A record is put together from columns of small pieces: its length, the offset delta, the key with its length, and so on.
-Lengths and deltas become varints by being looked up in a table, or by arithmetic on whole columns where one of them is
-too large for the table; all pieces of all rows are then joined by one call. Where a batch ends is decided before that,
-from sizes that take each delta to be as long as the longest can be. So a batch may end a few rows before it is full.
+A record consists of columns of small pieces: its length, the offset delta, the key with its length, and so on. A table
+converts lengths and deltas to varints, or arithmetic on whole columns if one is too large for the table; one call then
+joins all pieces of all rows. Batch boundaries are computed before that, from sizes that assume the longest delta, so a
+batch may end a few rows before it is full.
 
 Thread: none; values, and functions that any thread may call.
 

@@ -1,12 +1,13 @@
-"""Sending single records, each with its own answer: dead letters, and what is written to internal topics.
+"""Sends single records, each with its own result: dead letter records, and records of internal topics.
 
-Main type: `LetterProducer`, on top of a `ColumnProducer`. Records that come while others are being sent go together.
+Main type: `LetterProducer`, on top of a `ColumnProducer`. Records that arrive during a send are sent together
+afterwards.
 
-A `ColumnProducer` that has failed for good, because its login was refused for example, sends nothing any more. What
-comes later gets another one, so that whoever lives long goes on once somebody has put things right.
+A `ColumnProducer` that has failed permanently, for example because its login was rejected, sends no more records. Later
+records get a new one, so that long-lived users recover after the cause is fixed.
 
-Threads: `send` may be called from any thread; `close` by the owner. The producer owns one thread that hands records
-over, and joins it; answers come on it, on that of the `ColumnProducer`, or on the caller's where a record is refused.
+Threads: any thread may call `send`, the owner calls `close`. The producer owns and joins one thread, which passes
+records on; results arrive on that thread, on that of the `ColumnProducer`, or on the caller's if a record is rejected.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records that exist one by one, as the columns that a producer sends.
+"""Converts single records to the columns that a producer sends.
 
 Main type: `ProducerRecord`; main function: `batch_of`.
 

@@ -1,13 +1,13 @@
 """Sends the record batches of a `ColumnProducer`: the loop of the producer's thread.
 
-Main type: `Sender`. It asks for the cluster and for a producer id, sends what is ready and hands the answers over.
+Main type: `Sender`. It requests metadata and a producer id, sends ready batches and passes on the responses.
 
-A request carries the next record batch of each topic partition that its broker leads. Up to five requests are under way
-to a broker; numbers keep their order and make it safe to send them again (`PartitionQueue`). What an answer means for a
-record batch is known to `RecordAccumulator`. A producer id that a broker does not know any more is replaced once
-nothing is under way (`ProducerId`).
+A request carries the next record batch of each topic partition that its broker leads. Up to five requests to a broker
+are in flight; sequence numbers keep their order and make retries safe (`PartitionQueue`). `RecordAccumulator`
+interprets the response for a record batch. A producer id that a broker no longer knows is replaced when nothing is in
+flight (`ProducerId`).
 
-Thread: the producer's own; only `wake`, `trouble` and `failure` may be used by any.
+Thread: the producer's own; only `wake`, `trouble` and `failure` may be used from any thread.
 
 Source: Sender and TransactionManager of Kafka's producer; KIP-98, KIP-360.
 """

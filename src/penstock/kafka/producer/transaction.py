@@ -1,22 +1,23 @@
-"""The life of a producer's transactions: what to ask the coordinator next, and what its answers mean.
+"""The state machine of a producer's transactions: the next request to the coordinator, and the meaning of its
+responses.
 
-Main types: `Transaction` (states and events), `Phase`, and the questions: `FindCoordinator`, `Initialize`,
+Main types: `Transaction` (states and events), `Phase`, and the requests: `FindCoordinator`, `Initialize`,
 `AddPartitions`, `End`.
 
-One question is under way at a time. A coordinator that is busy with the transaction before (CONCURRENT_TRANSACTIONS) is
-asked again after a few milliseconds, one that has moved is looked for, one that cannot be reached is asked again and
-again. What is final is kept as `failure`.
+Only one request is in flight at a time. If the coordinator is busy with the previous transaction
+(CONCURRENT_TRANSACTIONS), the request is repeated after a few milliseconds; if the coordinator has moved, it is looked
+up again; if it is unreachable, the request is repeated indefinitely. A permanent error is kept as `failure`.
 
-An abort takes a new epoch first where a batch may still be on its way: the coordinator aborts with that, and
-partitions refuse what comes late with the old one, which could otherwise land in the next transaction. A coordinator
-that is asked for a new epoch aborts whatever is open, also what a successor has opened. So it is asked before whether
-the transaction is still ours, by adding a partition once more, which a successor's coordinator refuses. The coordinator
-raises the epoch for the abort already, and only newer ones remember what it was raised from: where our epoch is refused
-then, the one after it is tried. Nobody else can have been given that one while our transaction was open, because
-whoever takes over is given one that is two higher.
+If a batch may still be in flight, an abort first requests a new epoch: the coordinator aborts with it, and partitions
+reject late batches with the old epoch, which could otherwise become part of the next transaction. A request for a new
+epoch aborts any open transaction, even a successor's. So the producer first checks that the transaction is still its
+own, by adding a partition once more, which fails if there is a successor. The coordinator raises the epoch for the
+abort already, and only newer ones remember what it was raised from: if our epoch is rejected then, the next one is
+tried. No other producer can have that epoch while our transaction was open, because a successor gets one that is two
+higher.
 
-A question that got no answer may reach a coordinator that was frozen much later, when the next transaction is open, and
-end that one. So once such a transaction is over a new epoch is taken, by which the question is refused.
+A request without a response may reach a frozen coordinator much later, when the next transaction is open, and end that
+transaction. So after such a transaction the producer requests a new epoch, which makes the late request fail.
 
 Thread: none; its owner's lock is held for every call. No I/O.
 

@@ -1,12 +1,12 @@
-"""Asks the coordinator what a `Transaction` wants to know, over the connections of a producer.
+"""Sends the requests of a `Transaction` to its coordinator, over the connections of a producer.
 
-Main type: `Coordinator`; `NEEDS` are the requests that brokers must take for it. Beside it, as the bytes of Kafka's
+Main type: `Coordinator`; `NEEDS` are the requests that brokers must support. In addition, as the bytes of Kafka's
 protocol, a `..._request` and a `..._response` for each of FindCoordinator, InitProducerId, AddPartitionsToTxn and
-EndTxn. Requests and answers are as in `penstock.kafka.protocol.messages`. InitProducerId is spoken in version 3, which
-alone tells the coordinator the old id and epoch (KIP-360); it is the one request here with compact strings and tagged
-fields.
+EndTxn. Requests and responses are as in `penstock.kafka.protocol.messages`. InitProducerId uses version 3, the only one
+that sends the old id and epoch to the coordinator (KIP-360); it is the only request here with compact strings and
+tagged fields.
 
-Thread: the one of its connections; the lock that it is given guards the transaction. The functions are pure.
+Thread: that of its connections; the given lock guards the transaction. The functions are pure.
 
 Source: the Kafka protocol guide, "The Messages"; KIP-98, KIP-360, KIP-482 (compact strings, tagged fields).
 """

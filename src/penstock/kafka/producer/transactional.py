@@ -1,10 +1,10 @@
 """Sends converted records to Kafka in transactions.
 
-Main type: `TransactionalProducer`, a `ColumnProducer` whose rows become visible together, or not at all. Everything
-that it sends goes by the rules of that one; `penstock.kafka.producer.transaction` knows those of transactions.
+Main type: `TransactionalProducer`, a `ColumnProducer` whose rows become visible together, or not at all. It sends like
+`ColumnProducer`; `penstock.kafka.producer.transaction` has the rules of transactions.
 
-A row that Kafka refuses as too large or invalid is certainly not stored, so where failures are tolerated the rest of
-the transaction can be committed. Where nobody knows what became of a batch, it cannot be.
+A row that Kafka rejects as too large or invalid is certainly not stored, so if failures are tolerated the rest of the
+transaction can be committed. If the outcome of a batch is unknown, it cannot.
 
 Threads: as for `ColumnProducer`; `init_transactions`, `send_offsets_entries`, `commit` and `abort` belong to the thread
 that calls `send`.
@@ -183,7 +183,7 @@ class TransactionalProducer(ColumnProducer):
             self._raise_failure()
 
     def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way; False when the time is over, or nothing more will be stored."""
+        """Waits until nothing is in flight; False if the time is over, or no more rows will be stored."""
         with self._state:
             self._state.wait_for(
                 lambda: self._aborted or not self._open or self._transaction.failure is not None, timeout_s

@@ -1,4 +1,4 @@
-"""A producer's view of the cluster: brokers, topics, leaders; and what it has to ask for.
+"""A producer's view of the cluster: brokers, topics, leaders, and the metadata to request.
 
 Main type: `ClusterView`.
 
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError
 from penstock.kafka.protocol.errors import ErrorKind, error_of
 from penstock.kafka.protocol.messages import Address, Metadata
 
-#: A topic that a broker does not know yet may just have been made: this long it is asked again.
+#: A topic that a broker does not know may just have been created: it is requested again for this long.
 PROPAGATION_S: Final = 30.0
 
 
@@ -37,11 +37,11 @@ class TopicFault:
 
 
 class ClusterView:
-    """Brokers and topics as last told, and the topics that are asked for.
+    """The latest known brokers and topics, and the requested topics.
 
     Args:
-        max_age_s: how often all is asked anew.
-        backoff_s: the time between two questions that told nothing new.
+        max_age_s: how often all metadata is refreshed.
+        backoff_s: the time between two requests without news.
         propagation_s: how long a topic may be unknown.
     """
 
@@ -54,7 +54,7 @@ class ClusterView:
         self._faults: dict[str, TopicFault] = {}
         #: Topics that have lost partitions, with the time a broker first said so.
         self._shrunk: dict[str, float] = {}
-        #: Topics that are asked for and not known, with the time a broker first said so.
+        #: Requested topics that are unknown, with the time of a broker's first such response.
         self._asked: dict[str, float | None] = {}
         self._next_question = float("inf")
         self._last_question = float("-inf")
@@ -73,7 +73,7 @@ class ClusterView:
 
     @property
     def awaited(self) -> list[str]:
-        """Topics that a broker has said it does not know, and is asked for again."""
+        """Topics that a broker does not know, and that are requested again."""
         return sorted(topic for topic, since in self._asked.items() if since is not None)
 
     def partitions(self, topic: str) -> int | None:

@@ -1,6 +1,6 @@
-"""The errors of Kafka's protocol that a producer may be answered with.
+"""The errors of Kafka's protocol in responses to a producer.
 
-Main type: `ErrorKind`; main function: `error_of`, for what a broker's error code means.
+Main type: `ErrorKind`; main function: `error_of`, which returns the meaning of an error code.
 
 Thread: any; everything is pure.
 
@@ -28,8 +28,8 @@ class ErrorKind:
         code: Its number.
         name: The protocol's name.
         java_name: Simple name of Java's exception.
-        retriable: Whether the same request may succeed later, as Java's class hierarchy says.
-        text: What it means for a producer.
+        retriable: True if the same request may succeed later, as Java's class hierarchy says.
+        text: Its meaning for a producer.
     """
 
     code: int
@@ -43,7 +43,7 @@ class ErrorKind:
         return replace(self, text=text) if text else self
 
     def about(self, topic: str) -> ErrorKind:
-        """The same error with the name of the topic, where that says what is wrong."""
+        """The same error with the name of the topic, if that helps."""
         if self is not ERRORS.get(_INVALID_TOPIC):
             return self
         return self.saying(
@@ -64,7 +64,7 @@ def topic_name_fault(topic: str) -> str | None:
     )
 
 
-#: Source: Kafka protocol guide, "Error Codes"; which of them are retriable: what extends Java's RetriableException.
+#: Source: Kafka protocol guide, "Error Codes". Retriable errors are those that extend Java's RetriableException.
 _ROWS: Final = (
     (-1, "UNKNOWN_SERVER_ERROR", "UnknownServerException", False, "The broker failed; its log says why"),
     (2, "CORRUPT_MESSAGE", "CorruptRecordException", True,
@@ -163,9 +163,9 @@ ERRORS: Final[Mapping[int, ErrorKind]] = MappingProxyType({row[0]: ErrorKind(*ro
 
 #: The broker does not know the producer id (any more), or knows a newer epoch of it.
 ID_GONE: Final = frozenset({47, 49, 59, 90})
-#: What a broker says to a whole batch because of some of its records: too large, or not valid.
+#: A broker's errors for a whole batch because of some of its records: too large, or invalid.
 BLAMES_SOME: Final = frozenset({10, 18, 32, 87})
-#: After these a batch is surely not stored; after others that are retriable it may be.
+#: After these errors a batch is certainly not stored; after other retriable errors it may be.
 NOT_STORED: Final = frozenset({2, 3, 5, 6, 9, 19, 72, 74, 75, 78, 89, 100, 103})
 #: After these the leader may be another one.
 LEADER_IN_DOUBT: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 75, 100})

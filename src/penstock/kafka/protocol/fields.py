@@ -1,8 +1,7 @@
-"""The bytes of Kafka's protocol: headers and fields of requests, fields of answers.
+"""The bytes of Kafka's protocol: headers and fields of requests, fields of responses.
 
-Main types: `Api` (the kinds of requests, whose `VERSIONS` are spoken), `Fields` (reads an answer) and
-`MalformedResponse`; `header`, `string` and `sized` make requests. The requests themselves are in `messages` and
-`coordinator`.
+Main types: `Api` (the kinds of requests, with their `VERSIONS`), `Fields` (reads a response) and `MalformedResponse`;
+`header`, `string` and `sized` make requests. The requests themselves are in `messages` and `transaction_coordinator`.
 
 Thread: any; everything is pure.
 
@@ -73,7 +72,7 @@ VERSIONS: Final[Mapping[Api, int]] = MappingProxyType(
 
 
 class MalformedResponse(KafkaException):
-    """An answer that is not what Kafka's protocol says."""
+    """A response that violates Kafka's protocol."""
 
     java_name = "org.apache.kafka.common.protocol.types.SchemaException"
 
@@ -125,7 +124,7 @@ def within_request(nbytes: int) -> int:
 
 
 def body(payload: memoryview, api: Api) -> Fields:
-    """The fields of an answer behind its header."""
+    """The fields of a response after its header."""
     fields = Fields(payload, f"{api.name} version {VERSIONS[api]}")
     fields.integer(INT32)
     return fields
@@ -192,7 +191,7 @@ class Fields:
         return found
 
     def compact_array(self, read_item: Callable[[], T]) -> list[T]:
-        """Items behind their count, in the form of newer requests."""
+        """Items after their count, in the form of newer requests."""
         length = self._unsigned() - 1
         if not 0 <= length <= len(self._payload) - self._at:
             raise self._malformed(f"an array of {length} items")
@@ -216,7 +215,7 @@ class Fields:
                 raise self._malformed("a number that does not end")
 
     def chunk(self) -> bytes:
-        """Bytes behind their length."""
+        """Bytes after their length."""
         length = self.integer(INT32)
         if length < 0:
             raise self._malformed(f"{length} bytes")
@@ -225,7 +224,7 @@ class Fields:
         return bytes(self._payload[start : self._at])
 
     def array(self, read_item: Callable[[], T]) -> list[T]:
-        """Items behind their count."""
+        """Items after their count."""
         length = self.integer(INT32)
         # Every item has some bytes.
         if not 0 <= length <= len(self._payload) - self._at:

@@ -1,10 +1,10 @@
-"""The requests of a producer and the broker's answers to them, as the bytes of Kafka's protocol.
+"""The requests of a producer and the broker's responses, as the bytes of Kafka's protocol.
 
 Main functions: a `..._request` and a `..._response` for each of the requests, and `correlation_of`. Those of
-transactions are in `coordinator`.
+transactions are in `transaction_coordinator`.
 
-Requests begin with their size, answers are given without it: they begin with the number of the request (correlation
-id). Answers are checked: one that is cut short, or that says what the protocol does not allow, is `MalformedResponse`.
+Requests begin with their size. Responses come without it: they begin with the number of the request (correlation id). A
+truncated response, or one that violates the protocol, raises `MalformedResponse`.
 
 Thread: any; everything is pure.
 
@@ -41,7 +41,7 @@ _PARTITION_RECORDS: Final = struct.Struct(">ii")
 _NO_LEADER: Final = -1
 _NONE: Final = 0
 _REPLICA_NOT_AVAILABLE: Final = 9
-#: Only transactions use it, but a broker refuses what is not positive, or above its transaction.max.timeout.ms.
+#: Only transactions use it, but a broker rejects values that are not positive, or above its transaction.max.timeout.ms.
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
@@ -92,12 +92,12 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LoginAnswer:
-    """The answer of a broker to a login.
+    """A broker's response to a login.
 
     Attributes:
-        error_code: 0 where it goes on, or is complete.
-        error_message: What is wrong, if the broker says so.
-        said: The bytes of the mechanism.
+        error_code: 0 if the login continues, or is complete.
+        error_message: The error, if the broker names it.
+        said: The bytes of the SASL mechanism.
         lifetime_ms: When the session ends, from now; 0 for never.
     """
 
@@ -125,12 +125,13 @@ class PartitionAnswer:
     """The result of the batch for one partition.
 
     Attributes:
-        error_code: 0 when the batch is stored.
-        base_offset: Of its first record; -1 when it is not stored.
-        log_append_time: Milliseconds since 1970 where the topic keeps the broker's time, else -1. For a batch that was
-            stored before (a duplicate), brokers give its largest timestamp, whatever the topic keeps.
-        record_errors: Records that made the broker refuse the batch, by index in it, with what is wrong if it says so.
-        error_message: What is wrong with the batch, if the broker says so.
+        error_code: 0 if the batch is stored.
+        base_offset: The offset of its first record; -1 if it is not stored.
+        log_append_time: Milliseconds since 1970 if the topic uses the broker's time, otherwise -1. For a duplicate
+        batch, brokers return its largest timestamp in any case.
+        record_errors: The records that made the broker reject the batch, by index, with the error if the broker names
+        it.
+        error_message: The error of the batch, if the broker names it.
     """
 
     topic: str
@@ -294,13 +295,13 @@ def metadata_response(payload: memoryview) -> Metadata:
         error_code, index, leader = fields.integers(_PARTITION_LEADER)
         fields.array(lambda: fields.integer(INT32))  # replicas
         fields.array(lambda: fields.integer(INT32))  # in-sync replicas
-        # A replica that is down concerns nobody who writes to the leader.
+        # A replica that is down does not matter for writing to the leader.
         known = error_code in (_NONE, _REPLICA_NOT_AVAILABLE) and leader in brokers
         return index, leader if known else _NO_LEADER
 
     def topic() -> tuple[str, TopicMetadata]:
         error_code, name = fields.integer(INT16), fields.string()
-        fields.integer(INT8)  # whether it is one of Kafka's own
+        fields.integer(INT8)  # True for Kafka's own internal topics.
         return name, TopicMetadata(error_code, dict(fields.array(partition)))
 
     brokers = dict(fields.array(broker))
@@ -352,10 +353,10 @@ def sasl_authenticate_response(payload: memoryview) -> LoginAnswer:
 def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:
     """Parses the result of each batch of a request.
 
-    The throttle time is not told: a broker that throttles a client reads nothing from it for that long (KIP-219).
+    The throttle time is ignored: a broker that throttles a client does not read from it for that long (KIP-219).
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.PRODUCE)
 

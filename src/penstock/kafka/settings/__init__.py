@@ -1,7 +1,8 @@
-"""The settings of Kafka clients: Java's names in, the settings of the client in use out.
+"""The settings of Kafka clients: from Java's names to the settings of the client in use.
 
-``ClientSettings`` and ``translate`` (``client``) do it by ``SETTINGS`` (``table``), which has a row for each setting of
-Kafka's clients; ``librdkafka_table`` has those that only librdkafka knows, ``librdkafka_properties`` their list.
-``families`` are settings that go together, ``values`` their types. ``producer`` has the settings of the worker's own
-producer, ``security`` encryption and login. ``OverridePolicy`` (``override_policy``) says what a connector may set.
+``ClientSettings`` and ``translate`` (``client``) convert them with ``SETTINGS`` (``table``), which has a row for each
+setting of Kafka's clients; ``librdkafka_table`` handles settings that only librdkafka has, listed in
+``librdkafka_properties``. ``families`` combines settings that depend on each other, ``values`` converts single values.
+``producer`` has the settings of the worker's own producer, ``security`` encryption and login. ``OverridePolicy``
+(``override_policy``) decides which settings a connector may override.
 """

@@ -1,4 +1,4 @@
-"""The settings of the worker's Kafka clients: Java's names and rules of precedence in, what a client is made with out.
+"""The settings of the worker's Kafka clients: from Java's names and rules of precedence to the arguments of a client.
 
 Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect what applies to one client (later
 wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
@@ -6,8 +6,8 @@ wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin
 data in `table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
 
 Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsumerConfigs, adminConfigs).
-The override policy and what no connector may set are looked at before a value is used: what they refuse is not in the
-settings, and the reasons are. No client is made here: names and values of librdkafka are looked up in a table.
+The override policy and the settings forbidden for connectors are checked before a value is used: rejected settings are
+left out, with their reasons. No client is created here: a table has the names and values of librdkafka.
 
 Thread: any; apart from reading key stores, everything is pure.
 """
@@ -123,14 +123,14 @@ class ClientSettings:
 
     Attributes:
         kind: which client.
-        java: all Java settings that counted, Java's own defaults not among them.
-        librdkafka: what consumers and admin clients are made with.
+        java: all effective Java settings, without Java's own defaults.
+        librdkafka: the settings of consumers and admin clients.
         own: the converted values of a producer, by Java's names.
-        tls: how connections are encrypted; None where they are not.
-        sasl: how the client logs in; None where it does not.
-        compression: of a producer.
-        unused: settings that change nothing here, and unknown ones.
-        refused: settings that cannot be fulfilled; a client must not be made while there are any.
+        tls: the encryption of connections; None without encryption.
+        sasl: the login; None without login.
+        compression: the compression of a producer.
+        unused: settings without effect, and unknown ones.
+        refused: unsupported settings; a client must not be created while there are any.
     """
 
     kind: ClientKind
@@ -218,10 +218,10 @@ def sink_consumer_id(connector: str, task: int) -> str:
 def sink_instance_id(worker: str, connector: str, task: int) -> str:
     """The `group.instance.id` of a sink task's consumer; no two tasks of any workers have the same.
 
-    Kafka allows 249 letters, digits, dots, underscores and hyphens: other names are told apart by their digest.
+    Kafka allows 249 letters, digits, dots, underscores and hyphens: other names are replaced and get a digest.
 
     Args:
-        worker: tells workers apart, and stays the same when one is started again.
+        worker: a unique id of the worker that survives its restarts.
         connector: its name.
         task: its number.
 
@@ -275,13 +275,14 @@ def producer_settings(
         always = {"enable.idempotence": "true", "transactional.id": transactional_id}
         return _refusing(translate(ClientKind.PRODUCER, java | own | always), kept)
     if not _may_be_idempotent(own):
-        # As in Java, what the user asks for counts more than idempotence; without it only one request keeps the order.
+        # As in Java, an explicit setting of the user overrides idempotence; without it only one request in flight keeps
+        # the order.
         java |= {"enable.idempotence": "false", "max.in.flight.requests.per.connection": "1"}
     return _without_transactions(_refusing(translate(ClientKind.PRODUCER, java | own), kept))
 
 
 def _without_transactions(given: ClientSettings) -> ClientSettings:
-    """A user's own transactional id is refused: its producer would wait for transactions that nobody begins."""
+    """Rejects a user's own transactional id: its producer would wait for transactions that are never begun."""
     text = given.java.get("transactional.id", "").strip()
     if not text:
         return given
@@ -354,7 +355,9 @@ def refused_overrides(
 
 
 def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOut, ...]:
-    """The worker's settings for connectors' clients with which no such client can be made, with the reasons."""
+    """Returns the worker's settings for connectors' clients that make every such client impossible, with the
+    reasons.
+    """
     return _refused(kind, worker, {})
 
 

@@ -1,6 +1,6 @@
-"""The Kafka client's own log lines, reduced to those that the worker's log needs.
+"""Filters the Kafka client's own log lines for the worker's log.
 
-Main name: `CLIENT_LOG`, the logger that every client is made with, so that nothing reaches standard error by itself.
+Main name: `CLIENT_LOG`, the logger of every client, so that no client writes to standard error.
 
 Thread: any.
 """

@@ -1,4 +1,4 @@
-"""Settings that mean something together: families that give one value, and settings that adjust or refuse each other.
+"""Settings that depend on each other: families that form one value, and settings that adjust or exclude each other.
 
 Main functions: `compression`, `tls`, `sasl`. Each takes all Java settings and gives a value that any Kafka client can
 be made with (`penstock.kafka.settings.security`), and the faults found. `adjust_producer`, `adjust_consumer` and

@@ -1,7 +1,7 @@
-"""The settings of librdkafka 2.16.0, as it lists them itself.
+"""The settings of librdkafka 2.16.0, from its own list.
 
 Written by ``python -m tools.reference.librdkafka``; a test compares it with the installed version.
-``penstock.kafka.settings.librdkafka_table`` says what may become of each.
+``penstock.kafka.settings.librdkafka_table`` defines their treatment.
 
 Thread: none; a constant.
 Source: rd_kafka_conf_properties_show.

@@ -1,11 +1,11 @@
-"""The settings that only librdkafka has, and what becomes of each; names come from a list, never from a client.
+"""The settings that only librdkafka has, and their treatment; names come from a list, never from a client.
 
 Main type: `Property`, one setting as `librdkafka_properties` lists it. Main functions: `property_for`, `fault_of`,
 which checks a value without the library, `reason_kept_from_connectors` and `is_secret_of_librdkafka`.
 
-Whoever writes the worker's file decides what code runs in the worker, so that file may name libraries, commands and
-files of librdkafka's. A connector's configuration may not, whatever the override policy says: a library's constructor
-runs as soon as the name of the library is set.
+The owner of the worker's file controls which code runs in the worker, so that file may name libraries, commands and
+files of librdkafka. A connector's configuration may not, whatever the override policy is: a library's constructor runs
+as soon as the name of the library is set.
 
 Source: librdkafka's CONFIGURATION.md; rd_kafka_conf_set.
 Thread: any; the tables are constant.

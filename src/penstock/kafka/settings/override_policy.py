@@ -1,7 +1,7 @@
 """The rules on which settings of its Kafka clients a connector may override: fixed ones, and the worker's policy.
 
-Main types: `OverridePolicy`. Main functions: `parse_policy`, `policy_of`, `overrides_of`, which looks at names only and
-is asked before a value is used for anything.
+Main types: `OverridePolicy`. Main functions: `parse_policy`, `policy_of`, `overrides_of`, which checks only names,
+before any value is used.
 
 Thread: any; pure.
 Source: KIP-458; org.apache.kafka.connect.connector.policy.

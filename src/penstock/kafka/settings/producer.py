@@ -1,6 +1,6 @@
 """The settings of a `ColumnProducer`.
 
-Main type: `ColumnSettings`; `backoff` says how long to wait as its limits want it.
+Main type: `ColumnSettings`; `backoff` computes the wait within its limits.
 
 Thread: none; values and a pure function.
 """
@@ -19,7 +19,7 @@ from penstock.kafka.settings.security import SaslSettings, TlsSettings
 from penstock.kafka.settings.values import RdValue, items
 
 _ACKS: Final = {"all": -1, "0": 0, "1": 1}
-#: With more under way nothing gets faster; idempotence allows no more.
+#: More requests in flight are not faster, and idempotence does not allow more.
 _MOST_UNDER_WAY: Final = 5
 #: Java's default: partitions take turns as often as there, though the record batches may be larger.
 _JAVA_BATCH_SIZE: Final = 16_384

@@ -1,8 +1,8 @@
 """The settings for encryption and login of any Kafka client.
 
-Main types: `TlsSettings`, `SaslSettings` with `TokenSettings` and `KerberosSettings`. `families` makes them of
-Java's settings; `librdkafka_tls` and `librdkafka_sasl` say them in librdkafka's names, `client_context` in those of
-OpenSSL for connections of our own.
+Main types: `TlsSettings`, `SaslSettings` with `TokenSettings` and `KerberosSettings`. `families` creates them from
+Java's settings; `librdkafka_tls` and `librdkafka_sasl` convert them to librdkafka's settings, `client_context` to an
+OpenSSL context for the worker's own connections.
 
 Thread: none; values.
 

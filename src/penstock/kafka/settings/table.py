@@ -1,9 +1,9 @@
-"""Every setting of Kafka 4.3's producer, consumer and admin clients, and what becomes of it here.
+"""Every setting of Kafka 4.3's producer, consumer and admin clients, and its treatment here.
 
 Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`, `is_client_secret`. A row is one of four kinds:
 used (a conversion, and for consumer and admin librdkafka's names), one of a family that is read together
 (`families`), not needed (with the reason), or refused (with the reason and what to do instead). The producer is
-the worker's own; it takes converted values by Java's names, and `java_name_of` knows what those of librdkafka mean.
+the worker's own; it uses converted values by Java's names, and `java_name_of` translates librdkafka's names.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
 librdkafka's CONFIGURATION.md.
@@ -44,7 +44,7 @@ class Treatment(Enum):
     """The treatment of a setting."""
 
     USED = "used"
-    """The client is made with it, alone or with its family."""
+    """The client uses it, either directly or through its family."""
     NOT_NEEDED = "not needed"
     """It has no counterpart and nothing is lost without it; a value that was set is logged with the reason."""
     REFUSED = "refused"

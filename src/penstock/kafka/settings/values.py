@@ -1,7 +1,7 @@
-"""From the text of a Java client setting to the client's value.
+"""Converts the text of a Java client setting to the client's value.
 
-Main functions: one factory a kind of value (`integer`, `boolean`, `one_of`, ...); what they return takes the text and
-gives the client's value, or raises `ValueError` with Java's wording of what is wrong with it.
+Main functions: one factory for each kind of value (`integer`, `boolean`, `one_of`, ...); the returned function converts
+a text, or raises `ValueError` with Java's message.
 
 Thread: any; everything is pure.
 """

@@ -1,5 +1,5 @@
 """Internal topics as logs that are read to their end and written to.
 
-``TopicLog`` (``log``) joins a ``reader`` and a ``writer``; ``settings`` are those of their clients.
-``internal_topics`` makes the topics of a distributed worker where they are missing, and checks them otherwise.
+``TopicLog`` (``log``) combines a ``reader`` and a ``writer``; ``settings`` has the settings of their clients.
+``internal_topics`` creates missing topics of a distributed worker and checks existing ones.
 """

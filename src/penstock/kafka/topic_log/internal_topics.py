@@ -1,9 +1,10 @@
-"""The topics in which a distributed worker keeps configurations, offsets and states: made when missing, else checked.
+"""The topics in which a distributed worker keeps configurations, offsets and states: creates missing topics and checks
+existing ones.
 
-Main types: ``InternalTopic`` (what one must look like, read from the worker's settings with ``of`` and
-``of_connector``), ``MadeLog`` (the log of one that is made by whoever opens it first, with an admin client of its own:
-a connector's offsets topic). Main function: ``ensure``. Several workers may do this at once: whoever is first makes the
-topic, the others check it.
+Main types: ``InternalTopic`` (the requirements on one topic, from the worker's settings with ``of`` and
+``of_connector``), ``MadeLog`` (the log of a connector's own offsets topic, which creates the topic with its own admin
+client when it is opened). Main function: ``ensure``. Several workers may do this at once: the first one creates the
+topic, the other workers check it.
 
 Thread: the caller's; waits for the cluster's answers. ``MadeLog``: as for ``TopicLog``.
 Source: scenarios 63-67; DistributedConfig, and org.apache.kafka.connect.util.TopicAdmin (createOrFindTopics,
@@ -51,12 +52,12 @@ class Kind(Enum):
     BULK = "bulk.storage"
 
 
-#: How many partitions each has by default; the records of the config topic need one order.
+#: The default numbers of partitions; the records of the config topic need a total order.
 _PARTITIONS: Final = {Kind.CONFIG: 1, Kind.OFFSET: 25, Kind.STATUS: 5, Kind.BULK: 5}
 _REPLICAS: Final = 3
 #: The topic of bulk work is made by any worker, a standalone one on a single broker among them.
 _BULK_REPLICAS: Final = -1
-#: What is called so unless the worker says otherwise.
+#: The default names of the topics.
 _NAMES: Final = {Kind.BULK: "penstock-bulk"}
 #: Settings of the worker that are none of the topic's; the last one is a standalone worker's.
 _OWN: Final = ("topic", "partitions", "replication.factor", "file.filename")
@@ -67,12 +68,12 @@ class InternalTopic:
     """The requirements on one of the internal topics.
 
     Attributes:
-        kind: What is in it.
+        kind: Its content.
         name: Its name.
         named_by: The setting that names it, for messages.
-        partitions: How many to make; -1 for the broker's default.
-        replication_factor: The same of replicas.
-        configs: The settings to make it with.
+        partitions: The number of partitions to create; -1 for the broker's default.
+        replication_factor: The number of replicas; -1 for the broker's default.
+        configs: The topic configuration for creating it.
     """
 
     kind: Kind
@@ -125,16 +126,16 @@ class InternalTopic:
 
 
 def ensure(admin: TopicAdmin, topic: InternalTopic) -> None:
-    """Makes a topic that is missing, and refuses one that would lose records.
+    """Creates a missing topic, and rejects an existing one that would lose records.
 
     Args:
-        admin: Whose rights count. Where these do not allow a look, that is logged, and the topic is taken as it is.
-        topic: What it must look like.
+        admin: The admin client. If it may not describe the topic, that is logged, and the topic is accepted unchecked.
+        topic: The requirements.
 
     Raises:
-        ConfigException: It is not compacted alone, has too many partitions, or cannot be made as it is asked for; says
-            which setting and what to do.
-        KafkaException: The right to make it is missing, or the cluster could not be asked.
+        ConfigException: Its cleanup policy is not only compaction, it has too many partitions, or it cannot be created
+        as required; the text names the setting and what to do.
+        KafkaException: The right to create it is missing, or the cluster did not respond.
     """
     try:
         found = admin.describe_topics([topic.name]).get(topic.name)
@@ -181,7 +182,7 @@ def _made(admin: TopicAdmin, topic: InternalTopic) -> bool:
 
 
 def _refuse(admin: TopicAdmin, topic: InternalTopic, error: KafkaException) -> NoReturn:
-    """Says which setting is behind a refusal to make the topic."""
+    """Raises an error that names the setting that makes the cluster refuse to create the topic."""
     code = error_code(error)
     prefix = topic.kind.value
     if code in _DENIED:
@@ -273,9 +274,9 @@ class MadeLog:
     """A ``RecordLog``.
 
     Args:
-        topic: What it must look like.
-        settings: Of the log's clients.
-        admin: Of the admin client; librdkafka's names.
+        topic: The requirements.
+        settings: The settings of the log's clients.
+        admin: The settings of the admin client, by librdkafka's names.
     """
 
     def __init__(self, topic: InternalTopic, settings: LogSettings, admin: Mapping[str, object]) -> None:

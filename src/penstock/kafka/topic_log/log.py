@@ -1,11 +1,11 @@
-"""A compacted topic as a log that is read to its end and written to: what the stores of a cluster are made of.
+"""A compacted topic as a log that can be read to its end and written to; the stores of a distributed worker use it.
 
-Main type: ``TopicLog``; ``LogRecord`` is what it hands over. It is the only place where internal topics are read and
-written. A write is answered once it is stored and was handed over to this log's own handler; ``read_to_end`` is
-answered once everything that was there when it was asked has been handed over. Callers share the answers of the cluster
+Main type: ``TopicLog``; it passes ``LogRecord``s to a handler. Only this class reads and writes internal topics. A
+write returns after its records are stored and have been passed to this log's own handler; ``read_to_end`` returns after
+all records that existed at the call have been passed on. Concurrent callers share requests to the cluster
 (``SharedQuestion``).
 
-Threads: any may write and wait; records are handed over on the thread of a ``LogReader``, which must not wait for
+Threads: any thread may write and wait; the handler runs on the thread of a ``LogReader``, which must not wait for
 itself.
 Source: org.apache.kafka.connect.util.KafkaBasedLog.
 """
@@ -42,11 +42,11 @@ class _Round(Generic[T]):
 
 
 class SharedQuestion(Generic[T]):
-    """Asks, for all who want to know at the same time.
+    """Makes one request for all callers that need its answer at the same time.
 
     Args:
-        ask: The question; takes the seconds it may take.
-        what: What is asked, for messages.
+        ask: Makes the request; its argument is the timeout in seconds.
+        what: A description of the request, for messages.
         clock: Monotonic seconds.
     """
 
@@ -59,11 +59,11 @@ class SharedQuestion(Generic[T]):
         self._under_way = False
 
     def answer(self, timeout_s: float) -> T:
-        """An answer to a question that was asked after this call began.
+        """The answer to a request that was made after this call began.
 
         Raises:
-            KafkaRetriableException: There was none in time.
-            Exception: What the question raised.
+            KafkaRetriableException: No answer came in time.
+            Exception: The exception of the request.
         """
         deadline = self._clock() + timeout_s
         while True:
@@ -103,16 +103,16 @@ __all__ = ["Entry", "LogRecord", "TopicLog"]
 
 logger = logging.getLogger(__name__)
 
-#: What a cluster says of a topic that is being made, or whose leader moves.
+#: Cluster errors for a topic that is being created, or whose leader moves.
 _PASSING: Final = frozenset({ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC})
 _PAUSE_S: Final = 0.1
-#: How often a wait looks whether it is in vain.
+#: How often a wait checks if it can still succeed.
 _SLICE_S: Final = 0.5
-#: How often a log that nobody asks looks at its topic: are there more partitions, is it another topic?
+#: How often an idle log checks its topic: new partitions, or a new topic with the same name.
 _LOOK_EVERY_S: Final = 30.0
 _LOOK_S: Final = 2.0
 _FLUSH_S: Final = 5.0
-#: How long a wait may take before it is looked whether a transaction is open there, and then until it is looked again.
+#: How long a wait may take before it looks for open transactions, and the interval of further checks.
 _HELD_UP_S: Final = 3.0
 _HELD_UP_AGAIN_S: Final = 10.0
 
@@ -169,19 +169,20 @@ class TopicLog:
         self._look_at = 0.0
         self._open_transactions = OpenTransactions(settings.writer, settings.group, settings.name)
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ lifecycle
     def start(self, handle: Handler, timeout_s: float = 60.0) -> None:
-        """Hands over everything that is in the topic now, and from then on what comes.
+        """Passes all records in the topic to the handler, and then new records as they arrive.
 
-        What is in an open transaction, or behind one, is not waited for.
+        It does not wait for records in or after an open transaction.
 
         Args:
-            handle: Given records in the order of each partition, on the log's thread.
-            timeout_s: How long that may take.
+            handle: The handler; it receives the records of each partition in order, on the log's thread.
+            timeout_s: The timeout for the existing records.
 
         Raises:
-            KafkaRetriableException: It took longer, for example because brokers cannot be reached. May be called again.
-            KafkaException: The topic must not be read, or a client cannot be made.
+            KafkaRetriableException: The timeout expired, for example because no broker is reachable. May be called
+            again.
+            KafkaException: Reading the topic is not allowed, or a client cannot be created.
         """
         deadline = self._clock() + timeout_s
         self._stopped.clear()
@@ -231,17 +232,17 @@ class TopicLog:
         self._await(parts, seen.ends, deadline, timeout_s, "being read to its end")
 
     def write(self, entries: Sequence[Entry], timeout_s: float = 30.0, *, transactional: bool = False) -> None:
-        """Writes records; on return they are stored, and were handed over.
+        """Writes records; returns after they are stored and have been passed to the handler.
 
         Args:
             entries: Keys and values; None is a tombstone.
-            timeout_s: How long it may take.
-            transactional: Whether they are written as one transaction, by the producer that ``claim`` has made.
+            timeout_s: The timeout.
+            transactional: True to write them in one transaction, with the producer that ``claim`` has created.
 
         Raises:
             ProducerFencedException: The transactional id is not claimed, or another worker has claimed it.
-            KafkaRetriableException: It took longer; the records may be stored all the same.
-            KafkaException: A record was refused, or the log is closed.
+            KafkaRetriableException: The timeout expired; the records may still be stored.
+            KafkaException: A record was rejected, or the log is closed.
         """
         if not entries:
             return
@@ -263,8 +264,8 @@ class TopicLog:
 
         Args:
             key, value: The record; a value of None is a tombstone.
-            done: Told once whether it is stored, perhaps before this returns.
-            wanted: Asked after a failure that may pass, whether the record is still to be sent.
+            done: Called once with the result, perhaps before this returns.
+            wanted: Called after a retriable failure; returns True if the record must still be sent.
         """
         parts = self._parts
         if parts is None or parts.writer is None:
@@ -309,7 +310,9 @@ class TopicLog:
         return KafkaException(f"The log of the topic {self.topic} is closed, or was not started")
 
     def _await(self, parts: _Parts, targets: Mapping[int, int], deadline: float, timeout_s: float, stage: str) -> None:
-        """Waits until these offsets were handed over. Where that takes long, looks for transactions that hide them."""
+        """Waits until the handler has received these offsets. If that takes long, looks for transactions that hide
+        them.
+        """
         look_at, held_up = self._clock() + _HELD_UP_S, None
         while not parts.positions.wait(targets, min(_SLICE_S, self._left(deadline))):
             if self._settings.committed_only and self._clock() >= look_at:
@@ -334,7 +337,7 @@ class TopicLog:
                 raise KafkaRetriableException(f"{took}: {late}{trouble}")
 
     def _look(self, timeout_s: float) -> _Seen:
-        """Asks where the topic ends now, and adopts what has changed about it."""
+        """Queries the end of the topic, and adapts to changes of the topic."""
         parts = self._parts
         if parts is None:
             raise self._closed()
@@ -374,11 +377,11 @@ class TopicLog:
         self._topic_id, self._known = seen.topic_id, frozenset(seen.ends)
 
     def _seen(self, timeout_s: float, *, stable: bool) -> _Seen:
-        """Asks the cluster; a topic that is being made is waited for.
+        """Queries the cluster; waits for a topic that is being created.
 
         Args:
-            timeout_s: How long that may take.
-            stable: Whether partitions end where the oldest open transaction begins.
+            timeout_s: The timeout.
+            stable: True to end partitions at their last stable offset, where the oldest open transaction begins.
         """
         deadline = self._clock() + timeout_s
         while True:

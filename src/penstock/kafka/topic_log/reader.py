@@ -1,12 +1,11 @@
-"""Reads all partitions of one topic from their beginning on, without a group, and hands the records over in order.
+"""Reads all partitions of one topic from the beginning, without a group, and passes the records on in order.
 
-Main types: ``LogRecord``, ``LogReader``; ``LogPositions``: how far it has read, and waiting for it. The reader goes on
-whatever happens to the brokers. Where the topic lost records that were read already, or is another one than before,
-that is an error in the log, and it reads what is there: then all positions are forgotten, and what is still said of the
-time before does not count.
+Main types: ``LogRecord``, ``LogReader``; ``LogPositions``, the read positions, on which callers can wait. The reader
+survives all failures of brokers. If the topic has lost records that were already read, or was created again, the reader
+logs an error and starts again from the beginning: it forgets all positions, and ignores late updates of the old ones.
 
-Threads: ``log-<topic>``, started and joined here, owns the consumer and calls the handler. What is asked for from other
-threads is done there between two fetches. ``LogPositions``: any.
+Threads: ``log-<topic>``, started and joined here, owns the consumer and calls the handler. It executes requests of
+other threads between two fetches. ``LogPositions``: any.
 Source: org.apache.kafka.connect.util.KafkaBasedLog.
 """
 
@@ -48,11 +47,11 @@ class LogPositions:
         return self._generation
 
     def reached(self, partition: int) -> int:
-        """The offset behind what was handed over of a partition; 0 before that."""
+        """The offset after the last record of a partition passed on; 0 before the first one."""
         return self._reached.get(partition, 0)
 
     def advance(self, generation: int, reached: Mapping[int, int]) -> None:
-        """Says how far the reader is, after what it read was handed over."""
+        """Records the reader's progress, after the handler has received the records."""
         with self._changed:
             if generation == self._generation:
                 self._reached.update(reached)
@@ -62,7 +61,7 @@ class LogPositions:
         """Forgets all positions.
 
         Returns:
-            The generation of what is read from now on.
+            The generation of the records that are read from now on.
         """
         with self._changed:
             self._reached.clear()
@@ -70,7 +69,7 @@ class LogPositions:
             return self._generation
 
     def behind(self, targets: Mapping[int, int]) -> dict[int, int]:
-        """The targets that were not reached yet."""
+        """The targets that have not been reached yet."""
         return {partition: offset for partition, offset in targets.items() if self.reached(partition) < offset}
 
     def wait(self, targets: Mapping[int, int], timeout_s: float) -> bool:
@@ -103,7 +102,7 @@ _Error = ck.KafkaError
 _POLL_S: Final = 0.2
 _AT_ONCE: Final = 2_000
 _CLOSE_S: Final = 5.0
-#: The client keeps trying, and a user may grant the right meanwhile; but nobody should wait for that.
+#: The client keeps trying, because a user may grant the right later; but callers should not wait for that.
 _REFUSED: Final = frozenset({_Error.TOPIC_AUTHORIZATION_FAILED, _Error.CLUSTER_AUTHORIZATION_FAILED})
 #: The group is only a name here.
 _OF_GROUPS: Final = frozenset({_Error.GROUP_AUTHORIZATION_FAILED})
@@ -126,13 +125,13 @@ class LogReader:
     """The reading side of a log.
 
     Args:
-        topic: What is read.
-        settings: Of the consumer.
-        positions: Told how far it is, after the handler has returned.
-        handle: Given the records, in the order of each partition. What it raises is logged, and the records count as
-            handed over.
-        tick: Called some times a second, between fetches.
-        make_consumer: Makes the client.
+        topic: The topic.
+        settings: The settings of the consumer.
+        positions: Updated after the handler has returned.
+        handle: Receives the records of each partition in order. Its exceptions are logged, and the records count as
+        passed on.
+        tick: Called several times a second, between fetches.
+        make_consumer: Creates the client.
     """
 
     def __init__(
@@ -172,10 +171,10 @@ class LogReader:
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Begins to read what ``add`` has named.
+        """Begins to read the partitions that ``add`` has named.
 
         Raises:
-            KafkaException: The consumer cannot be made.
+            KafkaException: The consumer cannot be created.
         """
         own = {"enable.partition.eof": True, "error_cb": self._complain}
         try:
@@ -198,7 +197,7 @@ class LogReader:
         self._orders.append(order)
 
     def begin_anew(self, beginnings: Mapping[int, int]) -> None:
-        """Reads everything again, and these partitions only; what was handed over before counts no more."""
+        """Reads everything again, from these partitions only; earlier records no longer count."""
         generation = self._positions.begin_anew()
 
         def order() -> None:
@@ -238,7 +237,7 @@ class LogReader:
             self._orders.popleft()()
         self._tick()
         try:
-            # The second call takes what is there: by itself it would wait until it has as much as it may take.
+            # The second call takes what has arrived: on its own it would wait for the maximum number of messages.
             first = self._consumer.poll(_POLL_S)
             messages = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
         except ck.KafkaException as error:

@@ -1,10 +1,10 @@
 """The settings of the clients that read and write the internal topics of a distributed worker.
 
-Main type: ``LogSettings``, what a ``TopicLog`` is made with. Main functions: ``config_log``, ``offset_log``,
-``status_log`` and ``connector_offset_log``, one for each topic; ``shared_admin`` for the admin client that logs share.
+Main type: ``LogSettings``, the argument of ``TopicLog``. Main functions: ``config_log``, ``offset_log``, ``status_log``
+and ``connector_offset_log``, one for each topic; ``shared_admin`` for the admin client that logs share.
 
-The clients of the worker itself take its settings without a prefix, those of security among them. What the logs rely on
-comes after them, and the defaults of the logs before.
+The clients use the worker's settings without a prefix, including security. Defaults of the logs come before these, and
+settings on which the logs rely override them.
 
 Thread: any; pure.
 Source: configs.md section 6; org.apache.kafka.connect.storage.{KafkaConfigBackingStore, KafkaOffsetBackingStore,
@@ -29,14 +29,14 @@ from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.settings.table import setting_names
 from penstock.kafka.settings.values import RdValue
 
-#: How long a read waits for more where transactions are written. librdkafka knows that it has come to the end behind a
-#: transaction's marker only when the next request was answered, with nothing in it.
+#: The longest wait of a fetch if transactions are written. librdkafka recognizes the end after a transaction marker
+#: only when the next fetch has returned without data.
 _SHORT_WAIT_MS: Final = "50"
-#: How long a record waits for its acknowledgement; it is not stored long after its writer was told an error.
+#: The delivery timeout of a record; once its writer has received an error, it is not stored much later.
 _DELIVERY_MS: Final = "30000"
 _READER_DEFAULTS: Final = {"fetch.error.backoff.ms": "100"}
 _READER: Final = {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false"}
-#: As Java: without idempotence one request at a time keeps the order. What is stored twice says the same twice.
+#: As in Java: without idempotence only one request in flight keeps the order. Records that are stored twice do no harm.
 _WRITER: Final = {
     "acks": "all",
     "delivery.timeout.ms": _DELIVERY_MS,
@@ -73,14 +73,14 @@ class LogSettings:
     """The settings of the clients of one log.
 
     Attributes:
-        name: What the brokers and the worker's log call the clients.
-        reader: Of the consumer; librdkafka's names.
-        writer: Of the producer.
-        leader: Of the producer that writes transactions; None where nobody does.
-        committed_only: Whether the reader passes over what was not committed, and stops at what may still be.
-        waits: Whether who reads such a log to its end waits for the end of transactions that are open.
-        read_only: Whether nothing is written through this log, so that it needs no producer.
-        group: ``group.id`` of the workers, whose hanging transactions may be ended.
+        name: The name of the clients in the logs of brokers and worker.
+        reader: The settings of the consumer, by librdkafka's names.
+        writer: The settings of the producer.
+        leader: The settings of the transactional producer; None without transactions.
+        committed_only: True if the reader skips aborted records, and stops at open transactions.
+        waits: True if reading to the end waits for open transactions to end.
+        read_only: True if this log never writes, so that it needs no producer.
+        group: ``group.id`` of the workers, whose hanging transactions may be aborted.
     """
 
     name: str
@@ -98,7 +98,7 @@ def config_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings
 
     Args:
         worker: The worker's settings.
-        transactional: Whether the leader writes in transactions: ``exactly.once.source.support`` is not ``disabled``.
+        transactional: True if the leader writes in transactions: ``exactly.once.source.support`` is not ``disabled``.
 
     Raises:
         ConfigException: A setting of the worker cannot be used.
@@ -112,10 +112,10 @@ def config_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings
 
 
 def offset_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings:
-    """The log of the worker's offsets topic; source tasks write there in transactions where ``transactional``.
+    """The log of the worker's offsets topic; source tasks write to it in transactions if ``transactional``.
 
-    What one task has committed may be behind what another one has not yet: a reader that did not wait for that would
-    give the task an older offset, and its records would come twice. Invariant 7.
+    The committed offsets of one task may come after another task's open transaction: a reader that did not wait for its
+    end would return an older offset, and the first task would duplicate records. Invariant 7.
 
     Raises:
         ConfigException: A setting of the worker cannot be used.
@@ -125,7 +125,7 @@ def offset_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings
 
 
 def status_log(worker: Mapping[str, str]) -> LogSettings:
-    """The log of the status topic. Its store decides by itself whether what failed is sent again.
+    """The log of the status topic. Its store decides itself if a failed record is sent again.
 
     Raises:
         ConfigException: A setting of the worker cannot be used.
@@ -143,15 +143,15 @@ def connector_offset_log(
     transactional: bool,
     read_only: bool = False,
 ) -> LogSettings:
-    """The log of an offsets topic of a connector's own, with the settings of that connector's clients.
+    """The log of a connector's own offsets topic, with the settings of that connector's clients.
 
     Args:
         worker: The worker's settings.
-        config: The connector's, placeholders resolved.
+        config: The connector's configuration, placeholders resolved.
         connector: Its name.
-        task: The number of the task whose log it is; None for the connector's own.
-        transactional: Whether its tasks write in transactions.
-        read_only: Whether nothing is written through this log, but in transactions of tasks' own.
+        task: The number of the task that uses the log; None for the connector itself.
+        transactional: True if its tasks write in transactions.
+        read_only: True if this log never writes, because the tasks write in their own transactions.
 
     Raises:
         ConfigException: A setting of the worker or the connector cannot be used.
@@ -242,7 +242,7 @@ def _producer(worker: Mapping[str, str], name: str, own: Mapping[str, str]) -> C
 
 
 def _plain(worker: Mapping[str, str], kind: ClientKind) -> dict[str, str]:
-    """The worker's settings without a prefix that such a client takes."""
+    """The worker's settings without a prefix that such a client supports."""
     names = setting_names(kind)
     return {key: text for key, text in worker.items() if key in names}
 

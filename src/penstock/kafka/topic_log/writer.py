@@ -1,12 +1,12 @@
-"""Writes records to one topic: some and wait for them, or one and be told, or all of them in transactions.
+"""Writes records to one topic: several and wait, or one with a callback, or several in a transaction.
 
-Main types: ``LogWriter``; ``Acknowledged`` collects the answers to several records. A record that failed for now can be
-sent again by itself, as long as who sent it still wants that. ``TransactionalWriter``: one worker at a time may be its
-producer. Whoever claims the transactional id fences the one that had it: that one's open transaction is aborted, and
-whatever it still tries to write raises ``ProducerFencedException``. It may claim again.
+Main types: ``LogWriter``; ``Acknowledged`` collects the results of several records. A record with a retriable failure
+is sent again, as long as its sender still wants that. ``TransactionalWriter``: only one worker at a time can be its
+producer. Claiming the transactional id fences the previous owner: its open transaction is aborted, and its next write
+raises ``ProducerFencedException``. It may claim the id again.
 
-Threads: any may write; the answers come on those of a ``LetterProducer``, which is owned here. In transactions there is
-one write or claim at a time.
+Threads: any thread may write; callbacks run on the threads of a ``LetterProducer``, which this class owns.
+Transactional writes and claims happen one at a time.
 Source: org.apache.kafka.connect.util.KafkaBasedLog; KIP-618; KafkaConfigBackingStore (claimWritePrivileges,
 sendPrivileged).
 """
@@ -53,10 +53,10 @@ def write_error(topic: str, key: bytes, error: Exception) -> KafkaException:
 
 
 class Acknowledged:
-    """The answers to some records.
+    """The results of some records.
 
     Args:
-        topic: Where they go, for messages.
+        topic: Their topic, for messages.
         entries: The records.
     """
 
@@ -66,9 +66,9 @@ class Acknowledged:
         self._changed = threading.Condition()
         self._open = len(entries)
         self._awaited = True
-        #: What became of the first one that could not be stored.
+        #: The error of the first record that could not be stored.
         self.error: KafkaException | None = None
-        #: The offset behind the last one of each partition.
+        #: The offset after the last record of each partition.
         self.reached: dict[int, int] = {}
 
     def take(self, row: int, error: Exception | None, place: RecordMetadata | None) -> None:
@@ -86,14 +86,14 @@ class Acknowledged:
         return self._awaited
 
     def wait(self, timeout_s: float, trouble: Callable[[], str | None]) -> None:
-        """Waits until all are stored.
+        """Waits until all records are stored.
 
         Args:
-            timeout_s: For how long.
-            trouble: What keeps them from being stored.
+            timeout_s: The timeout.
+            trouble: Returns the current cause of delay.
 
         Raises:
-            KafkaException: One could not be stored, or was not in time.
+            KafkaException: A record could not be stored, or not in time.
         """
         with self._changed:
             in_time = self._changed.wait_for(lambda: not self._open, timeout_s)
@@ -112,9 +112,9 @@ class LogWriter:
     """The writing side of a log.
 
     Args:
-        topic: Where to write.
-        settings: Of the producer.
-        name: What the producer is called, for its threads and messages.
+        topic: The topic.
+        settings: The settings of the producer.
+        name: The name of the producer in its threads and messages.
         clock: Monotonic seconds.
 
     Raises:
@@ -132,10 +132,10 @@ class LogWriter:
         """Writes records and waits until they are stored.
 
         Returns:
-            The offset behind the last one of each partition.
+            The offset after the last record of each partition.
 
         Raises:
-            KafkaException: One could not be stored, or was not in time. Others may be.
+            KafkaException: A record could not be stored, or not in time. Other records may be stored.
         """
         deadline = self._clock() + timeout_s
         answers = Acknowledged(self._topic, entries)
@@ -144,7 +144,7 @@ class LogWriter:
                 ProducerRecord(self._topic, key, value),
                 partial(answers.take, row),
                 room_s=self._left(deadline),
-                # What has waited in vain all that time is not sent any more.
+                # Records that have waited in vain all that time are not sent any more.
                 wanted=answers.is_awaited,
             )
         answers.wait(self._left(deadline), lambda: self._letters.trouble)
@@ -155,13 +155,13 @@ class LogWriter:
 
         Args:
             key, value: The record.
-            done: Told once what became of it, perhaps before this returns.
-            wanted: Asked whether the record is sent again, after a failure that may pass.
+            done: Called once with the result, perhaps before this returns.
+            wanted: Called after a retriable failure; returns True if the record must be sent again.
         """
         self._send(ProducerRecord(self._topic, key, value), key, done, wanted, 0.0)
 
     def stop(self, timeout_s: float) -> None:
-        """Waits for what is under way, then ends; what is left is answered with an error. Safe to call twice."""
+        """Waits for records in flight, then ends; remaining records get an error. Safe to call twice."""
         self._letters.close(timeout_s)
 
     def _send(self, record: ProducerRecord, key: bytes, done: Done, wanted: Callable[[], bool], after_s: float) -> None:
@@ -189,9 +189,9 @@ class TransactionalWriter:
     """The writing side of a log, in transactions.
 
     Args:
-        topic: Where to write.
-        settings: Of the producer, a transactional id among them.
-        make_producer: Makes it.
+        topic: The topic.
+        settings: The settings of the producer, including a transactional id.
+        make_producer: Creates the producer.
         clock: Monotonic seconds.
     """
 
@@ -209,7 +209,7 @@ class TransactionalWriter:
         self._make_producer = make_producer
         self._clock = clock
         self._turn = threading.Lock()
-        #: What claims the id, or has it.
+        #: The producer that claims or owns the id.
         self._producer: Any = None
         self._claimed = False
         self._ended = False
@@ -239,13 +239,12 @@ class TransactionalWriter:
         """Writes records in one transaction and waits until it is committed.
 
         Returns:
-            The offset behind the last one of each partition.
+            The offset after the last record of each partition.
 
         Raises:
-            ProducerFencedException: The id is not claimed, or not any more; nothing is stored.
-            KafkaRetriableException: It was not committed in time; it may be committed all the same. The id has to be
-                claimed again.
-            KafkaException: A record was refused; nothing is stored.
+            ProducerFencedException: The id is not claimed, or another worker owns it now; nothing is stored.
+            KafkaRetriableException: The commit did not finish in time; it may still succeed. Claim the id again.
+            KafkaException: A record was rejected; nothing is stored.
         """
         deadline = self._clock() + timeout_s
         with self._taking_turns(deadline):
@@ -265,13 +264,13 @@ class TransactionalWriter:
             except KafkaException as error:
                 raise self._given_up("could not write", error) from error
             except BaseException:
-                # What is open must not be committed with the next.
+                # The open records must not be committed with the next transaction.
                 self._drop()
                 raise
             return answers.reached
 
     def stop(self) -> None:
-        """Lets the producer go; who claims or writes gets an error. A transaction under way is aborted later."""
+        """Releases the producer; waiting claims and writes get an error. An open transaction is aborted later."""
         self._ended = True
         producer = self._producer
         if producer is not None:
