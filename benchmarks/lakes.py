@@ -202,7 +202,7 @@ def _run(
         worker.await_health(_START_S)
         for _ in range(2):
             connector, count = made()
-            started = worker.usage.cpu_seconds
+            started = worker.usage.cpu_seconds_now()
             worker.post("/connectors", {"name": connector["name"], "config": connector})
             samples, _busy = follow(worker, count, total, timeout_s)
         worker.usage.stop()

@@ -113,9 +113,14 @@ class Usage:
             self._thread.join()
         self._sample()
 
+    def cpu_seconds_now(self) -> float:
+        """CPU seconds of all processes up to this moment."""
+        self._sample()
+        return self.cpu_seconds
+
     @property
     def cpu_seconds(self) -> float:
-        """CPU seconds of all processes so far."""
+        """CPU seconds of all processes up to the last sample, half a second ago at most."""
         return sum(self.cpu_by_pid.values())
 
     def _run(self) -> None:
