@@ -23,7 +23,6 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.api import Converter, HeaderConverter
-from penstock.api.arrow import one_array
 from penstock.config import ConfigDef
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
@@ -172,10 +171,10 @@ class ByteArrayConverter(PlainConverter):
         """See ``ColumnConverter``."""
         return WriteBytes(side)
 
-    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
-        """See ``ColumnConverter``. Bytes with a schema are written unchanged."""
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
+        """See ``ColumnConverter``. Bytes with a schema are written unchanged, in the pieces in which they come."""
         is_bytes = side.schema is not None and side.schema.type is Type.BYTES and side.physical.form is Form.SCALAR
-        return one_array(column) if is_bytes and pa.types.is_binary(column.type) else None
+        return column if is_bytes and pa.types.is_binary(column.type) else None
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. All messages are read alike, so there is no hint."""

@@ -24,3 +24,12 @@ def test_other_values_are_left_to_the_plan() -> None:
     assert converter.write_column(Side.of(STRING_SCHEMA), pa.array(["a"])) is None
     assert converter.write_column(Side.of(None), pa.array([b"a"])) is None
     assert converter.write_column(Side.of(Decimal.schema(2)), pa.array([1], pa.decimal128(10, 2))) is None
+
+
+def test_bytes_in_pieces_stay_where_they_are() -> None:
+    column = pa.chunked_array([[b"a", None], [b"b"]], pa.binary())
+
+    made = ByteArrayConverter().write_column(Side.of(OPTIONAL_BYTES_SCHEMA), column)
+
+    assert isinstance(made, pa.ChunkedArray)
+    assert [one.buffers()[2].address for one in made.chunks] == [one.buffers()[2].address for one in column.chunks]

@@ -415,7 +415,7 @@ class ColumnConverter(ABC):
     def writing(self, side: SideName) -> Step:
         """The step that turns the column of ``side`` into bytes."""
 
-    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
+    def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
         """Writes values beside Spark, as the step of ``writing`` does; None = that step writes them. Raises nothing.
 
         Args:

@@ -277,9 +277,9 @@ class SourcePipeline:
 
         return finish
 
-    def _written_columns(self, columns: FrameColumns) -> dict[SideName, pa.Array]:
+    def _written_columns(self, columns: FrameColumns) -> dict[SideName, pa.Array | pa.ChunkedArray]:
         """The bytes of those sides of a frame that converters with a plan write beside it."""
-        found: dict[SideName, pa.Array] = {}
+        found: dict[SideName, pa.Array | pa.ChunkedArray] = {}
         for side, converter in self._converters.items():
             if isinstance(converter, ColumnConverter) and side in columns.sides:
                 made = converter.write_column(columns.shape.side(side), columns.sides[side])
