@@ -30,6 +30,11 @@ from penstock.errors import ConnectException
 #: So many columns have bounds, and texts so many characters of them, as Delta's own writers do it.
 _COLUMNS: Final = 32
 _CHARACTERS: Final = 32
+_OTHER_NAMES: Final = {
+    "AWS_ENDPOINT": "AWS_ENDPOINT_URL",
+    "AWS_DEFAULT_REGION": "AWS_REGION",
+    "AWS_TOKEN": "AWS_SESSION_TOKEN",
+}
 #: What a writer has to compute, or to look after, that is not done here, as tables say it.
 _RULES: Final = {
     "delta.constraints.": "a CHECK",
@@ -107,7 +112,11 @@ def system_of(url: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, str]
     place = urlsplit(url)
     if place.scheme not in ("s3", "s3a"):
         return fs.FileSystem.from_uri(url) if place.scheme else (fs.LocalFileSystem(), url)
-    given = {name.upper(): value for name, value in options.items()}
+    # The library takes names in any case, with and without the beginning, and some under a second name.
+    given = {f"AWS_{name.upper().removeprefix('AWS_')}": value for name, value in options.items()}
+    for other, name in _OTHER_NAMES.items():
+        if other in given:
+            given.setdefault(name, given[other])
     endpoint = urlsplit(given.get("AWS_ENDPOINT_URL", ""))
     is_virtual = given.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "false") == "true"
     wanted: dict[str, Any] = {

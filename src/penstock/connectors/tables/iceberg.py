@@ -288,8 +288,12 @@ class IcebergTable(LakeTable):
         if files["table"] != str(metadata.table_uuid) or files["spec"] != metadata.default_spec_id:
             return False
         with faults(f"the table {self.name}", "read"):
-            places = [self._place(one["path"]) for one in files["files"]]
-            return all(system.get_file_info(path).type is not FileType.NotFound for system, path in places)
+            systems: dict[int, tuple[FileSystem, list[str]]] = {}
+            for one in files["files"]:
+                system, path = self._place(one["path"])
+                systems.setdefault(id(system), (system, []))[1].append(path)
+            found = [info for system, paths in systems.values() for info in system.get_file_info(paths)]
+        return all(one.type is not FileType.NotFound for one in found)
 
     def add(self, files: Sequence[Files], moves: Moves) -> None:
         """See ``LakeTable``."""

@@ -17,12 +17,14 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from pyarrow.fs import S3FileSystem
 from tests.unit.connectors.tables import lakes
 from tests.unit.connectors.tables.writing import Writing, records
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.connectors.tables import TableSink
 from penstock.connectors.tables.delta import DeltaLake, DeltaLakeTable
+from penstock.connectors.tables.delta_files import system_of
 from penstock.connectors.tables.iceberg import IcebergLake, IcebergTable
 from penstock.connectors.tables.sink import rounds
 from penstock.connectors.tables.sink.handover import Handover, Unit, chain
@@ -435,6 +437,7 @@ def test_what_is_no_unit_is_passed_over(tmp_path: Path, lake: str, caplog: Any) 
     (there,) = handed_over(tmp_path)
     (there.parent / "0-half.json").write_text('{"moves": [')
     (there.parent / "0-other.json").write_text("[]")
+    (there.parent / "0-without.json").write_text('{"moves": [["t", 1, null, 5]], "made": 1}')
     with mock.patch.object(rounds, "TURN_S", 0.0):
         task.look()
     assert task.ids() == [0, 1]
@@ -556,6 +559,21 @@ def test_values_of_every_type_come_back_also_as_partitions(tmp_path: Path, lake:
         there = lakes.iceberg(tmp_path, "t")
         assert there.scan(row_filter="number == 7").to_arrow().to_pylist() == [other]
         assert there.scan(row_filter="day == '1960-02-29'").to_arrow().num_rows == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"AWS_ENDPOINT_URL": "http://there:9000", "AWS_REGION": "eu-1", "AWS_ACCESS_KEY_ID": "i"},
+        {"endpoint": "http://there:9000", "aws_default_region": "eu-1", "access_key_id": "i"},
+    ],
+)
+def test_the_options_of_the_library_are_those_of_the_file_system(options: dict[str, str]) -> None:
+    system, path = system_of("s3a://lake/prefix/t", {**options, "secret_access_key": "s"})
+    assert path == "lake/prefix/t"
+    assert system.region == "eu-1"
+    same = {"access_key": "i", "secret_key": "s", "region": "eu-1", "scheme": "http", "request_timeout": 30}
+    assert system == S3FileSystem(**same, endpoint_override="there:9000", connect_timeout=10)
 
 
 # ------------------------------------------------------------------------------------------------------ the decision

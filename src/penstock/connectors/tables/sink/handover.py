@@ -67,7 +67,10 @@ class Unit:
         said: dict[str, Any] = json.loads(data)
         try:
             moves = {TopicPartition(one[0], one[1]): (one[2], one[3]) for one in said.pop("moves")}
-            return cls(name, said.pop("made"), said, moves)
+            made = said.pop("made")
+            if not (isinstance(said["table"], str) and isinstance(said["files"], list)):
+                raise TypeError("names no files of a table")
+            return cls(name, made, said, moves)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"no unit: {error}") from error
 
