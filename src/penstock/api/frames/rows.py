@@ -108,22 +108,6 @@ def isolate(
     """
     context = frame._context
 
-    def deliver(part: SinkFrame) -> int:
-        if not part.num_rows:
-            return 0
-        try:
-            write(part)
-        except errors as error:
-            if isinstance(error, OF_NO_ROW) or (context is not None and not context.blames_rows(error)):
-                raise
-            if part.num_rows == 1:
-                tell(part, error)
-                return 0
-        else:
-            return part.num_rows
-        middle = part.num_rows // 2
-        return deliver(part.slice(0, middle)) + deliver(part.slice(middle))
-
     def tell(part: SinkFrame, error: Exception) -> None:
         told = report if report is not None or context is None else context.report
         if told is None:
@@ -132,4 +116,23 @@ def isolate(
             ) from error
         told(part, 0, error)
 
-    return deliver(frame)
+    # A function that called itself for the halves would be in a cycle, and the frame with it until the collector runs.
+    waiting, written = [frame], 0
+    while waiting:
+        part = waiting.pop()
+        if not part.num_rows:
+            continue
+        try:
+            write(part)
+        except errors as error:
+            if isinstance(error, OF_NO_ROW) or (context is not None and not context.blames_rows(error)):
+                raise
+            if part.num_rows == 1:
+                tell(part, error)
+                continue
+        else:
+            written += part.num_rows
+            continue
+        middle = part.num_rows // 2
+        waiting += [part.slice(middle), part.slice(0, middle)]
+    return written

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -107,3 +109,19 @@ def test_a_frame_made_outside_of_a_worker_has_nobody_to_report_to() -> None:
     with pytest.raises(IllegalWorkerStateException, match=r"report=\.\.\.") as caught:
         isolate(Store([1]).write, frame_of(range(3)))
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_what_was_written_is_not_kept_until_the_collector_runs() -> None:
+    frame = SinkFrame(pa.table({"topic": ["t"], "partition": [0], "offset": [0]}), None, None)
+
+    def write(part: SinkFrame) -> None:
+        assert part.num_rows == frame.num_rows
+
+    gone = weakref.ref(write)
+    gc.disable()
+    try:
+        isolate(write, frame)
+        del write
+        assert gone() is None
+    finally:
+        gc.enable()
