@@ -1,12 +1,12 @@
-"""Kafka clients for connectors: another cluster than the worker's, with Java's names of client settings.
+"""Kafka clients for connectors, for clusters other than the worker's, with Java's names of client settings.
 
 Main type: ``KafkaCluster`` (``cluster``), which makes the clients. ``RecordReader`` (``reader``): records of assigned
 partitions as columns, ``Fetched``. ``ClusterAdmin`` (``admin``): topics (``TopicInfo``), their settings
 (``TopicSetting``), access rules (``AccessRule``), consumer groups.
 ``RecordWriter`` (``writer``): single records, for the small topics of a connector.
 
-Authors import these names from here. What settings mean, and how the clients are tuned, is in ``penstock.kafka``; the
-worker's own producers and consumers are made there, too.
+Authors import these names from here. ``penstock.kafka`` interprets the settings, tunes the clients, and has the
+worker's own producers and consumers.
 """
 
 from penstock.clients.admin import AccessRule, ClusterAdmin, TopicInfo, TopicSetting

@@ -1,6 +1,6 @@
-"""The requests of a connector to a cluster other than reading and writing: ``ClusterAdmin``.
+"""``ClusterAdmin``: a connector's administrative requests to a cluster.
 
-Thread: any; every call waits for its answer.
+Thread: any; every call waits for its response.
 
 Source: org.apache.kafka.clients.admin.Admin.
 """
@@ -81,13 +81,13 @@ class TopicSetting:
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """A rule on who may do what with a topic of exactly this name.
+    """An access rule for a topic with exactly this name.
 
     Attributes:
         topic: The topic.
-        principal: Who, as ``User:name``.
-        host: From where; ``*``: from anywhere.
-        operation: What, in Kafka's words: ``READ``, ``ALL`` ..
+        principal: The user, as ``User:name``.
+        host: The client's host; ``*``: any host.
+        operation: The operation, by Kafka's name: ``READ``, ``ALL`` ..
         allows: False: it denies.
 
     Source: org.apache.kafka.common.acl.AclBinding.
@@ -153,7 +153,7 @@ class ClusterAdmin:
         return found
 
     def describe(self, topics: Collection[str]) -> dict[str, TopicInfo]:
-        """Those of the topics that exist."""
+        """The existing topics among these."""
         if not topics:
             return {}
         answers = self._each(
@@ -164,7 +164,7 @@ class ClusterAdmin:
         return {name: TopicInfo(name, len(one.partitions), str(one.topic_id)) for name, one in answers.items()}
 
     def topic_settings(self, topics: Collection[str]) -> dict[str, dict[str, TopicSetting]]:
-        """The settings of those of the topics that exist, by topic and name."""
+        """The settings of the existing topics among these, by topic and name."""
         if not topics:
             return {}
         answers = self._each(
@@ -219,7 +219,7 @@ class ClusterAdmin:
         Args:
             topic: Its name.
             changed: New values, by name.
-            removed: Those that get the broker's default again.
+            removed: The settings to reset to the broker's default.
         """
         entries = [_entry(name, text, AlterConfigOpType.SET) for name, text in changed.items()]
         entries += [_entry(name, None, AlterConfigOpType.DELETE) for name in removed]
@@ -232,7 +232,7 @@ class ClusterAdmin:
         )
 
     def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition."""
+        """The offset after the last record of each partition."""
         wanted = list(places)
         return cast("dict[TopicPartition, int]", self._call(lambda: self._admin.end_offsets(wanted)))
 
@@ -242,7 +242,7 @@ class ClusterAdmin:
         return {one.group_id for one in found.valid}
 
     def idle_groups(self, groups: Collection[str]) -> set[str]:
-        """Those of the groups that have no members, or do not exist."""
+        """The groups that have no members, or do not exist."""
         if not groups:
             return set()
         states = self._each(
@@ -266,7 +266,7 @@ class ClusterAdmin:
             self._call(lambda: self._admin.alter_group_offsets(group, offsets))
 
     def access_rules(self) -> list[AccessRule] | None:
-        """The rules of topics, those for names alone; None: the cluster has no authorizer."""
+        """The access rules for single topics by name; None: the cluster has no authorizer."""
         nothing: Any = None
         anything = AclBindingFilter(
             ResourceType.TOPIC,
@@ -296,7 +296,7 @@ class ClusterAdmin:
         ]
 
     def add_access_rules(self, rules: Collection[AccessRule]) -> None:
-        """Adds rules; those that are there already stay as they are."""
+        """Adds rules; existing rules stay."""
         bindings = [
             AclBinding(
                 ResourceType.TOPIC,
@@ -315,7 +315,7 @@ class ClusterAdmin:
     def _each(
         self, doing: str, request: Callable[[Any, float], Mapping[Any, Any]], missing: frozenset[int] = frozenset()
     ) -> dict[Any, Any]:
-        """The answers to a request about several things; those that are not there are left out."""
+        """The results of a request for several items, without items that do not exist."""
         answers: dict[Any, Any] = {}
         futures: dict[Any, Any] = {}
 
@@ -342,7 +342,7 @@ class ClusterAdmin:
 
 
 class _All:
-    """The futures of one request as one: the answers of those that are there, or the first error."""
+    """The futures of one request as one: the results for existing items, or the first error."""
 
     def __init__(self, futures: Mapping[Any, Any], missing: frozenset[int]) -> None:
         self._futures = futures

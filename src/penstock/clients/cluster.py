@@ -1,6 +1,6 @@
-"""A Kafka cluster that a connector works with, and its clients: ``KafkaCluster``.
+"""``KafkaCluster``: a Kafka cluster that a connector uses, and its clients.
 
-Thread: any; a cluster holds settings only, and each client says its own.
+Thread: any; a cluster holds only settings; each client documents its own thread.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.kafka.settings.client_log import CLIENT_LOG
 from penstock.kafka.settings.librdkafka_table import reason_kept_from_connectors
 from penstock.kafka.settings.table import setting_names
 
-#: Idempotence needs no more, and keeps order and number of what is written over lost connections.
+#: Idempotence allows no more, and keeps order and number of records over lost connections.
 _WRITER: Final = {"enable.idempotence": "true", "acks": "all"}
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -43,7 +43,7 @@ class KafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The brokers to ask first, as they were given."""
+        """The bootstrap servers, as configured."""
         return self._settings.get("bootstrap.servers", "")
 
     @staticmethod

@@ -1,6 +1,6 @@
-"""Records of partitions as columns: ``RecordReader``, and ``Fetched``, what it gives.
+"""``RecordReader``, which reads partitions as columns, and ``Fetched``, its result.
 
-Owning thread: whoever calls ``fetch`` calls everything else too.
+Owning thread: the thread that calls ``fetch`` makes all other calls too.
 
 Source: org.apache.kafka.clients.consumer.KafkaConsumer, with ``assign`` and ``seek``.
 """
@@ -67,14 +67,14 @@ class Fetched:
 
 
 class RecordReader:
-    """Reads partitions that it is told, from offsets that it is told; commits nothing.
+    """Reads given partitions from given offsets; commits nothing.
 
     Args:
-        settings: Of librdkafka.
-        name: Whose cluster it is, for messages.
+        settings: librdkafka's settings.
+        name: The name of the cluster, for messages.
 
     Raises:
-        ConfigException: The client does not take a setting.
+        ConfigException: The client rejects a setting.
 
     Source: org.apache.kafka.clients.consumer.KafkaConsumer.
     """
@@ -91,7 +91,7 @@ class RecordReader:
             "max.partition.fetch.bytes": settings.get("max.partition.fetch.bytes", 1 << 20),
             "queued.max.messages.kbytes": settings.get("queued.max.messages.kbytes", 16_384),
             "group.id": settings.get("group.id", _GROUP),
-            # What to do about an offset that is gone is decided by whoever reads.
+            # The caller decides what to do about an offset that no longer exists.
             "auto.offset.reset": "error",
             "allow.auto.create.topics": False,
             "enable.partition.eof": True,
@@ -104,10 +104,10 @@ class RecordReader:
             raise ConfigException(f"No consumer of {name} can be made: {error}") from error
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions from now on, and no others.
+        """Reads exactly these partitions from now on.
 
         Args:
-            positions: The offset of the first record of each that is wanted.
+            positions: The offset of the first record to read, for each partition.
         """
         self._at_end.clear()
         self._client.assign([ck.TopicPartition(*place, offset) for place, offset in positions.items()])
@@ -121,13 +121,13 @@ class RecordReader:
         self._client.incremental_assign(one)
 
     def fetch(self, timeout_s: float) -> list[Fetched]:
-        """The records that have arrived, up to some thousand; waits for the first one if there are none.
+        """The records that have arrived, up to a few thousand; waits for the first one if there are none.
 
         Returns:
-            One for each run of records of one partition, in the order in which they came.
+            One item for each run of records of one partition, in order of arrival.
 
         Raises:
-            OffsetOutOfRangeException: A partition has no such offset; the others go on.
+            OffsetOutOfRangeException: The offset does not exist in a partition; the other partitions continue.
             ConnectException: A batch cannot be read.
             KafkaException: The reader may not read a topic, or the login failed (``AuthenticationException``).
         """
@@ -188,7 +188,7 @@ class RecordReader:
         return int(low), int(high)
 
     def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset behind the last record of each partition, as far as it is known; asks no broker."""
+        """The offset after the last record of each partition, if known; makes no request."""
         found = {}
         for place in places:
             try:
@@ -210,7 +210,7 @@ class RecordReader:
             error, place = message.error(), (message.topic() or "", message.partition() or 0)
             if error is None:
                 self._at_end.discard(TopicPartition(*place))
-                # Behind a batch that cannot be read the client takes what it finds for records.
+                # After an unreadable batch the client misreads bytes as records.
                 if place not in broken:
                     good.append(message)
                 continue

@@ -1,6 +1,6 @@
 """The errors that a client of librdkafka reports between two calls: ``Trouble``.
 
-Thread: the client tells it from its own thread or from a call; whoever uses the client asks.
+Thread: the client reports errors on its own thread or in a call; the user of the client reads them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _LOGIN: Final = frozenset({_Error.SASL_AUTHENTICATION_FAILED, _Error._SSL})
 
 
 class Trouble:
-    """The last error that a client told outside of its calls, until it is cleared."""
+    """The last error that a client reported outside of its calls, until it is cleared."""
 
     def __init__(self) -> None:
         self._last: ck.KafkaError | None = None
 
     def told(self, error: ck.KafkaError) -> None:
-        """Notes an error. That all brokers are down says less than what was said of one of them."""
+        """Records an error. "All brokers are down" does not replace the error of a single broker."""
         if self._last is None or error.code() != _Error._ALL_BROKERS_DOWN:
             self._last = error
 
@@ -40,16 +40,16 @@ class Trouble:
 
     @property
     def is_login(self) -> bool:
-        """True if what was told last is that the login failed."""
+        """True if the last reported error is a failed login."""
         return self._last is not None and _is_login(self._last)
 
     def named(self, doing: str, servers: str, error: ck.KafkaError | None = None) -> KafkaException:
-        """The exception for a call that has failed, or for what was told.
+        """The exception for a failed call, or for the last reported error.
 
         Args:
-            doing: What was tried, and of which cluster.
+            doing: The failed operation, and its cluster.
             servers: Its bootstrap servers.
-            error: What the call says; None: only what was told counts.
+            error: The error of the call; None: only the reported error counts.
         """
         last = self._last
         cause = last if last is not None and (error is None or error.code() in _VAGUE) else error
@@ -68,7 +68,7 @@ def _is_login(error: ck.KafkaError) -> bool:
     return error.code() in _LOGIN or refuses_login(error)
 
 
-#: What a call says when the connection is at fault, and not why.
+#: Errors of calls that report a broken connection without its cause.
 _VAGUE: Final = frozenset(
     {_Error._TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN, _Error.REQUEST_TIMED_OUT, _Error._TIMED_OUT_QUEUE}
 )

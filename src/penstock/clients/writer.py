@@ -1,6 +1,6 @@
-"""Single records for the small topics of a connector: ``RecordWriter``.
+"""``RecordWriter``: writes single records to the small topics of a connector.
 
-Thread: any, one at a time; answers are taken in ``send`` and ``flush``.
+Thread: any, one at a time; ``send`` and ``flush`` process the responses.
 
 Source: org.apache.kafka.clients.producer.KafkaProducer.
 """
@@ -35,16 +35,16 @@ class RecordWriter:
         self._failed: ck.KafkaError | None = None
 
     def send(self, topic: str, key: bytes | None, value: bytes | None, *, partition: int = 0) -> None:
-        """Hands a record over; it is sent beside.
+        """Queues a record, which is sent in the background.
 
         Args:
-            topic: Where it goes.
+            topic: Its topic.
             key: Its key.
             value: Its value.
-            partition: The partition it goes to.
+            partition: Its partition.
 
         Raises:
-            KafkaException: One that was handed over before could not be stored, or too many wait.
+            KafkaException: An earlier record could not be stored, or too many records are queued.
         """
         with self._lock:
             self._client.poll(0)
@@ -71,7 +71,7 @@ class RecordWriter:
         return self._trouble.text
 
     def close(self) -> None:
-        """Gives up what waits, and releases the client."""
+        """Drops queued records, and releases the client."""
         with self._lock:
             self._client.purge()
             self._client.flush(1.0)

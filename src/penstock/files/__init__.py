@@ -2,13 +2,12 @@
 
 Start from:
 
-- ``RollingFiles`` (``rolling``): the files of a sink task, closed by a ``Rotation`` (``generations``: when, as pure
-  decisions, and ``Rows``), called by ``FileNames`` (``names``). ``publishing`` sends closed ones,
-  ``manifests`` commits those of many partitions, ``spill`` has the rows that do not fit into memory, ``widening`` the
-  types that hold the values of two.
-- ``stores``: places for files, that is directories, buckets and file systems, under one interface, each made of its
-  address.
-- ``StoreConfig`` (``settings``): the settings that say where files are, with the names of Confluent's connectors.
+- ``RollingFiles`` (``rolling``): the files of a sink task, closed by a ``Rotation`` (``generations``, pure decisions,
+with ``Rows``), named by ``FileNames`` (``names``). ``publishing`` sends closed files, ``manifests`` commits files of
+many partitions, ``spill`` stores rows that do not fit into memory, ``widening`` finds types that hold the values of two
+types.
+- ``stores``: directories, buckets and file systems under one interface, each created from its address.
+- ``StoreConfig`` (``settings``): the settings for the location of files, with the names of Confluent's connectors.
 
 Authors import these names from here. The connectors that use them are in ``penstock.connectors.files``; a store in
 memory for tests is ``MemoryStore`` of ``penstock.testing``.

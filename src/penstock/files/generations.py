@@ -1,9 +1,9 @@
 """Open files of a sink task, and the moments at which they are closed. Main type: ``Generations``.
 
-The records of one partition, from one offset on, are a *generation*: one file for each directory and schema that they
-go to. All files of a generation are closed together, so that the offset behind them is one that a restart can begin at.
-A replay from there makes the files of the same first offsets again, and their names are these offsets. With a manifest
-the records of all partitions of the task are one generation.
+A *generation* contains the records of one partition from one offset on, with one file for each directory and schema.
+All its files are closed together, so that a restart can begin at the offset after them. A replay creates files with the
+same first offsets, and so with the same names. With a manifest one generation contains the records of all partitions of
+the task.
 
 No I/O; the task's thread. Source: the settings ``flush.size``, ``rotate.interval.ms`` and
 ``rotate.schedule.interval.ms`` of Confluent's connectors.
@@ -24,10 +24,11 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame, TopicPartition
 
-#: Blocks of fewer bytes are joined when there are so many.
+#: Smaller blocks are joined when there are this many.
 _SMALL: Final = 1 << 16
 _MANY: Final = 256
-#: A table may hold memory of its frame of so many times its own bytes: as a rule other partitions have the rest.
+#: A table may keep memory of its frame alive up to this multiple of its own size; usually other partitions use the
+#: rest.
 _MOST_HELD: Final = 4
 _DAY_MS: Final = 24 * 3600 * 1000
 
@@ -37,14 +38,14 @@ FileKey: TypeAlias = "tuple[str, Hashable]"
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The rules by which the files of a partition are closed; the first that is met counts.
+    """The rules by which the files of a partition are closed; the first rule that applies closes them.
 
     Attributes:
-        records: So many rows are in the files of a generation.
-        size: A file of so many bytes ends its generation; None: any size.
-        span_ms: A row whose time is so much after that of the first one begins a new generation; None: any time.
-        schedule_ms: Generations end at the multiples of this on the clock, counted from midnight; None: they do not.
-        zone: Where midnight is.
+        records: The number of rows in the files of a generation.
+        size: A file with this many bytes ends its generation; None: no limit.
+        span_ms: A row this much later than the first row begins a new generation; None: no limit.
+        schedule_ms: Generations end at multiples of this interval, counted from midnight; None: no schedule.
+        zone: The time zone of midnight.
 
     Source: ``flush.size``, ``rotate.interval.ms`` and ``rotate.schedule.interval.ms`` of Confluent's connectors.
     """
@@ -73,16 +74,16 @@ class Rotation:
 
 @dataclass(slots=True)
 class Rows:
-    """Rows of one partition on their way into files, in order of their offsets.
+    """Rows of one partition for files, in order of their offsets.
 
     Attributes:
-        table: A PyArrow table of what is written.
+        table: The columns to write, a PyArrow table.
         offsets: The offset of each row, as read.
-        times: The time of each row that counts for rotation, in milliseconds.
-        codes: The directory of each row, counted in ``directories``.
+        times: The time of each row for rotation, in milliseconds.
+        codes: The directory of each row, an index into ``directories``.
         directories: The directories.
-        schema: What files of different schemas are told apart by.
-        continued: True if more rows of the last row's message come.
+        schema: A key that distinguishes files with different schemas.
+        continued: True if more rows of the last row's message follow.
 
     Source: Penstock's own.
     """
@@ -97,13 +98,13 @@ class Rows:
 
     @classmethod
     def of(cls, frame: SinkFrame, table: Any, directory: str = "", schema: Hashable = None) -> Rows:
-        """All rows of a frame for one directory; the time that counts is that of the messages.
+        """All rows of a frame for one directory; rotation uses the time of the messages.
 
         Args:
             frame: Rows of one partition.
-            table: What is written of them, a PyArrow table with as many rows.
-            directory: Where they go.
-            schema: What files of different schemas are told apart by.
+            table: The columns to write, a PyArrow table with the same number of rows.
+            directory: Their directory.
+            schema: A key that distinguishes files with different schemas.
         """
         offsets = frame.origin.column("offset").to_numpy()
         times = pc.fill_null(frame.table.column("timestamp"), 0).to_numpy()
@@ -113,12 +114,12 @@ class Rows:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Rows that came together, sorted by the files that they go to.
+    """Rows that arrived together, sorted by file.
 
     Attributes:
-        table: A table, or what it was replaced by when it was moved out of memory.
+        table: A table, or its replacement after it was moved out of memory.
         held: Bytes in memory.
-        schema: That of the table.
+        schema: The schema of the table.
     """
 
     table: Any
@@ -157,10 +158,10 @@ class OpenFile:
         self.total += size
 
     def moved(self, places: Mapping[Block, tuple[Block, int]]) -> None:
-        """Says that some blocks are parts of others now.
+        """Records that some blocks are now parts of other blocks.
 
         Args:
-            places: Of a block the one that it is in, and the row that it begins at there.
+            places: For each block the new block, and its first row there.
         """
         pieces: list[tuple[Block, int, int]] = []
         for block, start, count in self.pieces:
@@ -178,12 +179,12 @@ class Generation:
 
     Attributes:
         first_time: The time of its first row.
-        touched_ms: When a row came, by the clock.
+        touched_ms: When the last row arrived, by the clock.
         deadline_ms: When it ends, by the clock.
-        ranges: Of each partition, as read, the first offset, and the one behind its last row.
-        partial: The partitions of whose last message more rows come.
+        ranges: The first offset of each partition, as read, and the offset after its last row.
+        partial: The partitions whose last message has more rows to come.
         blocks: The rows of all files.
-        blocks_at_join: How many there were when small ones were joined.
+        blocks_at_join: The number of blocks when small ones were last joined.
     """
 
     first_time: int
@@ -208,7 +209,7 @@ class Generation:
 
     @property
     def end(self) -> int:
-        """The offset behind the last row of ``place``."""
+        """The offset after the last row of ``place``."""
         return self.ranges[self.place][1]
 
     def file(self, key: FileKey, first: int) -> OpenFile:
@@ -240,12 +241,12 @@ class Generation:
 
 
 class Generations:
-    """The open files of all partitions of a task, and those that are closed and not written yet.
+    """The open files of all partitions of a task, and closed files that are not written yet.
 
     Args:
-        rotation: When files are closed.
-        limit: Bytes of rows that may be in memory, over all files.
-        together: The records of all partitions are in the same files.
+        rotation: The rules for closing files.
+        limit: The bytes of rows in memory, over all files.
+        together: True if files contain the records of all partitions.
     """
 
     def __init__(self, rotation: Rotation, limit: int, *, together: bool = False) -> None:
@@ -295,7 +296,7 @@ class Generations:
 
     @property
     def next_offsets(self) -> Mapping[TopicPartition, int]:
-        """For each partition the offset behind what was appended or dropped."""
+        """For each partition the offset after the appended or dropped rows."""
         return self._next
 
     def close_due(self, now_ms: int) -> None:
@@ -308,7 +309,7 @@ class Generations:
                 self._close(group)
 
     def close(self, places: Iterable[TopicPartition]) -> None:
-        """Closes what is open of some partitions."""
+        """Closes the open files of some partitions."""
         for group in dict.fromkeys(map(self._group, places)):
             if group in self._open and not self._open[group].partial:
                 self._close(group)
@@ -335,7 +336,7 @@ class Generations:
         return min((one.ranges[place][0] for one in self._all() if place in one.ranges), default=None)
 
     def forget(self, places: Iterable[TopicPartition]) -> list[Generation]:
-        """Gives up what is not written of some partitions, and of others that are in the same files, and returns it."""
+        """Drops unwritten rows of some partitions, and of other partitions in the same files; returns them."""
         gone = set(places)
         dropped = [one for one in self._all() if not gone.isdisjoint(one.ranges)]
         self._closed = deque(one for one in self._closed if one not in dropped)
@@ -380,7 +381,7 @@ class Generations:
         )
 
     def _end(self, generation: Generation, rows: Rows, position: int) -> int:
-        """The row behind those that go into the generation, at least one; messages are not cut."""
+        """The row after those that go into the generation, at least one; messages are not split."""
         count = len(rows.offsets)
         end = min(count, position + max(1, self._rotation.records - generation.rows))
         if self._rotation.size is not None and rows.table.num_rows:

@@ -1,18 +1,18 @@
-"""Commits of files over many partitions, and which of them counts. Main types: ``Manifests`` and ``ManifestPublisher``.
+"""Atomic commits of files over many partitions. Main types: ``Manifests`` and ``ManifestPublisher``.
 
-A commit has three steps, each of which may be the last one of a process:
+A commit has three steps; the process may die after each of them:
 
-1. For each partition it *claims* the range that begins where the last one ended: a small object that is named by
-   partition and that offset, made only if it is absent. It has the names of the files, which no other commit has.
-2. The files are written.
-3. The manifest is made, only if it is absent. From then on the commit counts.
+1. For each partition it *claims* the range that begins where the last one ended: a small object named by partition and
+that offset, created only if it does not exist. It lists the names of the files, which are unique to the commit.
+2. It writes the files.
+3. It creates the manifest, only if it does not exist. From then on the commit is valid.
 
-Who gets a partition looks at its last claim. If there is no manifest for it, an empty one is made in its place, so that
-the commit can never count any more, and its files are removed. So two tasks that believe to own a partition, since one
-was frozen and replaced, cannot both commit a range: one of them finds a claim that is not its own, or no place for its
-manifest. Claims in front of the last one are removed, so a partition has one or two.
+The next owner of a partition checks the last claim. If it has no manifest, the owner creates an empty one, so that the
+commit can never become valid, and removes its files. So if a task was frozen and replaced, the two tasks cannot both
+commit a range: one of them finds a foreign claim, or its manifest already exists. Claims before the last one are
+removed, so a partition has one or two.
 
-The task's thread. Source: Penstock's own.
+Thread: the task's. Source: Penstock's own.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from penstock.files.stores import GoneException, Store
 
 log = logging.getLogger(__name__)
 
-#: Directories below that of all files. Readers of Parquet pass over names with such a beginning.
+#: Directories next to the files. Readers of Parquet ignore names that begin like this.
 MANIFESTS: Final = "_manifests"
 CLAIMS: Final = "_ranges"
 _WIDTH: Final = 19
 
-#: For each partition the first offset, and the one behind the last.
+#: For each partition the first offset, and the offset after the last one.
 Ranges: TypeAlias = "Mapping[TopicPartition, tuple[int, int]]"
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A range of a partition that a commit has, or would have.
+    """The range of a partition in a commit that is valid, or was begun.
 
     Attributes:
-        start: Where the commit before it ends; 0: it is the first one.
-        end: The offset behind the last one.
+        start: The end of the previous commit; 0: it is the first commit.
+        end: The offset after the last one.
         commit: The id of the commit.
         files: The keys of its files.
     """
@@ -75,13 +75,13 @@ class Manifests:
         self._root = root
         self._manifests = f"{root}/{MANIFESTS}/{connector}".lstrip("/")
         self._claims = f"{root}/{CLAIMS}/{connector}".lstrip("/")
-        #: Where the last commit of each partition ends, as this task knows it.
+        #: The end of the last commit of each partition, as this task knows it.
         self._ends: dict[TopicPartition, int] = {}
         #: The time, in milliseconds, in the last id of a commit of any of the partitions that the task has had.
         self._latest = -1
 
     def id_of_next(self, now_ms: int) -> str:
-        """An id for a commit: it sorts behind those of all commits of the partitions, whoever's clock made them.
+        """An id for a commit: it sorts after all commits of the partitions, even if other clocks differ.
 
         Args:
             now_ms: The time in milliseconds.
@@ -90,10 +90,10 @@ class Manifests:
         return f"{self._latest:013d}-{uuid.uuid4().hex[:8]}"
 
     def end(self, place: TopicPartition) -> int | None:
-        """The offset behind the last commit of a partition; one that has not ended is undone. None: there is no commit.
+        """The offset after the last commit of a partition; undoes an unfinished commit. None: there is no commit.
 
         Raises:
-            RetriableException: The store is away.
+            RetriableException: The store is unavailable.
         """
         self._ends.pop(place, None)
         for start in reversed(self._starts(place)):
@@ -112,15 +112,15 @@ class Manifests:
         return None
 
     def claim(self, name: str, ranges: Ranges, files: Iterable[str]) -> None:
-        """Begins a commit; the same again if it was not told that it had ended.
+        """Begins a commit; idempotent for a commit whose end is unknown.
 
         Args:
             name: The id of the commit.
-            ranges: For each partition the first offset, and the one behind the last.
-            files: The keys of the files that it will have.
+            ranges: For each partition the first offset, and the offset after the last one.
+            files: The keys of its files.
 
         Raises:
-            RetriableException: The store is away.
+            RetriableException: The store is unavailable.
             OwnershipLostException: Another task has the partitions.
         """
         keys = list(files)
@@ -137,15 +137,15 @@ class Manifests:
                 raise OwnershipLostException(_LOST.format(place, start))
 
     def commit(self, name: str, ranges: Ranges, files: Mapping[str, int]) -> None:
-        """Makes the files of a commit count; the same again if it was not told that it had ended.
+        """Makes a commit valid; idempotent for a commit whose end is unknown.
 
         Args:
-            name: As ``claim`` was given it.
-            ranges: As ``claim`` was given them.
+            name: The id given to ``claim``.
+            ranges: The ranges given to ``claim``.
             files: The keys of the files, with their rows.
 
         Raises:
-            RetriableException: The store is away.
+            RetriableException: The store is unavailable.
             OwnershipLostException: Another task has the partitions.
         """
         manifest = {
@@ -203,7 +203,7 @@ class Manifests:
 
 @dataclass(slots=True)
 class _Named:
-    """A commit that is under way.
+    """A commit in progress.
 
     Attributes:
         name: Its id.
@@ -222,9 +222,9 @@ class ManifestPublisher(Publisher):
     Args:
         manifests: The commits of the connector.
         root: The directory of all files.
-        write: Makes a file; several threads call it at once.
-        directory: Where large ones are made; None: where the system has temporary files.
-        beside: More files beside each.
+        write: Writes a file; several threads call it at once.
+        directory: The directory for large temporary files; None: the system's.
+        beside: Additional files for each file.
         clock: The time in milliseconds; ids of commits begin with it.
     """
 

@@ -43,26 +43,27 @@ class FileNames:
         return f"{place.topic}{self.delimiter}{place.partition}{self.delimiter}"
 
     def from_offset(self, place: TopicPartition, offset: int, end: int) -> str:
-        """The key from which files of some offsets are listed.
+        """The key from which to list files with given offsets.
 
-        Offsets with more digits than names have do not sort; then it is the beginning of all files of the partition.
+        Offsets with more digits than names usually have do not sort; then it is the beginning of all files of the
+        partition.
 
         Args:
             place: The partition.
             offset: The first offset.
-            end: The offset behind the last one.
+            end: The offset after the last one.
         """
         return self.start(place) + (f"{offset:0{self.width}d}" if len(str(end)) <= self.width else "")
 
     def stale(self, place: TopicPartition, start: int, end: int, own: Iterable[str], there: Iterable[str]) -> list[str]:
-        """Files whose rows are also in other ones, since a run that was killed had closed its files elsewhere.
+        """Files whose rows are also in other files, because a killed run had closed its files at other offsets.
 
         Args:
             place: The partition.
-            start: The first offset of the generation that was written.
-            end: The offset behind it.
+            start: The first offset of the written generation.
+            end: The offset after it.
             own: The names of its files in this directory.
-            there: The names of files in this directory.
+            there: The names of all files in this directory.
         """
         kept = set(own)
         return [
@@ -72,6 +73,6 @@ class FileNames:
         ]
 
     def offset(self, place: TopicPartition, name: str) -> int | None:
-        """The first offset of a file of the partition; None if the name is no such one."""
+        """The first offset of a file of the partition; None if the name has another form."""
         found = re.fullmatch(re.escape(self.start(place)) + r"(\d+)(-\d+)?(\.[A-Za-z0-9.]+)", name)
         return int(found[1]) if found else None

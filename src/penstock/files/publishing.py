@@ -1,6 +1,6 @@
-"""Closed files on their way to the store. Main type: ``Publisher``.
+"""Writes closed files to the store. Main type: ``Publisher``.
 
-The task's thread calls it; files of one generation are made and sent by several threads at once.
+The task's thread calls it; several threads write and send the files of one generation.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from penstock.files.widening import conform, merged
 
 log = logging.getLogger(__name__)
 
-#: Makes a whole file: is given its rows as tables of one schema, this schema, and a file that is open for bytes.
+#: Writes a whole file: receives its rows as tables with one schema, this schema, and an open binary file.
 FileWriter: TypeAlias = "Callable[[Iterator[pa.Table], pa.Schema, BinaryIO], None]"
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A second file beside each file, with other columns of its rows: row i of it belongs to row i of the file.
+    """An additional file for each file, with other columns of its rows: its row i belongs to row i of the file.
 
     Attributes:
-        column: The column of structs in the tables of ``Rows`` that has these columns; the file itself has it not.
+        column: The struct column in the tables of ``Rows`` that contains these columns; the file itself does not have
+        it.
         extension: The end of the name, in place of the file's own.
-        write: Makes it.
+        write: Writes it.
 
     Source: ``store.kafka.keys`` and ``store.kafka.headers`` of Confluent's connectors.
     """
@@ -56,15 +57,15 @@ _IN_MEMORY = 16 << 20
 
 
 class Publisher:
-    """Writes the files of generations, and removes those whose rows are in other ones.
+    """Writes the files of generations, and removes files whose rows are in other files.
 
     Args:
-        store: Where they go.
+        store: The store.
         root: The directory of all topics.
-        write: Makes a file; several threads call it at once.
-        names: What they are called.
-        directory: Where large ones are made; None: where the system has temporary files.
-        beside: More files beside each.
+        write: Writes a file; several threads call it at once.
+        names: The names of the files.
+        directory: The directory for large temporary files; None: the system's.
+        beside: Additional files for each file.
     """
 
     def __init__(
@@ -106,14 +107,14 @@ class Publisher:
             ) from error
 
     def publish(self, generation: Generation) -> int:
-        """Writes what is not written yet of a generation.
+        """Writes the unwritten files of a generation.
 
         Returns:
             The bytes of its files.
 
         Raises:
-            RetriableException: The store was away; what it has is not written again.
-            ConnectException: The store refuses.
+            RetriableException: The store is unavailable; the next call writes only the remaining files.
+            ConnectException: The store rejects a request.
         """
         done = self._done.setdefault(generation, {})
         failed: list[Exception] = []
@@ -143,16 +144,16 @@ class Publisher:
         return sum(done.values())
 
     def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offsets behind what is in files, for partitions of which the store itself says it: none.
+        """The offsets after the rows in files, for partitions whose position the store itself knows: none here.
 
         Raises:
-            RetriableException: The store is away.
-            ConnectException: The store refuses.
+            RetriableException: The store is unavailable.
+            ConnectException: The store rejects a request.
         """
         return {}
 
     def forget(self, generation: Generation) -> None:
-        """Lets go of what is kept for a generation."""
+        """Releases the resources of a generation."""
         self._done.pop(generation, None)
         spill = self._spills.pop(generation, None)
         if spill is not None:
@@ -172,7 +173,7 @@ class Publisher:
     def _send(self, generation: Generation, file: OpenFile, tables: Tables) -> int:
         where, own = self._directory_of(file), self._name(generation, file)
         total = 0
-        # The file itself is the last one, so that who sees it finds those beside it.
+        # The file itself is written last, so that a reader that sees it finds its additional files.
         for part, name in zip((*self._beside, None), self._all_names(file, own), strict=True):
             with self._made(file, tables, part) as data:
                 size = data.seek(0, 2)
@@ -187,7 +188,7 @@ class Publisher:
         return where and f"{where}/"
 
     def _all_names(self, file: OpenFile, own: str) -> list[str]:
-        """The names of the files beside a file, and its own."""
+        """The names of the additional files of a file, and its own."""
         stem = own.removesuffix(self._names.extension)
         return [*(stem + one.extension for one in self._beside), own]
 
@@ -223,7 +224,7 @@ class Publisher:
         return self._directory or tempfile.gettempdir()
 
     def _finish(self, generation: Generation) -> None:
-        """Removes files whose rows are in those of the generation, too."""
+        """Removes files whose rows are also in those of the generation."""
         place = generation.place
         own: dict[str, list[str]] = {}
         for file in generation.files.values():

@@ -1,6 +1,6 @@
-"""Files of a sink task that are open, closed in time, and sent to a store. Main type: ``RollingFiles``.
+"""The files of a sink task: open, closed by rules, and sent to a store. Main type: ``RollingFiles``.
 
-The decisions are in ``generations``, what is sent in ``publishing``; this puts them together for a task, on its thread.
+Combines the decisions of ``generations`` and the writes of ``publishing`` for a task, on its thread.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ _TICK_S: Final = 0.5
 
 
 class RollingFiles:
-    """The files of a ``FrameSinkTask``: each record is in one of them, whatever is killed.
+    """The files of a ``FrameSinkTask``: each record is in exactly one of them, even after kills.
 
     All open files of a topic partition are closed together, as its ``Rotation`` says: by a number of records, by bytes,
-    by the records' time, or by the clock, also when no record comes. A file is named by topic, partition and first
-    offset, so that records that come again after a crash make the same file again; files that a run which was killed
-    has closed elsewhere are removed then. The store shows a file when it is whole.
+    by the records' time, or by the clock, even if no record arrives. The name of a file is its topic, partition and
+    first offset, so that a replay after a crash creates the same files; files that a killed run has closed at other
+    offsets are then removed. The store shows only complete files.
 
-    A task makes one in ``start`` and hands its own calls on: ``open``, ``put``, ``pre_commit``, ``close``, ``stop``.
+    A task creates it in ``start`` and forwards its own calls: ``open``, ``put``, ``pre_commit``, ``close``, ``stop``.
 
     Args:
         context: The task's.
-        store: Where the files go; ``stop`` closes it.
-        rotation: When files are closed.
-        write: Makes a whole file of tables of one schema; several threads call it at once.
-        names: What files are called.
-        root: The directory of the store that all files are below.
-        buffer_bytes: The memory for rows of all open files together, however many there are. The largest are moved to
-            a file of this computer.
-        buffer_dir: Where such a file is, and where large files are made; None: where the system has temporary files.
-        retry_backoff_ms: How long to wait before a store that was away is written to again, in milliseconds.
-        beside: More files beside each, with other columns of its rows.
-        manifest: The name of the connector: the records of all partitions of the task are in the same files, and a
-            manifest says which offsets they are; None: files are of one partition each.
-        clock: The time in milliseconds of the epoch; the machine's when None.
+        store: The store of the files; ``stop`` closes it.
+        rotation: The rules for closing files.
+        write: Writes a whole file from tables with one schema; several threads call it at once.
+        names: The names of the files.
+        root: The directory of all files in the store.
+        buffer_bytes: The memory for rows of all open files together. The largest files are moved to a local file.
+        buffer_dir: The directory for local files; None: the system's temporary directory.
+        retry_backoff_ms: The wait before the next write to an unavailable store, in milliseconds.
+        beside: Additional files for each file, with other columns of its rows.
+        manifest: The name of the connector: files contain the records of all partitions of the task, and a manifest
+        lists their offsets; None: each file belongs to one partition.
+        clock: The time in milliseconds of the epoch; None: the system clock.
 
     Source: KIP-275 and the sinks of Confluent for object stores.
     """
@@ -98,16 +97,16 @@ class RollingFiles:
         self._go_on(ends)
 
     def put(self, frame: SinkFrame, take: Callable[[TopicPartition, SinkFrame], None]) -> None:
-        """Takes a frame, and writes the files that are full by it: for ``put`` of the task.
+        """Takes a frame, and writes files that are full: call it in ``put`` of the task.
 
         Args:
-            frame: As the task was given it; one that comes again after ``RetriableException`` is taken once.
-            take: Is given the new rows of each partition, and calls ``append`` with those that are to be written. It
-                reports the others, or leaves them out.
+            frame: The task's frame; a frame that comes again after ``RetriableException`` is taken once.
+            take: Receives the new rows of each partition, and calls ``append`` with the rows to write. It reports or
+                drops the other rows.
 
         Raises:
-            RetriableException: The store is away; what was taken is not taken again.
-            ConnectException: The store refuses, or offsets that were read before come again under the running task.
+            RetriableException: The store is unavailable; rows that were taken are not taken again.
+            ConnectException: The store rejects a request, or the running task receives earlier offsets again.
         """
         if frame.num_rows and frame.table is not self._taken:
             self._take(frame, take)
@@ -127,10 +126,10 @@ class RollingFiles:
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], *, flush_on_close: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The offsets in front of what is not in files yet: for ``pre_commit`` of the task.
+        """The offsets before the first row that is not in a file yet: return them from ``pre_commit`` of the task.
 
         Args:
-            offsets: As the task was given them.
+            offsets: The task's offsets.
             flush_on_close: Before partitions go to another task, or the task ends, their files are closed, so that
                 nothing is read twice (KIP-275).
         """
@@ -143,12 +142,12 @@ class RollingFiles:
         found = {}
         for place, given in offsets.items():
             waiting = self._generations.safe_offset(place)
-            # Where nothing waits it is also behind what a sink does not see: the ends of transactions.
+            # If nothing waits, the offset also includes markers that a sink does not see: the ends of transactions.
             found[place] = given if waiting is None else OffsetAndMetadata(min(waiting, given.offset))
         return found
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Gives partitions up, with what is not in files: for ``close`` of the task."""
+        """Drops partitions, with rows that are not in files: call it in ``close`` of the task."""
         again: dict[TopicPartition, int] = {}
         for generation in self._generations.forget(partitions):
             self._publisher.forget(generation)

@@ -1,4 +1,4 @@
-"""Settings that say where files are: ``StoreConfig``. Values; any thread.
+"""The settings for the location of files: ``StoreConfig``. Values; any thread.
 
 Source: the settings of Confluent's connectors for Amazon S3, Google Cloud Storage, Azure Blob Storage and HDFS.
 """

@@ -1,6 +1,6 @@
-"""Rows that were moved out of memory, into a file of this computer that has no name. Main type: ``Spill``.
+"""Rows that were moved out of memory into an unnamed local file. Main type: ``Spill``.
 
-The file is gone with its process, however that ends. The task's thread writes; threads of uploads read.
+The system removes the file when the process ends, even after a kill. The task's thread writes; threads of uploads read.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Spill:
     """A file for the rows of one generation.
 
     Args:
-        directory: Where it is; None: where the system has temporary files.
+        directory: Its directory; None: the system's temporary directory.
 
     Raises:
-        OSError: There is no room, or no such directory.
+        OSError: The disk is full, or the directory does not exist.
     """
 
     def __init__(self, directory: str | None) -> None:

@@ -79,7 +79,7 @@ def conform(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def inferred(values: Sequence[object], wanted: pa.DataType | None = None) -> pa.Array:
-    """A column of Python objects, as JSON has them.
+    """Converts Python objects, as parsed from JSON, to a column.
 
     Args:
         values: The objects.

@@ -1,14 +1,15 @@
-"""The Spark session, and batches of records through it: Arrow in, one plan, Arrow out.
+"""Runs batches of records through Spark: Arrow in, one plan, Arrow out.
 
-Four rooms, each of which uses those named before it alone:
+Four sub-packages; each uses only the ones before it:
 
-- ``spark``: the session, its JVM, and how a job gets there and back with few calls.
-- ``columns``: how values lie in columns, and what Spark expressions make of them.
-- ``plan``: what a step is, and steps compiled to one plan.
-- ``batch``: the way of a batch: groups, roads, segments, and results put together again.
+- ``spark``: the session, its JVM, and jobs with few calls to the JVM.
+- ``columns``: the layout of values in columns, and Spark expressions over them.
+- ``plan``: steps, and their compilation to one plan.
+- ``batch``: the path of a batch: groups, columns or rows, segments, and the assembly of results.
 
-Start with ``SourcePipeline`` or ``SinkPipeline`` in ``penstock.pipeline.batch``: the whole way of a task's batches.
+Start with ``SourcePipeline`` or ``SinkPipeline`` in ``penstock.pipeline.batch``, which process a task's batches.
 
-The stock steps themselves are in ``penstock.transforms`` and ``penstock.converters``. What becomes of a failed record
-is decided in ``penstock.worker.errors.tolerance``; threads and queues around the pipeline are ``penstock.worker``'s.
+The stock steps themselves are in ``penstock.transforms`` and ``penstock.converters``.
+``penstock.worker.errors.tolerance`` decides what to do with a failed record; ``penstock.worker`` owns the threads and
+queues around the pipeline.
 """

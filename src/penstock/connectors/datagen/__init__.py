@@ -1,9 +1,9 @@
 """A source of made-up records, for demos, tests and benchmarks; columns at full speed.
 
-- ``connector``: `DatagenSource` and its task; ``settings``: what can be set.
+- ``connector``: `DatagenSource` and its task; ``settings``: its settings.
 - ``schemas``: Avro schemas with hints (``arg.properties``) to columns.
-- ``columns``: how the values of a column are made.
-- ``quickstarts``: the shapes that come with it.
+- ``columns``: generators for the values of a column.
+- ``quickstarts``: the built-in shapes.
 """
 
 from penstock.connectors.datagen.connector import DatagenSource, DatagenTask

@@ -1,7 +1,7 @@
-"""Values by their numbers: the same seed and the same numbers give the same values, whatever was asked before.
+"""Values by their numbers: the same seed and the same numbers give the same values, whatever was generated before.
 
-Main types: ``Column`` and its kinds. Each makes the values of a run of rows with NumPy, so that a task goes on at any
-row after a restart. Main function: ``random_bits``. Pure; any thread.
+Main types: ``Column`` and its kinds. Each generates the values of a run of rows with NumPy, so that a task can resume
+at any row after a restart. Main function: ``random_bits``. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LETTERS: Final = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789", np.uint
 
 
 def random_bits(key: int, numbers: Bits) -> Bits:
-    """64 random bits for each number: SplitMix64, which can be asked for any number directly.
+    """64 random bits for each number: SplitMix64, which computes the bits of any number directly.
 
     >>> one, both = random_bits(7, np.array([5], np.uint64)), random_bits(7, np.array([4, 5], np.uint64))
     >>> bool(one[0] == both[1] != both[0])
@@ -54,7 +54,7 @@ def below(key: int, numbers: Bits, limit: int) -> npt.NDArray[np.int64]:
 
 
 def _as_type(whole: npt.NDArray[np.int64], wanted: pa.DataType) -> pa.Array:
-    """Integers as a type; what is too large for it begins again at the other end, as in Java."""
+    """Integers as a narrower type; values that are too large wrap, as in Java."""
     made = pa.array(whole)
     if wanted.bit_width == 32:
         made = made.cast(pa.int32(), safe=False)
@@ -194,7 +194,7 @@ class Texts(Column):
 
 @dataclass(frozen=True)
 class Affixed(Column):
-    """Text with something in front and behind; other values are made text first."""
+    """Text with a prefix and a suffix; other values are converted to text first."""
 
     schema: Schema
     type: pa.DataType

@@ -1,7 +1,7 @@
 """The source of made-up records: `DatagenSource`, `DatagenTask`.
 
-A task's records are numbered, and the number of the next one is its offset: what a record holds depends on its number,
-the task's number and the seed only. Thread: the connector's and the task's.
+A task's records are numbered, and the number of the next one is its offset: the content of a record depends only on its
+number, the task's number and the seed. Thread: the connector's and the task's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.errors import ConnectException
 TASK_ID: Final = "task.id"
 CURRENT: Final = "current.iteration"
 SEED: Final = "random.seed"
-#: How much of its rate a task makes up for after it was held up, in seconds.
+#: The longest delay for which a task catches up with its rate, in seconds.
 _LATE_S: Final = 1.0
 
 
@@ -99,7 +99,7 @@ class DatagenTask(FrameSourceTask):
 
 
 class DatagenSource(SourceConnector):
-    """Makes records of a shape: orders, clicks, or what an Avro schema says.
+    """Makes records of a shape: orders, clicks, or the shape of an Avro schema.
 
     Source: io.confluent.kafka.connect.datagen.DatagenConnector, for names.
     """

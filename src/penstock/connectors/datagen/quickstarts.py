@@ -1,7 +1,7 @@
 """The shapes that come with the source, by the names that ``quickstart`` takes: Avro schemas and their key fields.
 
 Main object: ``QUICKSTARTS``. Constants; any thread.
-Source: the names and fields are those that people know of Confluent's kafka-connect-datagen; the values are our own.
+Source: the names and fields are those of Confluent's kafka-connect-datagen; the values are Penstock's own.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ _LOGICAL: Final[Mapping[str, str]] = {
     "time-millis": Time.LOGICAL_NAME,
     "timestamp-millis": Timestamp.LOGICAL_NAME,
 }
-#: Of a text or an array without a length.
+#: The length of a text or an array without a hint.
 _LENGTH: Final = (8, 16)
 _ITEMS: Final = (1, 5)
 _MOST: Final = 100_000

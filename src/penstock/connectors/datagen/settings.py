@@ -148,7 +148,7 @@ class DatagenConfig(AbstractConfig):
         """Returns the generator of the records.
 
         Raises:
-            ConfigException: The file cannot be read, or what it holds is no schema that records can be made of.
+            ConfigException: The file cannot be read, or its schema cannot be used for records.
         """
         if self.quickstart:
             return records_of(QUICKSTARTS[self.quickstart.lower()][0])

@@ -3,12 +3,12 @@
 Start from:
 
 - ``FileStreamSourceConnector``, ``FileStreamSourceTask`` (``source``) and ``FileStreamSinkConnector``,
-  ``FileStreamSinkTask`` (``sink``): what the worker runs.
+  ``FileStreamSinkTask`` (``sink``): the classes that the worker runs.
 - ``LineReader`` (``reader``): a growing file in chunks; ``split_lines``: bytes as a column of lines.
-- ``FileWatch`` (``source``): one thread that looks at the files that all tasks wait for.
+- ``FileWatch`` (``source``): one thread that watches the files of all waiting tasks.
 
-They are the model for other authors: they use ``penstock.api``, ``penstock.config``, ``penstock.data`` and
-``penstock.errors``, and nothing else of Penstock.
+They are a model for authors: they use only ``penstock.api``, ``penstock.config``, ``penstock.data`` and
+``penstock.errors``.
 """
 
 from penstock.connectors.file.sink import FileStreamSinkConnector, FileStreamSinkTask

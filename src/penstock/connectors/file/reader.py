@@ -1,9 +1,8 @@
 """Reads a growing file, or a stream, in chunks that end with a complete line, and splits them into lines as columns.
 
 Main types: `LineReader`, owned by the task's thread, and `Lines`; `split_lines` is pure. A line ends with LF, CRLF or a
-lone CR, as in Java's reader. The reader knows about partial last lines, files that are not there yet, truncated files
-and files that were replaced under their name. Streams are standard input, named pipes and devices: what was read of
-them cannot be read again, so they have no positions.
+lone CR, as in Java's reader. The reader handles partial last lines, missing files, truncated files and files that were
+replaced. Streams are standard input, named pipes and devices: they cannot be read twice, so they have no positions.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LF, CR = 10, 13
 
 Bytes = npt.NDArray[np.uint8]
 
-#: What half of a surrogate pair would be in UTF-8: one U+FFFD in Java, and three in Python.
+#: Half of a surrogate pair as UTF-8: one U+FFFD in Java, and three in Python.
 _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT: Final = "\ufffd".encode()
 
@@ -39,7 +38,7 @@ class Lines:
     Attributes:
         values: the lines without their ends, an Arrow string array.
         ends: for each line the number of bytes up to and including its end.
-        replaced: how many lines held bytes that are not UTF-8; those bytes read as U+FFFD.
+        replaced: the number of lines with invalid UTF-8; the invalid bytes become U+FFFD.
     """
 
     values: pa.StringArray
@@ -57,10 +56,10 @@ class Lines:
 
 
 def memory(size: int) -> Bytes:
-    """So many bytes to be written to.
+    """A writable buffer of the given size.
 
-    From Arrow, which keeps what it had back for the next batch. The C library asks the system for each large array
-    anew, and that costs more than reading a file into it.
+    Arrow reuses memory of the previous batch. The C library would request each large array from the system again, which
+    costs more than reading a file into it.
     """
     return np.frombuffer(pa.allocate_buffer(size), np.uint8) if size else np.empty(0, np.uint8)
 
@@ -75,11 +74,11 @@ def split_lines(data: Bytes, *, final: bool = False) -> Lines:
 
     Args:
         data: bytes from the start of a line on; less than 2 GiB. The lines are copies: the memory may be used again.
-        final: nothing follows these bytes: a last line without an end counts as complete.
+        final: True at the end of the input: a last line without a line end counts as complete.
 
     Returns:
-        The lines; what follows the last line end is not among them. A CR as the very last byte ends no line yet,
-        because an LF may follow, unless `final`.
+        The lines, without the rest after the last line end. A CR as the very last byte ends no line yet, because an LF
+        may follow, unless `final`.
     """
     is_cr = _marked(data, CR)
     if is_cr.any():
@@ -176,7 +175,7 @@ class LineReader:
         self._start = position
         self._fd: int | None = None if path is not None else descriptor
         self._is_stream = path is None
-        # Begins with what was read of a line that is not complete yet.
+        # Begins with the bytes of an incomplete line.
         self._buffer = memory(0)
         self._held = 0
         self._chunk_bytes = FIRST_CHUNK_BYTES
@@ -209,7 +208,7 @@ class LineReader:
     def _open(self) -> bool:
         assert self._path is not None
         try:
-            # Without O_NONBLOCK a named pipe that nobody writes to would hold the task here, whatever it is asked.
+            # Without O_NONBLOCK a named pipe without a writer would block the task here, even when it has to stop.
             fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             if not self._complained:
@@ -252,7 +251,7 @@ class LineReader:
 
     # ------------------------------------------------------------------ lines
     def _room(self, size: int) -> Bytes:
-        """Returns the free part of the buffer, with room for so many bytes."""
+        """Returns the free part of the buffer, with room for the given number of bytes."""
         if len(self._buffer) < self._held + size:
             larger = memory(self._held + max(size, self._held))
             larger[: self._held] = self._buffer[: self._held]
@@ -260,7 +259,7 @@ class LineReader:
         return self._buffer[self._held : self._held + size]
 
     def _take(self, count: int) -> Chunk | None:
-        """The lines that so many bytes behind those held complete."""
+        """The lines that the given number of new bytes completes."""
         before, self._held = self._held, self._held + count
         new = self._buffer[before : self._held]
         chunk = None
@@ -295,7 +294,7 @@ class LineReader:
         return Chunk(lines, start, self._start)
 
     def _keep(self, start: int) -> None:
-        """Hold only what is from `start` on, and no other memory: a worker may have many files."""
+        """Keeps only the bytes from `start` on, and no other memory, because a worker may read many files."""
         self._buffer = self._buffer[start : self._held].copy()
         self._held = len(self._buffer)
 
@@ -340,7 +339,7 @@ class LineReader:
             raise ConnectException(f"Cannot read {self._path or 'standard input'}: {error.strerror}") from error
         if count:
             return self._take(count)
-        # A named pipe is at its end while nobody has it open for writing; somebody may open it again.
+        # A named pipe is at its end while no process has it open for writing; another one may open it later.
         self._at_end = self._path is None
         return self._emit(final=True) if self._held else None
 

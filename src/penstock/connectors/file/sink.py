@@ -1,7 +1,7 @@
 """FileStream sink: appends each value as a line to a file, or to standard output.
 
-Main types: `FileStreamSinkConnector`, `FileStreamSinkTask`. The task is columnar: it is given text
-(`ValueForm.TEXT`, as Java's `toString` would print values), Arrow joins it, and one write appends a batch.
+Main types: `FileStreamSinkConnector`, `FileStreamSinkTask`. The task is columnar: it receives text (`ValueForm.TEXT`,
+as printed by Java's `toString`), Arrow joins it, and one write appends a batch.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class FileStreamSinkTask(FrameSinkTask):
         values = frame.table.column("value").combine_chunks()
         # A frame that was not made by a worker may have a column without a type where all is null.
         values = values.cast(pa.string()) if pa.types.is_null(values.type) else values
-        values = values.fill_null("null")  # what Java prints for null
+        values = values.fill_null("null")  # Java's text of null.
         if isinstance(values, pa.ChunkedArray):
             values = pa.concat_arrays(values.chunks)
         if self._fragment is not None:
@@ -131,7 +131,7 @@ class FileStreamSinkTask(FrameSinkTask):
         self._write(joined.as_buffer())
 
     def flush(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Makes what was put so far durable."""
+        """Makes all rows put so far durable."""
         if self._is_file:
             os.fsync(self._fd)
 

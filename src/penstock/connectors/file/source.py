@@ -1,16 +1,12 @@
 """FileStream source: the lines of a file, or of standard input, as records.
 
-Main types: `FileStreamSourceConnector`, `FileStreamSourceTask`. A model for authors: written against the public API
-alone. The task is columnar: lines go from the file to Spark as one Arrow column and are never Python strings.
+Main types: `FileStreamSourceConnector`, `FileStreamSourceTask`, a model for authors: they use only the public API. The
+task is columnar: lines go from the file to Spark as one Arrow column and never become Python strings. `FileWatch` wakes
+tasks that wait for their files, with one thread for all of them, because hundreds of threads that poll a hundred times
+a second keep a core busy; `Mark` is the observed state of a file.
 
-Wakes tasks that wait for their files: one thread looks at the files of all of them.
-
-Hundreds of threads that look for themselves a hundred times a second keep a core busy with waking up.
-
-Main types: `FileWatch` and `Mark`, what a file looked like.
-
-Threads: `wait` is called on the tasks' threads. `FileWatch` owns the thread `file-watch`, which runs while somebody
-waits and a moment longer.
+Threads: the task's; `wait` is called on it. `FileWatch` owns the thread `file-watch`, which runs while a task waits and
+a moment longer.
 """
 
 from __future__ import annotations
@@ -36,9 +32,9 @@ from penstock.connectors.file.reader import Chunk, LineReader, unreadable
 from penstock.data import STRING_SCHEMA
 from penstock.errors import BadRequestException
 
-#: How often the files are looked at.
+#: How often the files are checked.
 LOOK_S = 0.01
-#: How long the thread stays when nobody waits.
+#: How long the thread stays after the last wait.
 LINGER_S = 2.0
 
 Mark = tuple[int, int, int, int] | None
@@ -69,13 +65,13 @@ class FileWatch:
         self._running = False
 
     def wait(self, path: str, seen: Mark, woken: threading.Event, timeout_s: float) -> None:
-        """Wait until a file differs from what it was, or somebody sets the event, which is cleared in the end.
+        """Waits until a file has changed, or the event is set; then clears the event.
 
         Args:
             path: the file.
-            seen: what it looked like before it was read to its end.
-            woken: set when it has changed; whoever else sets it ends the wait, too.
-            timeout_s: how long at most.
+            seen: its state before it was read to its end.
+            woken: set when the file has changed; other threads may set it to end the wait.
+            timeout_s: the timeout.
         """
         entry = _Waiting(path, seen, woken)
         with self._changed:
@@ -171,7 +167,7 @@ class FileStreamSourceConnector(SourceConnector):
         return [] if not path else unreadable(path)
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Positions in a file can be found again, those of standard input can not."""
+        """Positions in a file can be found again, positions in standard input cannot."""
         return ExactlyOnceSupport.SUPPORTED if props.get("file") else ExactlyOnceSupport.UNSUPPORTED
 
     def alter_offsets(
@@ -190,7 +186,7 @@ class FileStreamSourceConnector(SourceConnector):
                 "stdin is used for input and offsets are not tracked."
             )
         for partition, offset in offsets.items():
-            # Removing is always allowed, also of entries that make no sense: else nobody could clean them up.
+            # Removing is always allowed, even for invalid entries, which could otherwise never be removed.
             if offset is not None:
                 _check_offset(dict(partition) if partition is not None else None, offset)
         return True
@@ -265,7 +261,7 @@ class FileStreamSourceTask(FrameSourceTask):
         assert self._reader is not None
         deadline = time.monotonic() + POLL_LIMIT_S
         while not self.context.stopping.is_set():
-            # Before the file is read: what is appended after that is a difference.
+            # Before the file is read, so that lines that are appended later count as a change.
             seen = None if self._path is None else mark_of(self._path)
             chunk = self._rest or self._reader.read()
             now = time.monotonic()

@@ -1,7 +1,7 @@
-"""Web interfaces both ways: `HttpSource` in ``source``, `HttpSink` in ``sink``, each in one file.
+"""Connectors for web interfaces: `HttpSource` in ``source``, `HttpSink` in ``sink``.
 
-- ``settings``: what can be set; ``json_values``: what is where in an answer, and values as JSON.
-- ``client``: requests with credentials, redirects and limits. It needs httpx, which is imported once a task starts.
+- ``settings``: their settings; ``json_values``: access to parts of a response, and values as JSON.
+- ``client``: requests with credentials, redirects and limits. It needs httpx, which is imported when a task starts.
 """
 
 from penstock.connectors.http.sink import HttpSink

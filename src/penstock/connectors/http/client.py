@@ -1,4 +1,4 @@
-"""Requests with credentials that go to one origin only, and answers of limited size and time.
+"""HTTP requests with credentials for one origin only, and responses with limits of size and time.
 
 Main types: ``Client``, ``Answer``. Main functions: ``expand`` (a URL with values in it), ``retry_after_s``. Needs
 httpx.
@@ -91,7 +91,7 @@ class Client:
         self._token, self._token_until = "", 0.0
 
     def close(self) -> None:
-        """Ends; a request that is under way fails."""
+        """Closes the client; a request in flight fails."""
         self._http.close()
 
     def send(
@@ -189,7 +189,7 @@ class Client:
             found = json.loads(answer.body)
             self._token, lasts = str(found["access_token"]), float(found.get("expires_in", 300))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            # What it says may hold secrets: only the status is told.
+            # The response may contain secrets: only the status is reported.
             raise ConnectException(
                 f"{shown(url)} gave no token (status {answer.status}): check oauth2.client.id, .secret and .scope"
             ) from error

@@ -1,4 +1,4 @@
-"""Values of Connect as JSON, and what is where in a JSON value.
+"""Connect values as JSON, and access to parts of a JSON value.
 
 Main functions: ``at`` (a JSON pointer), ``text_of``, ``plain``. Pure; any thread. Source: RFC 6901.
 """
@@ -52,12 +52,12 @@ def at(value: Any, pointer: str | None, where: str, *, missing: Any = _REFUSE) -
 
 
 def text_of(value: Any) -> str:
-    """A value as text for a URL: text as it is, others as JSON."""
+    """A value as text for a URL: text unchanged, other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def body_of(value: Any) -> str:
-    """A value as it is sent: text as it is, all others as JSON."""
+    """A value for a request body: text unchanged, all other values as JSON."""
     return value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False, allow_nan=False)
 
 

@@ -1,4 +1,4 @@
-"""Settings: `HttpSourceConfig`, `HttpSinkConfig`; `HttpConfig` is what both have. Values; any thread.
+"""Settings: `HttpSourceConfig`, `HttpSinkConfig`; `HttpConfig` has the common ones. Values; any thread.
 
 Source: the settings of Confluent's HTTP connectors, where those have the same.
 """
@@ -138,7 +138,7 @@ def _is_header(text: str) -> bool:
 
 
 def _fault_of_url(url: str) -> str:
-    # The start must be fixed: what is filled in says no scheme, host or port.
+    # The start must be fixed: inserted values must not change scheme, host or port.
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port

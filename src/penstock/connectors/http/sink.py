@@ -17,7 +17,7 @@ from penstock.errors import ConnectException, DataException, RetriableException
 
 
 class HttpSinkTask(SinkTask):
-    """Sends what it is given before ``put`` returns. At least once: what was sent may come again after a kill."""
+    """Sends all records before ``put`` returns. At least once: records may be sent again after a kill."""
 
     config_class = HttpSinkConfig
     settings: HttpSinkConfig
@@ -51,7 +51,7 @@ class HttpSinkTask(SinkTask):
         self._done = (None, 0)
 
     def stop(self) -> None:
-        """Ends the request that is under way."""
+        """Aborts the request in flight."""
         if hasattr(self, "_client"):
             self._client.close()
 
@@ -115,7 +115,7 @@ def _refused(answer: Answer) -> ConnectException:
 
 
 class HttpSink(SinkConnector):
-    """Sends records to a web interface, and reports those that it refuses."""
+    """Sends records to a web interface, and reports records that it rejects."""
 
     config_class, task_class = HttpSinkConfig, HttpSinkTask
 

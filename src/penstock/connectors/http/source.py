@@ -1,4 +1,4 @@
-"""HTTP source: asks a web interface again and again, page by page, and makes a record of each item of its answers.
+"""HTTP source: polls a web interface, page by page, and makes a record of each item in its responses.
 
 Main types: `HttpSource`, `HttpSourceTask`. Thread: the connector's and the task's.
 """
@@ -16,7 +16,7 @@ from penstock.connectors.http.json_values import at, text_of
 from penstock.connectors.http.settings import HttpSourceConfig, Paging
 from penstock.errors import ConnectException, RetriableException
 
-#: Answers that may be others soon.
+#: Statuses that may change soon.
 _PASSING: Final = frozenset({408, 425, 429, *range(500, 600)})
 
 
@@ -41,7 +41,7 @@ class HttpSourceTask(SourceTask):
         return self._page()
 
     def stop(self) -> None:
-        """Ends the request that is under way."""
+        """Aborts the request in flight."""
         if hasattr(self, "_client"):
             self._client.close()
 

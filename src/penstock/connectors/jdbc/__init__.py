@@ -1,9 +1,9 @@
-"""Tables of databases both ways. The packages ``source`` and ``sink`` have the connectors.
+"""Connectors for tables of databases, in the packages ``source`` and ``sink``.
 
-- ``addresses``, ``connection_settings``: where a database is, and which libraries it needs.
-- ``tables``: what a database has; ``columns``, ``mappings``: which schema a column gets.
+- ``addresses``, ``connection_settings``: the address of a database, and the libraries that it needs.
+- ``tables``: the tables of a database; ``columns``, ``mappings``: the schemas of columns.
 
-The libraries of a database are an extra of Penstock, so they are imported only once a connector is used.
+The libraries of a database are an extra of Penstock, so they are imported only when a connector is used.
 """
 
 from penstock.connectors.jdbc.sink import JdbcSink

@@ -1,9 +1,9 @@
-"""Columns of a table: the Connect schema of each, how it is selected, and its cells as Arrow.
+"""Columns of a table: their Connect schemas, select expressions, and cells as Arrow.
 
 Main types: `Column`, made by `column_of` from a reflected type; `TypeMapping`. Pure; any
 thread. Needs SQLAlchemy and PyArrow.
 
-Source: io.confluent.connect.jdbc.dialect.GenericDatabaseDialect (addFieldToSchema), for which type becomes which.
+Source: io.confluent.connect.jdbc.dialect.GenericDatabaseDialect (addFieldToSchema), for the mapping of types.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from penstock.data import (
 )
 from penstock.errors import ConnectException
 
-#: The digits that an INT64 always holds, and those that a FLOAT64 does.
+#: The digits that always fit an INT64 and a FLOAT64.
 _LONG_DIGITS, _DOUBLE_DIGITS = 18, 15
 #: The scale of a NUMERIC column that has none, where it becomes a Decimal.
 _FREE_SCALE: Final = 18

@@ -1,4 +1,4 @@
-"""DuckDB: its tables by reflection of its own, and rows in and out as Arrow.
+"""DuckDB: reads table definitions, and reads and writes rows as Arrow.
 
 Main types: `DuckDbCatalog`, `DuckDbReader`, `DuckDbWriter`. The connections of a process to a file share one database;
 another process cannot open it meanwhile. SQL is that of PostgreSQL, for which SQLAlchemy has words.

@@ -1,6 +1,6 @@
-"""Errors of databases, sorted by what helps: waiting, another row, or another statement.
+"""Classifies errors of databases by remedy: waiting, another row, or another statement.
 
-Main types: `Fault`, `FaultAndError`; `fault_of` sorts the error of a driver. Pure; any thread.
+Main types: `Fault`, `FaultAndError`; `fault_of` classifies the error of a driver. Pure; any thread.
 
 Source: the documentation of PostgreSQL, "PostgreSQL Error Codes", and the SQL standard for their classes.
 """

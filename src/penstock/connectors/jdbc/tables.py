@@ -1,6 +1,6 @@
-"""Tables of a database: which there are, and their columns, keys and indexes, found by reflection.
+"""Tables of a database: their columns, keys and indexes, read by reflection.
 
-Main types: `Table`, `TableName`; `Catalog`, which reads them over connections of its own. Needs SQLAlchemy.
+Main types: `Table`, `TableName`; `Catalog`, which reads them over its own connections. Needs SQLAlchemy.
 
 Thread: any; one call at a time.
 """

@@ -1,14 +1,14 @@
 """Mirrors of other Kafka clusters, with MirrorMaker 2's settings, names and formats.
 
-- ``MirrorConnector`` (``connector``): what the three connectors have in common.
-- ``MirrorSource`` (``source``): the connector of records; ``MirrorTask`` (``task``) reads partitions, ``positions``
-  says where. ``TopicKeeper`` (``keeping``) makes topics on the target what they are on the source.
-- ``MirrorCheckpoint`` (``checkpoints``): positions of groups; ``MirrorHeartbeat`` (``heartbeats``): signs of life.
-  ``offset_syncs``: which offset is which on the target; ``formats``: records of these topics as bytes.
-- ``policy``: names of topics on the target. ``selection``: which topics and settings, without I/O.
-- ``settings``: what can be set, and which settings are for which client.
+- ``MirrorConnector`` (``connector``): the common base of the three connectors.
+- ``MirrorSource`` (``source``): the connector of records; ``MirrorTask`` (``task``) reads partitions, from the offsets
+of ``positions``. ``TopicKeeper`` (``keeping``) synchronizes topics on the target with the source.
+- ``MirrorCheckpoint`` (``checkpoints``): positions of groups; ``MirrorHeartbeat`` (``heartbeats``): heartbeats.
+``offset_syncs``: translation of offsets to the target; ``formats``: records of these topics as bytes.
+- ``policy``: names of topics on the target. ``selection``: selects topics and settings, without I/O.
+- ``settings``: their settings, and the assignment of settings to clients.
 
-Clients of both clusters are made by ``penstock.clients``.
+``penstock.clients`` creates the clients of both clusters.
 """
 
 from penstock.connectors.mirror.checkpoints import MirrorCheckpoint

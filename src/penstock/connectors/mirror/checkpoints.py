@@ -1,6 +1,6 @@
 """Positions of consumer groups for the other cluster: ``MirrorCheckpoint`` and its task.
 
-Main types: ``MirrorCheckpoint``, ``CheckpointTask``; ``Checkpoints`` decides, without I/O, which are written.
+Main types: ``MirrorCheckpoint``, ``CheckpointTask``; ``Checkpoints`` decides, without I/O, which ones are written.
 
 Thread: the connector's and the task's.
 
@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 GROUP: Final = "group"
 _ANSWER_S: Final = 10.0
 _READ_S: Final = 30.0
-#: Where reading a small topic begins.
+#: The offset at which reading a small topic begins.
 _BEGINNING: Final = -2
 _SLICE_S: Final = 0.2
 
 
 class Checkpoints:
-    """The newest checkpoint of each partition of each group, and which of those that are found next are news.
+    """The newest checkpoint of each partition of each group, to recognize new ones.
 
     >>> known = Checkpoints()
     >>> ones = [Checkpoint("g", TopicPartition("t", 0), *at) for at in ((5, 5), (6, 5), (9, 8), (7, 6))]
@@ -91,7 +91,7 @@ def checkpoints_of(
 def offsets_to_set(
     wanted: Mapping[TopicPartition, int], there: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The offsets that a group without members gets on the target: where it has none, or one that is behind.
+    """The offsets to set on the target for a group without members: if it has none, or an earlier one.
 
     >>> a, b, c = (TopicPartition("t", number) for number in range(3))
     >>> offsets_to_set({a: 5, b: 5, c: 5}, {b: 4, c: 6})
@@ -181,7 +181,7 @@ class CheckpointTask(SourceTask):
     settings: MirrorCheckpointConfig
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Makes the clients; what they read is read by ``poll``."""
+        """Creates the clients; ``poll`` reads with them."""
         super().start(props)
         config, self._props = self.settings, dict(props)
         shares = share_of(props, lambda name: {GROUP: name}, JAVA_GROUPS)
@@ -235,7 +235,7 @@ class CheckpointTask(SourceTask):
     def _checkpoints(self) -> list[SourceRecord]:
         self._read_syncs()
         topics = {place.topic for place in self._histories if self._topics.have(place.topic)}
-        # All groups are asked first: what is noted as written is returned.
+        # All groups are queried first, because checkpoints that are recorded as written must be returned.
         committed = {group: self._source.group_offsets(group, topics) for group in self._groups}
         stamp = int(time.time() * 1000)
         return [

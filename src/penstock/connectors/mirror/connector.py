@@ -1,4 +1,4 @@
-"""The part that the connectors of mirrors have in common: two clusters, and jobs by the clock: ``MirrorConnector``.
+"""``MirrorConnector``: the common base of the mirror connectors, with two clusters and scheduled jobs.
 
 Thread: the connector's; ``partitions`` also on the thread of this name.
 """
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 #: The share of a task in its configuration, see ``PartitionedSource``.
 PARTITIONS_CONFIG: Final = "task.partitions"
-#: The same in the configuration of a task of Java's.
+#: The same setting in a task configuration of Java's.
 JAVA_PARTITIONS: Final = "task.assigned.partitions"
 JAVA_GROUPS: Final = "task.assigned.groups"
 #: The longest that a request of a connector waits: its own thread and its start wait with it.
 _LONGEST_S: Final = 10.0
-#: How long a look at the clusters may take that somebody waits for, in seconds.
+#: The timeout of requests to the clusters for which a caller waits, in seconds.
 LOOK_S: Final = 3.0
-#: The source partition of a connector that could not look for what there is yet.
+#: The source partition of a connector that could not query its cluster yet.
 AWAY: Final[Mapping[str, Any]] = {"cluster": "", "partition": -1, "topic": ""}
 
 
@@ -76,9 +76,9 @@ class MirrorConnector(PartitionedSource):
 
     Attributes:
         sides: The clusters that it needs.
-        found: What the first job has found; None: nothing yet.
+        found: The result of the first job; None: no result yet.
 
-    A cluster that is away when the connector starts is told by a task, which has ``AWAY`` as its only partition.
+    If a cluster is unavailable when the connector starts, a task with ``AWAY`` as its only partition reports that.
     """
 
     sides: ClassVar[Sequence[str]] = ("source", "target")
@@ -94,7 +94,7 @@ class MirrorConnector(PartitionedSource):
         """The actions that the clock triggers, by name; the first sets ``found``."""
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """See ``PartitionedSource.task_configs``. Java's workers of the same group find what they need, too."""
+        """See ``PartitionedSource.task_configs``. The configurations also work for Java's workers of the same group."""
         return [
             {**config, **self.java_share([one for one in assigned_partitions(config) if one != AWAY])}
             for config in super().task_configs(max_tasks)
@@ -140,7 +140,7 @@ class MirrorConnector(PartitionedSource):
         return self._table.wait_s
 
     def partitions(self) -> Sequence[Mapping[str, Any]]:
-        """See ``PartitionedSource.partitions``: does what is due."""
+        """See ``PartitionedSource.partitions``: runs the jobs that are due."""
         if not self.settings.enabled:
             return []
         first = next(iter(self._jobs))
@@ -165,7 +165,7 @@ class MirrorConnector(PartitionedSource):
         self._complaints[name] = str(error)
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """See ``Connector.validate``; clients' settings are checked, and those of other mirrors known."""
+        """See ``Connector.validate``; also checks the clients' settings, and accepts settings of other mirrors."""
         checked = super().validate(connector_configs)
         own = {one.name for one in checked.config_values}
         values = {

@@ -64,14 +64,14 @@ class OffsetSync:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The position of a group on the source, and the same on the target.
+    """The position of a group on the source, and its translation to the target.
 
     Attributes:
         group: The group.
-        place: The partition, as it is called on the target.
-        upstream: What the group has committed on the source.
-        downstream: Where it would go on on the target.
-        metadata: What the group has committed beside the offset.
+        place: The partition, by its name on the target.
+        upstream: The committed offset on the source.
+        downstream: The translated offset on the target.
+        metadata: The metadata committed with the offset.
 
     >>> one = Checkpoint("g", TopicPartition("a.t", 1), 5, 7)
     >>> Checkpoint.of(one.key, one.value) == one, one.value[:2]
@@ -110,12 +110,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life from the worker of a mirror.
+    """A heartbeat from the worker of a mirror.
 
     Attributes:
         source: The alias of the source cluster.
         target: The alias of the target cluster.
-        timestamp: When, in milliseconds.
+        timestamp: The time, in milliseconds.
 
     >>> one = Heartbeat("a", "b", 5)
     >>> Heartbeat.of(one.key, one.value) == one

@@ -1,4 +1,4 @@
-"""Signs of life of a mirror: ``MirrorHeartbeat`` and its task.
+"""Heartbeats of a mirror: ``MirrorHeartbeat`` and its task.
 
 Thread: the connector's and the task's.
 
@@ -57,7 +57,7 @@ class HeartbeatTask(SourceTask):
         if wait_s > 0:
             self.context.stopping.wait(min(1.0, wait_s))
             return None
-        # In step, but never two at once to make up for what was missed.
+        # At a fixed rate, but missed heartbeats are not sent later.
         self._due = max(self._due, time.monotonic() - 1) + self.settings.emit_heartbeats_interval_seconds
         return [self._heartbeat(int(type(self).clock() * 1000))]
 

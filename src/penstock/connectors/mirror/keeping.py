@@ -1,6 +1,6 @@
-"""Topics of the target that are kept as those of the source are: ``TopicKeeper``; ``Timetable`` says when.
+"""``TopicKeeper`` synchronizes topics of the target with the source; ``Timetable`` schedules it.
 
-Owning thread: the connector's in ``start``, then the one on which it looks for partitions.
+Owning thread: the connector's in ``start``, then the thread ``partitions``.
 
 Source: org.apache.kafka.connect.mirror.MirrorSourceConnector (computeAndCreateTopicPartitions, syncTopicConfigs,
 syncTopicAcls).
@@ -26,7 +26,7 @@ from penstock.errors import KafkaException, KafkaRetriableException
 
 log = logging.getLogger(__name__)
 
-#: How long something waits that could not be done, in seconds, unless it is due sooner.
+#: The wait before a failed action is retried, in seconds, unless it is due earlier.
 RETRY_S: Final = 10.0
 #: A thread cannot wait for longer than some hundred years.
 NEVER_S: Final = 1e9
@@ -74,18 +74,18 @@ class Timetable:
 
 
 class TopicKeeper:
-    """Makes topics, partitions and settings on the target what they are on the source.
+    """Synchronizes topics, partitions and settings on the target with the source.
 
     Attributes:
-        faults: What could not be made, by the topic of the source: texts for people.
+        faults: Errors by source topic: texts for people.
 
     Args:
-        source: Asks the source cluster.
-        target: Asks the target cluster, and changes it.
+        source: The client of the source cluster.
+        target: The client of the target cluster.
         selection: The topics.
         unsynced: Settings that are not copied.
-        replication_factor: Of topics that are made.
-        with_defaults: Whether the source's defaults count.
+        replication_factor: The replication factor of created topics.
+        with_defaults: True if the source's defaults are copied.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class TopicKeeper:
         self._said: set[str] = set()
 
     def look(self) -> list[dict[str, object]]:
-        """Looks for topics and partitions of the source, and makes on the target what is missing there.
+        """Finds topics and partitions of the source, and creates missing ones on the target.
 
         Returns:
-            The partitions that can be mirrored: those that the target has by now.
+            The partitions that can be mirrored, because they exist on the target.
 
         Raises:
-            KafkaException: One of the clusters does not answer, or refuses to list topics.
+            KafkaException: One of the clusters does not respond, or does not allow listing topics.
         """
         here = {name: count for name, count in self._source.topics().items() if self._selection.has(name)}
         there = self._target.topics()
@@ -132,7 +132,7 @@ class TopicKeeper:
                 raise
             except KafkaException as error:
                 self.faults[name] = self._fault(name, have, error)
-                # Partitions that the target has are mirrored; for others there is no place.
+                # Only partitions that exist on the target are mirrored.
                 mirrored[name] = min(count, have or 0)
         self._say()
         self._note_ids(here)
@@ -203,7 +203,7 @@ class TopicKeeper:
         )
 
     def _say(self) -> None:
-        """Says what is new of the faults."""
+        """Logs new faults."""
         texts = set(self.faults.values())
         for text in sorted(texts - self._said):
             log.warning("%s; tried again at each look for topics", text[:1].upper() + text[1:])

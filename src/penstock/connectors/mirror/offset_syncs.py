@@ -1,9 +1,9 @@
-"""Offset syncs: which are written, and how offsets are translated with them. No I/O but in ``SyncWriter``.
+"""Offset syncs: decides which ones are written, and translates offsets with them. Only ``SyncWriter`` does I/O.
 
 Main types: ``SyncPacer`` (when a partition needs another sync), ``SyncHistory`` (translates offsets of one partition),
-``SyncWriter``, which writes those of a task.
+``SyncWriter``, which writes the syncs of a task.
 
-Thread: a ``SyncWriter`` belongs to the worker's thread that tells a task of its records, one call at a time.
+Thread: a ``SyncWriter`` belongs to the worker's thread that calls the task's acknowledgement hooks, one call at a time.
 
 Source: org.apache.kafka.connect.mirror.{OffsetSyncWriter, OffsetSyncStore}.
 """
@@ -22,9 +22,9 @@ from penstock.errors import ConnectException, KafkaException
 log = logging.getLogger(__name__)
 
 _FLUSH_S = 5.0
-#: So many syncs are kept whatever they are.
+#: The number of newest syncs that are always kept.
 _FEW = 128
-#: The power of two of how many are kept of those that are about as far away.
+#: The binary logarithm of the number of syncs kept at about the same distance.
 _FINE = 6
 
 
@@ -44,7 +44,7 @@ class SyncPacer:
         self._upstream = self._downstream = self._synced = -1
 
     def is_due(self, upstream: int, downstream: int) -> bool:
-        """True for the first record, one that is far from the last sync, and one behind a gap or a new beginning."""
+        """True for the first record, a record far from the last sync, and a record after a gap or a restart."""
         gap = upstream - self._upstream != downstream - self._downstream
         due = self._synced < 0 or gap or downstream - (self._synced + 1) >= self._most
         due = due or downstream < self._downstream
@@ -55,11 +55,11 @@ class SyncPacer:
 
 
 def sync_points(places: Mapping[int, int], step: int) -> list[tuple[int, int]]:
-    """The rows of a frame of which a sync may be written, with their offsets on the target.
+    """The rows of a frame for which a sync may be written, with their offsets on the target.
 
     Args:
-        places: By row, ascending, the offsets that are known: those of the first and last rows of record batches.
-        step: How many rows may lie between two of them, where offsets between are known too.
+        places: By row, ascending, the known offsets: the first and last rows of record batches.
+        step: The most rows between two of them, if the offsets in between are known too.
 
     >>> sync_points({0: 10, 9: 19, 10: 25, 12: 26}, 4)
     [(0, 10), (4, 14), (8, 18), (9, 19), (10, 25), (12, 26)]
@@ -78,10 +78,10 @@ def sync_points(places: Mapping[int, int], step: int) -> list[tuple[int, int]]:
 
 
 class SyncHistory:
-    """The syncs of one partition, fewer the older they are, and what an offset is on the target.
+    """The syncs of one partition, fewer the older they are, for translating offsets to the target.
 
-    What an offset is translated to is at most a sixteenth of its distance from the newest sync too early, or as much as
-    syncs are apart.
+    A translated offset is too early by at most a sixteenth of its distance from the newest sync, or by the distance
+    between syncs.
 
     >>> history = SyncHistory()
     >>> for at in range(0, 1000, 10):
@@ -110,9 +110,9 @@ class SyncHistory:
             self._thin()
 
     def translate(self, upstream: int) -> int | None:
-        """The offset on the target where a group goes on that has committed an offset of the source.
+        """The offset on the target from which a group with a committed source offset resumes.
 
-        Never too far: at the newest sync that is not behind it, or one further. None: no sync is that old.
+        Never too late: the offset of the newest sync at or before it, or one more. None: no sync is that old.
         """
         at = bisect_right(self._upstream, upstream) - 1
         if at < 0:
@@ -123,7 +123,7 @@ class SyncHistory:
         return len(self._upstream)
 
     def _thin(self) -> None:
-        """Leaves out syncs between others: at a distance of 2^n from the newest, one for each 2^(n-6) offsets."""
+        """Removes syncs between others: at a distance of 2^n from the newest, keeps one for each 2^(n-6) offsets."""
         newest, kept = self._upstream[-1], dict[tuple[int, int], int]()
         for at, one in enumerate(self._upstream):
             far = (newest - one).bit_length()
@@ -168,7 +168,7 @@ class SyncWriter:
                 self._send([self._waiting.pop(place)])
 
     def commit(self) -> None:
-        """Writes the last sync of each partition, and waits until all are stored; what cannot be waits for the next."""
+        """Writes the last sync of each partition, and waits until all are stored; failed ones are written next time."""
         waiting, self._waiting = self._waiting, {}
         self._send(list(waiting.values()))
         if not self._sent or self._writer is None:

@@ -1,10 +1,10 @@
-"""The names of topics on the other cluster, and their meaning: ``ReplicationPolicy`` and ``policy_of``.
+"""Names of topics on the other cluster: ``ReplicationPolicy`` and ``policy_of``.
 
-Main types: ``ReplicationPolicy``, the default one, which puts the source's alias in front; ``IdentityPolicy``, which
-keeps names. Pure; any thread.
+Main types: ``ReplicationPolicy``, the default, which prefixes the source's alias; ``IdentityPolicy``, which keeps
+names. Pure; any thread.
 
-Source: org.apache.kafka.connect.mirror.{ReplicationPolicy, DefaultReplicationPolicy, IdentityReplicationPolicy}, as
-they are in Kafka 4.3.
+Source: org.apache.kafka.connect.mirror.{ReplicationPolicy, DefaultReplicationPolicy, IdentityReplicationPolicy}, of
+Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class ReplicationPolicy:
     """Remote topics are ``alias.topic``.
 
     Args:
-        separator: What stands between alias and topic.
+        separator: The text between alias and topic.
         internal_separator: The same for the topics of the mirror itself.
-        alias: Of the source cluster.
+        alias: The alias of the source cluster.
 
     >>> policy = ReplicationPolicy()
     >>> policy.remote_topic("east", "orders"), policy.source_of("west.east.orders"), policy.source_of("orders")
@@ -47,7 +47,7 @@ class ReplicationPolicy:
     def source_of(self, topic: str) -> str | None:
         """The alias of the cluster that a topic was mirrored from; None: it is no remote topic."""
         parts = topic.split(self.separator)
-        # As Java splits: what is empty at the end is no part.
+        # Like Java's split, which drops empty parts at the end.
         while parts and not parts[-1]:
             parts.pop()
         return parts[0] if len(parts) > 1 else None
@@ -102,7 +102,7 @@ class ReplicationPolicy:
 
 
 class IdentityPolicy(ReplicationPolicy):
-    """Remote topics have the names that they have on the source; only those of heartbeats get the alias.
+    """Remote topics keep their source names; only heartbeat topics get the alias.
 
     >>> policy = IdentityPolicy(alias="east")
     >>> policy.remote_topic("east", "orders"), policy.remote_topic("east", "heartbeats"), policy.source_of("orders")
@@ -140,11 +140,11 @@ def policy_of(name: str, *, separator: str, internal_separator: bool, alias: str
         name: Java's class name, with or without its package, or the path of a Python class that extends
             ``ReplicationPolicy``.
         separator: ``replication.policy.separator``.
-        internal_separator: Whether it also counts for the topics of the mirror itself.
-        alias: Of the source cluster.
+        internal_separator: True if it also applies to the topics of the mirror itself.
+        alias: The alias of the source cluster.
 
     Raises:
-        ConfigException: There is no such policy.
+        ConfigException: The policy does not exist.
     """
     kind: object = _KNOWN.get(name.removeprefix(_PACKAGE))
     if kind is None:

@@ -1,4 +1,4 @@
-"""The positions at which a partition is read: at first, and when the offset is gone. Pure; any thread.
+"""The start positions of a partition: initially, and after its offset was deleted. Pure; any thread.
 
 Main type: ``Start``. Main function: ``after_loss``.
 """
@@ -36,15 +36,15 @@ class Start(Enum):
 
 
 def after_loss(place: TopicPartition, position: int, low: int, high: int) -> tuple[int, str]:
-    """The position at which reading goes on in a partition that has no record at its position, and a text for people.
+    """The position from which to resume in a partition without a record at its position, and a text for people.
 
-    Nothing is left out: where the end is in front of the position, nobody knows which records are new.
+    No record is skipped: if the end is before the position, all records may be new.
 
     Args:
         place: The partition.
-        position: Where it was to be read.
-        low: The offset of the first record that it has.
-        high: The offset behind its last record.
+        position: The lost position.
+        low: The offset of its first record.
+        high: The offset after its last record.
 
     >>> after_loss(TopicPartition("t", 0), 5, 9, 20)
     (9, 't-0 has no records before offset 9 any more: 4 were deleted before they could be mirrored, from offset 5 on')

@@ -1,6 +1,6 @@
-"""Which topics are mirrored, which settings of theirs, and what is changed on the target: pure functions; any thread.
+"""Selects the topics and settings to mirror, and computes the changes on the target. Pure functions; any thread.
 
-Main types: ``TopicSelection``, ``NamePatterns``; ``settings_changes``, ``rules_to_add`` say what to change.
+Main types: ``TopicSelection``, ``NamePatterns``; ``settings_changes``, ``rules_to_add`` compute the changes.
 
 Source: org.apache.kafka.connect.mirror.{DefaultTopicFilter, DefaultGroupFilter, DefaultConfigPropertyFilter},
 MirrorSourceConnector (shouldReplicateTopic, targetConfig, incrementalAlterConfigs, shouldReplicateAcl,
@@ -18,15 +18,15 @@ from penstock.connectors.mirror.policy import ReplicationPolicy
 
 
 class NamePatterns:
-    """Names by lists of patterns, as Java writes them: those that one of ``include`` matches, and none of ``exclude``.
+    """Selects names by lists of Java patterns: names that match one of ``include``, and none of ``exclude``.
 
     Args:
         include: Patterns, each for a whole name.
-        exclude: Those that win.
-        setting: The name of the setting with the first, for errors; that of the second ends with ``.exclude``.
+        exclude: Patterns that take precedence.
+        setting: The setting with ``include``, for errors; the setting with ``exclude`` ends with ``.exclude``.
 
     Raises:
-        ConfigException: A pattern is none; names the setting and the pattern.
+        ConfigException: A pattern is invalid; the text names the setting and the pattern.
 
     >>> some = NamePatterns(["orders.*", "people"], [".*_tmp"], "topics")
     >>> [some.have(name) for name in ("orders_1", "orders_tmp", "people", "peoples")]
@@ -48,14 +48,14 @@ class NamePatterns:
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """The topics of the source cluster that are mirrored, and what they are called on the target.
+    """The mirrored topics of the source cluster, and their names on the target.
 
     Attributes:
-        patterns: Those that a user wants.
+        patterns: The patterns of the user.
         policy: Names on the target.
         source: The alias of the source cluster.
         target: The alias of the target cluster.
-        heartbeats: Whether heartbeats of the source are mirrored, whatever the patterns say.
+        heartbeats: True if heartbeats of the source are mirrored regardless of the patterns.
     """
 
     patterns: NamePatterns
@@ -65,7 +65,7 @@ class TopicSelection:
     heartbeats: bool = True
 
     def has(self, topic: str) -> bool:
-        """True if a topic is mirrored: wanted, not internal, and not from the target itself."""
+        """True if a topic is mirrored: it matches, is not internal, and does not come from the target itself."""
         wanted = self.patterns.have(topic) or (self.heartbeats and self.policy.is_heartbeats_topic(topic))
         return wanted and not self.policy.is_internal_topic(topic) and not self.policy.is_cycle(topic, self.target)
 
@@ -77,12 +77,12 @@ class TopicSelection:
 def settings_to_copy(
     source: Mapping[str, TopicSetting], excluded: NamePatterns, *, with_defaults: bool = False
 ) -> dict[str, str]:
-    """The settings that a new topic gets from that on the source.
+    """The settings that a new topic copies from the source topic.
 
     Args:
         source: Those of the topic on the source.
         excluded: Settings that are not copied.
-        with_defaults: Whether defaults of the source are copied as well (``use.defaults.from=source``).
+        with_defaults: True if defaults of the source are copied as well (``use.defaults.from=source``).
     """
     return {
         name: one.value
@@ -101,13 +101,13 @@ def settings_changes(
     *,
     with_defaults: bool = False,
 ) -> tuple[dict[str, str], list[str]]:
-    """The differences between a topic on the target and that on the source: settings to change, and settings to remove.
+    """Compares a topic on the target with the source: returns settings to change, and settings to remove.
 
     Args:
         source: Those of the topic on the source.
         target: Those of the topic on the target.
         excluded: Settings that are left as they are.
-        with_defaults: See ``settings_to_copy``; without it, what is a default on the source becomes one on the target.
+        with_defaults: See ``settings_to_copy``; without it, a default on the source becomes the default on the target.
     """
     wanted = settings_to_copy(source, excluded, with_defaults=with_defaults)
     changed = {
@@ -129,7 +129,7 @@ def settings_changes(
 
 
 def rules_to_add(rules: Iterable[AccessRule], selection: TopicSelection) -> list[AccessRule]:
-    """The access rules of the source's topics for those on the target: who may write there is not copied.
+    """The access rules of the source's topics for the target's topics, without write permissions.
 
     >>> from penstock.connectors.mirror.policy import ReplicationPolicy
     >>> selection = TopicSelection(NamePatterns(["t"], [], "topics"), ReplicationPolicy(), "a", "b")
@@ -161,7 +161,7 @@ def source_partitions(alias: str, partitions: Mapping[str, int]) -> list[dict[st
 
 
 def changed_ids(before: Mapping[str, str], now: Mapping[str, str]) -> Sequence[str]:
-    """The topics that were deleted and made again: those whose id has changed.
+    """The topics that were deleted and created again, so that their id has changed.
 
     >>> changed_ids({"a": "1", "b": "1", "c": ""}, {"a": "2", "b": "1", "c": "3"})
     ['a']

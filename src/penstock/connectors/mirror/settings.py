@@ -1,6 +1,6 @@
-"""Settings: ``MirrorConfig``, which all three connectors have, and ``MirrorSourceConfig``. Values; any thread.
+"""Settings: ``MirrorConfig``, common to all three connectors, and ``MirrorSourceConfig``. Values; any thread.
 
-``ClientPrefixes`` says which settings of Kafka's clients a configuration gives to which client.
+``ClientPrefixes`` assigns the client settings of a configuration to clients.
 
 Source: org.apache.kafka.connect.mirror.{MirrorConnectorConfig, MirrorSourceConfig}.
 """
@@ -33,11 +33,11 @@ CONFIG_EXCLUDE: Final = (
     "unclean.leader.election.enable",
     "min.insync.replicas",
 )
-#: The parts of a configuration that are settings of clients, by what stands in front of them.
+#: The prefixes of client settings.
 CLIENT_PREFIXES: Final = tuple(
     f"{side}.{client}." for side in ("source", "target") for client in ("cluster", "consumer", "producer", "admin")
 )
-#: The same for clients of both clusters. What the worker overrides for its own clients stands below them, too.
+#: The prefixes for clients of both clusters. The worker's overrides for its own clients have these prefixes, too.
 _BOTH: Final = ("consumer.", "producer.", "admin.")
 _NOT_OF_CLIENTS: Final = ("override.", "timeout.ms", "poll.timeout.ms")
 _OWN: Final = frozenset({"source.cluster.alias", "target.cluster.alias"})
@@ -51,7 +51,7 @@ class SyncsLocation(Enum):
 
 
 class Defaults(Enum):
-    """Whose defaults count for settings of topics that have none: the values of ``use.defaults.from``."""
+    """The cluster whose defaults apply to unset topic settings: the values of ``use.defaults.from``."""
 
     SOURCE = "source"
     TARGET = "target"
@@ -351,7 +351,7 @@ def _faults_of(part: object) -> Iterator[tuple[str, str]]:
 
 
 def client_settings(props: Mapping[str, str], side: str, client: str) -> dict[str, str]:
-    """The settings of one client, by Kafka's names; those that say more win.
+    """The settings of one client, by Kafka's names; more specific prefixes take precedence.
 
     Args:
         props: The configuration of the connector.

@@ -85,7 +85,9 @@ class MirrorSource(MirrorConnector):
         ]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Offsets are those of the source's records; only committed ones are read, unless the user says otherwise."""
+        """Offsets are those of the source's records; only committed records are read, unless the user configures
+        otherwise.
+        """
         level = client_settings(props, "source", "consumer").get("isolation.level", "read_committed")
         reads_committed = level.strip().lower() == "read_committed"
         return ExactlyOnceSupport.SUPPORTED if reads_committed else ExactlyOnceSupport.UNSUPPORTED

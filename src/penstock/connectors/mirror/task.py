@@ -1,4 +1,4 @@
-"""The task that mirrors partitions: ``MirrorTask``. Records go from the client's columns into frames as they are.
+"""The task that mirrors partitions: ``MirrorTask``. Records go from the client's columns into frames unchanged.
 
 Owning thread: the task's.
 
@@ -26,13 +26,13 @@ from penstock.errors import ConnectException, KafkaException, OffsetOutOfRangeEx
 
 log = logging.getLogger(__name__)
 
-#: How much is joined to frames before they are handed over.
+#: The size of frames, joined from fetched records.
 _MOST_ROWS: Final = 100_000
 _MOST_BYTES: Final = 16 << 20
 #: A poll waits in slices, so that it notices a stop.
 _SLICE_S: Final = 0.25
 _ANSWER_S: Final = 5.0
-#: How often it is looked whether a topic is still the same one, while something is wrong and while nothing is.
+#: How often to check if a topic was created again, during errors and without errors.
 _LOOK_S: Final = 30.0
 
 
@@ -44,7 +44,7 @@ class MirrorTask(FrameSourceTask):
     settings: MirrorSourceConfig
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Goes on behind the committed offsets."""
+        """Resumes after the committed offsets."""
         super().start(props)
         self._props = dict(props)
         self._frames: deque[SourceFrame] = deque()
@@ -116,7 +116,7 @@ class MirrorTask(FrameSourceTask):
         }
 
     def _gather(self) -> None:
-        """Makes frames of what has come, or waits a moment for it."""
+        """Makes frames of fetched records, or waits a moment for records."""
         failed, self._failed = self._failed, None
         if isinstance(failed, OffsetOutOfRangeException):
             self._go_on_behind(failed)
@@ -134,7 +134,7 @@ class MirrorTask(FrameSourceTask):
             try:
                 fetched = self._reader.fetch(left)
             except Exception as error:
-                # What has come is handed over first: only then the positions are those of the frames.
+                # Fetched records are returned first, so that the positions match the frames.
                 if rows or isinstance(error, OffsetOutOfRangeException):
                     self._failed = error
                     break

@@ -1,9 +1,9 @@
-"""Any format that Spark reads or writes, as a connector. The packages ``source`` and ``sink`` have the connectors.
+"""Connectors for any format that Spark reads or writes, in the packages ``source`` and ``sink``.
 
-- ``settings``: what both have.
-- ``repeatable``: whether a query gives the same rows again. ``faults``: what Spark's errors mean for a user. Pure.
+- ``settings``: their common settings.
+- ``repeatable``: checks if a query is repeatable. ``faults``: translates Spark's errors for users. Pure.
 
-How topics become plain files without Spark is in ``penstock.connectors.files``.
+``penstock.connectors.files`` writes topics to plain files without Spark.
 """
 
 from penstock.connectors.spark.sink.connector import SparkSink

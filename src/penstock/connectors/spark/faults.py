@@ -1,4 +1,4 @@
-"""Errors of Spark as errors for users: what was asked, what Spark says, and what to do.
+"""Translates errors of Spark for users: the operation, Spark's message, and what to do.
 
 Main functions: `explained`, `translated`. Pure but for reading texts of errors; any thread. Source: the error
 conditions of Spark 4.
@@ -31,7 +31,7 @@ _NO_RIGHT: Final = re.compile(
 )
 _NOT_CONFIGURED: Final = "DELTA_CONFIGURE_SPARK_SESSION"
 _AWAY: Final = re.compile(r"Connection refused|ConnectException|UnknownHostException|SocketTimeout|Connection reset")
-#: Conditions, what to do, and whether it may pass.
+#: Spark's error conditions, what to do, and whether the error may be temporary.
 _KNOWN: Final[dict[str, tuple[str, bool]]] = {
     "PATH_NOT_FOUND": ("it is looked for again", True),
     "UNABLE_TO_INFER_SCHEMA": (
@@ -67,13 +67,13 @@ def explained(text: str, what: str, format: str, path: str) -> ConnectException:
     """The error for a user.
 
     Args:
-        text: What Spark said.
-        what: What was asked of it: a clause such as "reading /data/in".
-        format: The format that was asked for.
-        path: Where, if that has a path.
+        text: Spark's message.
+        what: The operation: a clause such as "reading /data/in".
+        format: The requested format.
+        path: The path, if any.
 
     Returns:
-        A ``RetriableException`` where it may pass by itself.
+        A ``RetriableException`` if the error may be temporary.
 
     >>> print(explained("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: avro.", "reading /in", "avro", "/in"))
     spark.format: reading /in failed: the Spark session has no format avro. Add its jars to the worker's file, ...
@@ -113,7 +113,7 @@ def explained(text: str, what: str, format: str, path: str) -> ConnectException:
 
 
 def _short(text: str) -> str:
-    """The part of an error that says what it is: neither plans nor stack traces."""
+    """The essential part of an error, without plans and stack traces."""
     lines = [line.strip() for line in text.strip().splitlines()]
     telling = [line for line in lines if _CONDITION.search(line)] or [
         line for line in lines if line and not line.startswith(("at ", "An error occurred while calling", "==", "'"))
@@ -140,7 +140,7 @@ def text_of(error: BaseException) -> str:
 
 @contextmanager
 def translated(what: str, format: str, path: str) -> Iterator[None]:  # noqa: A002 - Spark's word
-    """Raises errors of Spark in the block as errors for users; others pass.
+    """Translates Spark's errors in the block for users; other errors pass unchanged.
 
     Raises:
         ConnectException: See ``explained``.

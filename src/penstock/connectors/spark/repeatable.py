@@ -1,7 +1,7 @@
-"""Queries that give other rows each time. Main function: `doubts`. Pure; any thread.
+"""Finds queries that are not repeatable. Main function: `doubts`. Pure; any thread.
 
-A source that begins again after a failure leaves out as many rows as were delivered: the query has to give them
-again, in the same order. Source: Penstock's own.
+After a failure a source skips the number of rows that were delivered, so the query has to return the same rows in the
+same order. Source: Penstock's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of sources and sinks: what is read or written. `SparkConfig`. Values; any thread.
+"""The common settings of sources and sinks: the data to read or write. `SparkConfig`. Values; any thread.
 
 Source: Penstock's own; the options of formats are those of Spark's ``DataFrameReader`` and ``DataFrameWriter``.
 """
@@ -15,7 +15,7 @@ from penstock.errors import DataException
 
 #: Formats that keep files of rows, which can be listed and read one by one.
 FILE_FORMATS: Final = ("parquet", "orc", "csv", "json", "text", "avro", "xml", "binaryfile")
-#: Of these each file says its columns itself.
+#: Formats whose files contain their own columns.
 SELF_DESCRIBING: Final = ("parquet", "orc", "avro", "binaryfile", "text")
 #: Formats whose directories have rows that do not count any more: they are read as tables.
 TABLE_FORMATS: Final = ("delta", "iceberg", "hudi")

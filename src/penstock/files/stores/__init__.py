@@ -1,9 +1,10 @@
-"""Places for files: directories, buckets, and what PyArrow and fsspec reach. ``Store`` (``store``) says what they do.
+"""Stores for files: directories, buckets, and file systems of PyArrow and fsspec. ``Store`` (``store``) is their
+interface.
 
-- ``directory``: a directory of this computer, or one that is mounted.
+- ``directory``: a local or mounted directory.
 - ``s3``: Amazon S3 and stores that speak its protocol; needs boto3.
 - ``arrow``: HDFS, Google Cloud Storage, Azure, and every file system of fsspec.
-- ``opening``: which of them an address needs.
+- ``opening``: selects the store for an address.
 """
 
 from penstock.files.stores.faults import ChangedException, GoneException

@@ -1,4 +1,4 @@
-"""Files in what PyArrow and fsspec reach. Main type: ``ArrowStore``. Any thread.
+"""Files in file systems of PyArrow and fsspec. Main type: ``ArrowStore``. Any thread.
 
 A file is written under another name and moved. Source: the documentation of PyArrow, "Filesystem Interface".
 """
@@ -52,7 +52,7 @@ class ArrowStore(Store):
             raise _fault(error, f"{self._label}/{key}", "write") from error
 
     def create_if_absent(self, key: str, data: bytes) -> bool:
-        """Not there: these file systems have no such call in common.
+        """Not supported: these file systems have no common call for it.
 
         Raises:
             ConnectException: Always.

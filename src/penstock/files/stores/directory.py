@@ -1,4 +1,4 @@
-"""Files in a directory of this computer. Main type: ``DirectoryStore``. Any thread.
+"""Files in a local directory. Main type: ``DirectoryStore``. Any thread.
 
 A file is written under another name, made durable, and renamed. Source: rename(2), link(2).
 """

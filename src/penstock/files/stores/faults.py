@@ -1,4 +1,5 @@
-"""Errors of stores, sorted by what helps: waiting, or somebody's work. Main functions: ``of_system``, ``of_s3``. Pure.
+"""Classifies errors of stores: temporary, or to be fixed by an operator. Main functions: ``of_system``, ``of_s3``.
+Pure.
 
 Source: the documentation of Amazon S3, "Error responses".
 """
@@ -63,7 +64,7 @@ def of_system(error: OSError, where: str, what: str) -> ConnectException:
     Args:
         error: The error.
         where: The file or directory, for people.
-        what: What was tried: ``write``, ``list`` and so on.
+        what: The failed operation: ``write``, ``list`` and so on.
     """
     text = " ".join(str(error.strerror or error).split())
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -84,7 +85,7 @@ def of_s3(error: Exception, where: str, what: str) -> ConnectException:
     Args:
         error: The error.
         where: The object or bucket, for people.
-        what: The operation of S3 that failed, as its right is called: ``PutObject``.
+        what: The failed S3 operation, by the name of its permission: ``PutObject``.
     """
     text = " ".join(str(error).split())
     answer: Any = getattr(error, "response", None)

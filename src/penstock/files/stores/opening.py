@@ -74,15 +74,15 @@ class Location:
 
 
 def open_store(location: Location, renew: Callable[[], Location] | None = None) -> Store:
-    """Makes the store of an address; nothing is asked of it yet.
+    """Creates the store for an address, without a request to it.
 
     Args:
         location: The address.
-        renew: Gives the address with newer credentials.
+        renew: Returns the address with newer credentials.
 
     Raises:
-        ConfigException: The address is none, or a library is missing.
-        ConnectException: The file system cannot be made.
+        ConfigException: The address is invalid, or a library is missing.
+        ConnectException: The file system cannot be created.
     """
     missing = location.missing()
     if missing:

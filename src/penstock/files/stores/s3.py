@@ -28,23 +28,23 @@ _RANGE_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """A bucket, and how it is spoken to.
+    """A bucket, and the options of its client.
 
     Attributes:
         bucket: Its name.
-        prefix: What all keys begin with, without a slash at its end.
-        region: None: as the default chain says.
-        endpoint: The address of another store than Amazon's.
-        path_style: True: the bucket stands in the path, not in the name of the host.
+        prefix: The prefix of all keys, without a slash at its end.
+        region: None: from the default chain.
+        endpoint: The address of a store other than Amazon's.
+        path_style: True: the bucket is in the path, not in the host name.
         key_id: None: the default chain finds credentials.
-        secret: Belongs to it.
-        token: Of a session.
+        secret: The secret of the key.
+        token: The token of a session.
         ca: A file with the authorities to trust; None: those of the system.
-        part_size: Bytes of a part of an upload.
+        part_size: The bytes of a part of an upload.
         encryption: ``AES256``, ``aws:kms`` or nothing.
-        kms_key: For ``aws:kms``.
+        kms_key: The key for ``aws:kms``.
         acl: A canned ACL, or nothing.
-        retries: How often the client tries by itself.
+        retries: How often the client itself retries.
         proxy: The address of a proxy, or nothing.
 
     Source: the API reference of Amazon S3.
@@ -68,11 +68,11 @@ class S3Options:
 
 
 class S3Store(Store):
-    """A bucket, or what is below a prefix of one.
+    """A bucket, or the objects below a prefix.
 
     Args:
-        options: Where it is.
-        renew: Gives the options again, when the store does not accept the credentials: a secret may have changed.
+        options: The bucket and its options.
+        renew: Returns new options when the store rejects the credentials, because a secret may have changed.
     """
 
     def __init__(self, options: S3Options, renew: Callable[[], S3Options] | None = None) -> None:
@@ -81,7 +81,7 @@ class S3Store(Store):
         self._client = _client(options)
 
     def put(self, key: str, data: BinaryIO, size: int) -> None:
-        """See ``Store``: one request, or a multipart upload of what is larger than a part."""
+        """See ``Store``: one request, or a multipart upload for a file that is larger than a part."""
         begin = data.tell()
 
         def write(client: Any) -> None:
@@ -243,10 +243,10 @@ class S3Store(Store):
         return tuple(name for name in names if name >= start), page.get("NextContinuationToken", "")
 
     def _listed(self, client: Any, **asked: Any) -> Any:
-        """A page of a listing, with names as they are: some stores say that they are encoded where they are not.
+        """A page of a listing, with unencoded names: some stores wrongly claim that names are encoded.
 
-        Only names that XML has no characters for are asked for in the encoding of addresses: the answer with them is
-        no XML, or an error of the store.
+        Only names that XML cannot express are requested in URL encoding: the plain response for them is invalid XML, or
+        an error of the store.
         """
         from botocore.exceptions import ClientError
         from botocore.parsers import ResponseParserError
@@ -351,7 +351,7 @@ def _found(key: str, size: int, answer: Any) -> Found:
 
 
 def _before(key: str) -> str:
-    """A key right before another, since a listing begins behind the key that it is given."""
+    """A key right before another, because a listing begins after the given key."""
     return key[:-1] + chr(max(0, ord(key[-1]) - 1)) if key else ""
 
 
@@ -377,7 +377,7 @@ def _client(options: S3Options) -> Any:
         read_timeout=60,
         retries={"mode": "standard", "total_max_attempts": options.retries + 1},
         s3={"addressing_style": "path" if options.path_style else "virtual"},
-        # Other stores than Amazon's do not know the checksums that newer clients send behind a body.
+        # Stores other than Amazon's do not support the checksums that newer clients send after a body.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         proxies={"http": options.proxy, "https": options.proxy} if options.proxy else None,

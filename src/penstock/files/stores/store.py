@@ -1,4 +1,4 @@
-"""The interface of places for files. Main type: ``Store``. Methods may be called from several threads.
+"""The interface of stores for files. Main type: ``Store``. Methods may be called from several threads.
 
 Source: Penstock's own.
 """
@@ -39,16 +39,16 @@ class Found:
 
 
 class Store(ABC):
-    """A place for files, which are whole or not there.
+    """A store for files, in which each file is either complete or absent.
 
-    A key is a path below the place's own, with ``/`` between directories.
+    A key is a path below the root of the store, with ``/`` between directories.
 
     Attributes:
         appends: True if a file may grow while it is read.
 
     Raises:
-        RetriableException: From every method: the store is away, or busy.
-        ConnectException: From every method: there is no such place, or no right to it.
+        RetriableException: From every method: the store is unavailable, or busy.
+        ConnectException: From every method: the store does not exist, or access is denied.
 
     Source: Penstock's own.
     """
@@ -67,11 +67,11 @@ class Store(ABC):
 
     @abstractmethod
     def create_if_absent(self, key: str, data: bytes) -> bool:
-        """Writes a file, unless there is one; of several callers at once exactly one is told True."""
+        """Writes a file unless it exists; exactly one of several concurrent callers gets True."""
 
     @abstractmethod
     def list_from(self, directory: str, start: str) -> Iterator[str]:
-        """The names of files in a directory from a name on, in order, without those of directories below it."""
+        """The names of files in a directory from a name on, in order, without subdirectories."""
 
     @abstractmethod
     def delete(self, key: str) -> None:
@@ -79,14 +79,14 @@ class Store(ABC):
 
     @abstractmethod
     def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
-        """Removes what a process that was killed has not finished.
+        """Removes unfinished files of a killed process.
 
         Args:
-            directory: Where the files would be, at any depth.
-            starts: What their names begin with.
+            directory: The directory of the files, at any depth.
+            starts: The prefix of their names.
 
         Returns:
-            How many uploads or files.
+            The number of removed uploads or files.
         """
 
     @abstractmethod
@@ -99,11 +99,11 @@ class Store(ABC):
 
     @abstractmethod
     def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
-        """All files of the place, in the order of their names, directory by directory; lazily, as far as it can.
+        """All files of the store, in order of their names, directory by directory; lazily if possible.
 
         Args:
-            skip: True for the key of a directory that is not looked into.
-            below: The key of a directory, of which all files are asked for; none if it is not there.
+            skip: Returns True for the key of a directory to skip.
+            below: The key of the directory to list; no files if it does not exist.
         """
 
     @abstractmethod

@@ -74,7 +74,7 @@ class Stage:
 T = TypeVar("T")
 
 
-#: Told how many records of a batch took which road: as rows, for a reason, or under None as columns.
+#: Receives the number of records of a batch as rows, by reason, and as columns under None.
 Moved: TypeAlias = "Callable[[Mapping[Why | None, int]], None]"
 
 
@@ -198,12 +198,12 @@ class TransformStage:
 
 
 def _spend_nothing(alias: str, seconds: float) -> None:
-    """Does nothing: nobody asked for the time that transforms take."""
+    """Does nothing: the time of transforms is not measured."""
 
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """The parts of one task's pipeline: configured instances, and who it belongs to.
+    """The parts of one task's pipeline: configured instances, and the owner.
 
     Attributes:
         key_converter, value_converter, header_converter: Configured converters.
@@ -212,11 +212,11 @@ class PipelineSpec:
         task: Number of the task.
         value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
         frames_join: True if values of different schemas that one column can hold are one frame.
-        nothing_beside_spark: Whether columns that no step reads go through Spark too.
-        without_spark: Whether a batch that no step is for stays out of Spark: for looks at a few records, which are
-            nobody's.
-        no_session: Whether there is no session: what needs a plan goes record by record, everything else as columns.
-        session: Gives the Spark session to a frame sink; None: the pipeline's runtime does.
+        nothing_beside_spark: True if columns that no step reads go through Spark too.
+        without_spark: True if a batch without steps bypasses Spark, for previews of a few records.
+        no_session: True without a session: parts that need a plan are processed record by record, everything else as
+        columns.
+        session: Returns the Spark session for a frame sink; None: the pipeline's runtime does.
     """
 
     key_converter: Converter

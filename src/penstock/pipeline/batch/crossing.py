@@ -1,8 +1,8 @@
-"""The exchange between a worker and another Python process, and its form: errors and frames.
+"""The serialization of errors and frames between a worker and another Python process.
 
 Main functions: ``described`` and ``rebuilt`` (errors: class, message, causes and frames), ``table_bytes`` and
-``table_of`` (Arrow tables as a stream), ``crossing_frame`` and ``frame_of`` (what a frame sink is given). All else is
-pickled as it is; a schema that many records of a batch share is sent once and is one object again. Pure.
+``table_of`` (Arrow tables as a stream), ``crossing_frame`` and ``frame_of`` (the frames of a frame sink). All other
+values are pickled unchanged; a schema that many records of a batch share is sent once and is one object again. Pure.
 """
 
 from __future__ import annotations

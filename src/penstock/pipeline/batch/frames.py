@@ -1,14 +1,14 @@
 """Transforms that work on whole frames: a Spark plan of their own, whose rows need not be as many as its records.
 
-Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (the ``Frame`` that
-it is given), ``PartsByFields`` (a transform that has to know of fields of schemaless values), ``LimitedInTime`` (one
-that may take so long).
+Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (its ``Frame``),
+``PartsByFields`` (a transform that needs the fields of schemaless values), ``LimitedInTime`` (a transform with a time
+limit).
 
 A row keeps the number of its record in ``seq``. A record without a row is dropped. Where records became several rows,
 the batch has other rows from there on, and ``Failures.origins`` says which record each is of.
 
-When an expression fails in Spark, the whole job does. Then the records are halved until those that fail are alone: that
-costs a job for each halving, and only frames with a bad record pay for it.
+When an expression fails in Spark, the whole job does. Then the records are halved until the failing ones are found:
+that costs a job for each halving, but only for frames with a bad record.
 
 Thread: a task's pipeline thread.
 """

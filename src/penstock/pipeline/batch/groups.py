@@ -1,7 +1,7 @@
 """Records to groups: one for each pair of key schema and value schema, laid out as Arrow columns.
 
-Main functions: ``group_records`` (what a record task polled, or a classic transform returned), ``side_column`` (the
-values of one side, with what is known of them) and ``rows_of_pairs`` (messages, as their converters have sorted them).
+Main functions: ``group_records`` (records from a record task or a classic transform), ``side_column`` (the values of
+one side, with what is known of them) and ``rows_of_pairs`` (messages, as their converters have sorted them).
 
 Thread: pure functions.
 """

@@ -1,18 +1,18 @@
-"""The choice of the road for a part of a batch, columns or rows, with its reason: decisions without I/O.
+"""Chooses columns or rows for a part of a batch, with the reason: decisions without I/O.
 
 *Columns* are Spark's: one plan for all records of one shape. *Rows* are Python's: the methods that transforms and
 converters have for one record, which cost some ten microseconds each whatever the record holds (``row_path.py``).
 
-* A batch goes as rows where a plan would cost more than it saves. A plan has one schema, and Spark takes 100 ms and
-  more to analyse what a schema adds to a plan, for each mix of schemas anew: fifty tables with a few rows each are as
-  many schemas. A schema that is nested deeply takes seconds by itself (``nesting.py``). A value of a hundred megabytes
-  takes the whole heap of the JVM, in which the batches of all tasks are.
-* A group of records of one schema goes as rows where a step has no columns for it (``Step.takes``): schemaless values
-  are columns when all are of one kind, texts, numbers or maps that look alike.
+* A batch is processed as rows if a plan would cost more than it saves. A plan has one schema, and Spark takes 100 ms
+  and more to analyse what a schema adds to a plan, for each mix of schemas anew: fifty tables with a few rows each are
+  as many schemas. A schema that is nested deeply takes seconds by itself (``nesting.py``). A value of a hundred
+  megabytes takes the whole heap of the JVM, in which the batches of all tasks are.
+* A group of records with one schema is processed as rows if a step does not support it as columns (``Step.takes``):
+  schemaless values are columns when all are of one kind, texts, numbers or maps that look alike.
 
 Main types: ``Why``, and ``Taken``, which counts. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and
-``why_messages_in_rows`` (a whole batch); each gives None for columns. ``shape_unplanned``: whether the plan of columns
-would change nothing. ``spreads``: whether rows go to Spark's Python workers.
+``why_messages_in_rows`` (a whole batch); each returns None for columns. ``shape_unplanned``: True if a plan would
+change nothing. ``spreads``: True if rows go to Spark's Python workers.
 
 Thread: pure functions; plans are remembered by shape.
 """
@@ -95,10 +95,10 @@ class Taken:
         self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
 
     def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
-        """Counts the records that went as rows for each reason, and under None those that went as columns.
+        """Counts the records processed as rows for each reason, and as columns under None.
 
         Args:
-            records: How many there are in the batch.
+            records: The number of records in the batch.
             origins: The record of each row, where rows are to be counted and a record may have become several, or none.
         """
         reasons = list(Why)
@@ -217,7 +217,7 @@ def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: b
 
 
 def are_many(schemas: int, rows: int) -> bool:
-    """True if so many schemas in so many rows are quicker record by record.
+    """True if processing record by record is faster for this number of schemas and rows.
 
     >>> are_many(50, 1_000), are_many(50, 50_000), are_many(2, 4)
     (True, False, False)
@@ -226,7 +226,7 @@ def are_many(schemas: int, rows: int) -> bool:
 
 
 def many_schemas(records: Sequence[ConnectRecord]) -> bool:
-    """True if a batch has so many schemas that it is quicker record by record."""
+    """True if the number of schemas makes processing record by record faster."""
     rows = len(records)
     if not MIN_SCHEMAS <= rows <= MAX_ROWS:
         return False

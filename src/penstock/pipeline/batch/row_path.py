@@ -1,7 +1,7 @@
-"""The row road: records through transforms and converters one by one, by the methods that these have for one record.
+"""The row path: applies transforms and converters to single records, with their methods for one record.
 
-Some records of a batch may go so while others are columns (``roads.py`` decides). They are parted in front of a segment
-and meet again behind it, by the number of their row. The same instances serve both roads.
+``roads`` decides which records of a batch take this path while the rest are columns. They are separated before a
+segment and merged after it, by row number. The same instances serve both paths.
 
 Main functions: ``parted``, ``merged`` and ``transformed``. Main type: ``OneSide`` (a converter).
 
@@ -308,7 +308,7 @@ class OneSide:
         failures.raised(row, self._stage, self._name, error)
 
     def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
-        """Puts what a message is into a record that nobody else has yet; returns whether it could be read."""
+        """Puts a converted message into a new record; returns True if it could be read."""
         try:
             schema, value = self._converter.to_connect_data(record.topic, data, record.headers)
         except BaseException as error:

@@ -254,11 +254,11 @@ class Failures:
         self._roads.note(rows, why)
 
     def roads(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
-        """Counts the records that went as rows for each reason, and under None those that went as columns.
+        """Counts the records processed as rows for each reason, and as columns under None.
 
         Args:
-            rows: How many rows there are.
-            consumed: Whether these are records as they came, of which transforms may have made several rows, or none.
+            rows: The number of rows.
+            consumed: True for original records, which transforms may have turned into several rows, or none.
         """
         if consumed or self.origins is None:
             return self._roads.counts(rows)

@@ -2,12 +2,12 @@
 
 All cores work on them there, and those of a cluster, and the interpreter of the worker is free.
 
-Where it cannot be, the records go through the same transforms here, and one warning says why: an instance, or what a
-record holds, that cannot be pickled; Python workers that cannot import a class. That is found out before the first
-record is sent, and remembered for as long as the task runs.
+If that is impossible, the same transforms run here, and one warning names the cause: an instance, or the content of a
+record, that cannot be pickled; a class that Python workers cannot import. This is checked before the first record is
+sent, and remembered while the task runs.
 
-What a Python worker ends with while it works on records is no reason to try them here: a transform that ends a process
-would end this one. Invariant 6.
+If a Python worker crashes on records, they are not tried here: a transform that ends a process would end this one.
+Invariant 6.
 
 Main type: ``Spreader``. Thread: a task's pipeline thread.
 """
@@ -58,18 +58,18 @@ class Spreader:
     """Runs stateless transforms for one task.
 
     Args:
-        workers: Where they run; None: here.
-        spent: Told how long each transform took, by its alias.
+        workers: The Python workers; None: runs here.
+        spent: Receives the time of each transform, by its alias.
     """
 
     def __init__(self, workers: PythonWorkers | None, spent: Callable[[str, float], None]) -> None:
         self._workers = workers
         self._spent = spent
-        #: What was found out of each chain: what is sent of it, or None: it runs here.
+        #: For each chain the pickled chain, or None if it runs here.
         self._known: dict[Stateless, StatelessWork | None] = {}
 
     def takes(self, segment: Segment | None, rows: int) -> bool:
-        """True if so many records go to Python workers; tests whether they can, the first time."""
+        """True if this number of records goes to Python workers; the first call tests if that is possible."""
         workers = self._workers
         if workers is None or not isinstance(segment, Stateless) or not spreads(rows, workers.parallelism):
             return False
@@ -200,7 +200,7 @@ def _aliases(segment: Stateless) -> str:
 
 
 def _cut(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
-    """Parts, cut and put together so that each lot has so many records, the last one the rest."""
+    """Splits and joins parts so that each lot has the given number of records, the last one the rest."""
     lot: list[Part] = []
     room = size
     for part in parts:

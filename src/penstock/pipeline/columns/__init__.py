@@ -7,8 +7,8 @@ Start from:
   frame cast to what a schema needs; ``variant``: schemaless values for frames.
 - ``texts``: Java's text of columns and of many values, and JSON.
 - ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
-- ``cut_at`` (``sizes``): how large rows are, and where a table is cut.
-- ``text_bounds``, ``nesting``, ``required``: what is known of values before they are looked at.
+- ``cut_at`` (``sizes``): sizes of rows, and positions at which to split a table.
+- ``text_bounds``, ``nesting``, ``required``: properties of the values of a batch.
 
-Steps are made of these in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.
+They are used in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.
 """

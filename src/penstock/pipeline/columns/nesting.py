@@ -1,7 +1,7 @@
-"""The limits on the nesting of values and schemas, and the measures that make so much possible.
+"""The limits on the nesting of values and schemas, and the settings that allow this depth.
 
-Python, Spark and Arrow go through nested data by recursion, each with a limit of its own, and whoever reaches one fails
-for a whole batch. So what is nested more deeply than here is refused for itself, before it gets to any of them.
+Python, Spark and Arrow go through nested data by recursion, each with its own limit, and exceeding one fails a whole
+batch. So a value that is nested too deeply is rejected individually before that.
 
 Schemaless data: ``MAX_LEVELS``, which is where Java's JSON parser stops. Python gets room for it (``make_room``), and
 the JVM larger stacks (``driver_jvm.JVM_OPTIONS``). Data with a schema: Spark's time for a plan grows with some power of
@@ -64,7 +64,7 @@ def anywhere(schema: Schema | None, holds: Callable[[Schema], bool]) -> bool:
 
 
 def is_deep(value: object, most: int = MAX_LEVELS) -> bool:
-    """True if a schemaless value has more than so many containers within each other, or contains itself.
+    """True if a schemaless value is nested deeper than the given level, or contains itself.
 
     >>> is_deep({"a": [1]}, 1), is_deep({"a": [1]}, 2)
     (True, False)
@@ -101,7 +101,7 @@ def check_schema(schema: Schema | None) -> None:
 
 
 def exceeds(schema: Schema | None, most: int = PLAN_LEVELS) -> bool:
-    """True if a schema has more than so many levels."""
+    """True if a schema is nested deeper than the given level."""
     return schema is not None and schema.type in _NESTED and not _fits(schema, most)
 
 

@@ -1,7 +1,7 @@
 """The check that the required values inside the values of a batch are all there: plans are smaller if they are.
 
-Main function: ``has_all_required``. A value is required when its schema is not optional. A Struct that was validated
-lacks none, but nobody validates the rows of a frame.
+Main function: ``has_all_required``. A value is required when its schema is not optional. A validated Struct has all of
+them, but the rows of a frame are not validated.
 
 Thread: pure functions.
 """

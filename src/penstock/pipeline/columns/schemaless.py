@@ -1,15 +1,14 @@
-"""Values without a schema as typed columns: objects become a struct of all fields that are known of them.
+"""Values without a schema as typed columns: objects become a struct of all their known fields.
 
-``column_of`` makes a column of the values of one batch. What it was for the batch before, its Arrow type, is what the
-next one begins with, so a column keeps its fields, in their order, and is widened: a field that is new is one more
-column, a null fits each of them, whole numbers become doubles once there are others, and marks say which were whole.
-Values of one place that have no type in common (texts and numbers, say, or numbers that no double holds beside others)
-are VARIANT, at that place and in that batch. Which fields an object has not is in the marks
-(``penstock.api.frames.schemaless_columns``).
+``column_of`` makes a column of the values of one batch. It starts from the column's Arrow type in the previous batch,
+so a column keeps its fields in order and only widens: a new field adds a column, null fits every type, whole numbers
+become doubles after the first fraction, and marks record the whole ones. Values at one position without a common type
+(texts and numbers, or numbers that do not all fit doubles) are VARIANT in that position and batch. Marks also record
+missing fields (``penstock.api.frames.schemaless_columns``).
 
 Main functions: ``column_of``, ``column_of_objects`` for values that are structs already, and ``field_columns`` for some
-fields without marks. Main type: ``KnownTypes`` (what was
-found of each topic). Thread: pure functions; one ``KnownTypes`` belongs to a task's pipeline thread.
+fields without marks. Main type: ``KnownTypes`` (the types found for each topic). Thread: pure functions; one
+``KnownTypes`` belongs to a task's pipeline thread.
 """
 
 from __future__ import annotations

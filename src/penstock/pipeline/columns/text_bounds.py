@@ -21,7 +21,7 @@ from penstock.pipeline.columns.layout import Form, Physical, TextBound
 
 _FIRST_BEYOND_BMP = 0xF0
 _FIRST_PRINTABLE = 0x20
-#: So many bytes are looked at together.
+#: The number of bytes that are scanned together.
 _BLOCK: Final = 256 * 1024
 
 

@@ -2,12 +2,11 @@
 
 Start from:
 
-- ``Step`` (``step``): what a transform or converter is, and the ``Shape`` of what goes in and comes out.
+- ``Step`` (``step``): the interface of transforms and converters, and the ``Shape`` of their input and output.
 - ``compile_steps`` (``chain``): steps as projections, once for each shape of records.
 - ``SparkJobs`` (``jobs``): runs compiled steps, to an ``Outcome`` (``outcomes``) for each group of records.
-  ``isolated_jobs``: rows that cost a session, tried in one of their own.
-- ``topics``: what a plan needs to know of topics; ``map_structs``, ``frame_values`` and ``variant_building``: what
-  steps are built of.
+  ``isolated_jobs``: runs rows that crashed a session in a separate one.
+- ``topics``: results by topic for plans; ``map_structs``, ``frame_values`` and ``variant_building``: parts of steps.
 
-Which records a plan is for is decided in ``penstock.pipeline.batch``.
+``penstock.pipeline.batch`` chooses the records for a plan.
 """

@@ -1,7 +1,7 @@
-"""Compiles a run of steps into Spark projections: once for each shape of records, kept and used for every batch.
+"""Compiles a run of steps into Spark projections: once for each shape of records; every batch reuses the result.
 
-Main types: ``Staged`` (a step and where it stands), ``compile_steps`` (steps and a shape to ``Compiled``),
-``Compiled`` (what to select, what comes back, what can go wrong).
+Main types: ``Staged`` (a step and its position), ``compile_steps`` (steps and a shape to ``Compiled``), ``Compiled``
+(the projections, the output columns and the possible errors).
 
 A compiled run is a list of layers, each one projection, and one or more leaves. There is one leaf unless a step
 splits (its output schema depends on the record); then the later steps are compiled for each branch, and a record

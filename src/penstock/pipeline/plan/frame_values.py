@@ -1,8 +1,8 @@
-"""Java's ``String.valueOf`` of each value as a Spark column: what StringConverter writes and text sinks are given.
+"""Java's ``String.valueOf`` of each value as a Spark column, for StringConverter and for text sinks.
 
 Main function: ``java_text``. Main type: ``AsText``, the last step of a pipeline whose task asks for text.
 
-What cannot be had: the order of a ``HashMap`` with a schema (it prints in the order it was read), and what ``byte[]``
+Not reproducible: the order of a ``HashMap`` with a schema (it prints in the order it was read), and what ``byte[]``
 prints (its address); bytes print as ``[B@`` and the CRC-32 of the content.
 
 Thread: builds expressions, on a pipeline thread.

@@ -1,12 +1,12 @@
-"""Rows that have cost a session, tried in one of their own, in ever smaller parts where that is lost too.
+"""Runs rows that crashed a session in a separate session, in smaller and smaller parts if that crashes too.
 
 Invariant 6: a part that is run again gives the same, and each row of the batch comes out once.
 
-What is left in the end are records that no session can take. Each becomes the error of that record, for the error
-policy to decide about; a batch with too many of them, or one that cannot be cut, fails its task.
+Records that crash every session become errors, for the error policy to handle; a batch with too many of them, or one
+that cannot be split, fails its task.
 
-Main function: ``in_parts`` (the search, without I/O). Main type: ``Apart`` (which batches of a task go there, and how).
-``plan_output`` and ``frame_output`` run in the other process, see ``penstock.pipeline.spark.isolated_main``.
+Main function: ``in_parts`` (the search, without I/O). Main type: ``Apart`` (which batches of a task run there, and
+how). ``plan_output`` and ``frame_output`` run in the other process, see ``penstock.pipeline.spark.isolated_main``.
 
 Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
 """
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from penstock.pipeline.spark.python_work import PythonWork
     from penstock.pipeline.spark.session import SparkRuntime
 
-#: A part that has cost a session is cut into so many: of 32,768 rows the bad one is found with three more sessions.
+#: A part that crashed a session is split into this many: among 32,768 rows three more sessions find the bad one.
 CUT_INTO: Final = 32
-#: With so many records of one batch that cost a session each, it is not the records.
+#: If this many records of one batch each crash a session, the records are not the cause.
 MAX_LOST_ROWS: Final = 3
-#: How long a task whose batch has cost a session keeps away from the worker's.
+#: How long a task whose batch crashed a session stays off the worker's session.
 ISOLATION_S: Final = 300.0
 #: What a row of the output refers to as the place of the error.
 LOST_PLACE: Final = -1
@@ -55,11 +55,11 @@ _ADVICE: Final = "Raise spark.driver.memory of the worker, or keep such records 
 
 
 class Apart:
-    """The batches of a task that go to a session of their own.
+    """Runs batches of a task in a separate session.
 
     Args:
-        runtime: Has that session, or none.
-        work: What ends when the task is given up.
+        runtime: Provides that session, or None.
+        work: The work that ends when the task is abandoned.
     """
 
     def __init__(self, runtime: SparkRuntime, work: PythonWork) -> None:
@@ -78,16 +78,16 @@ class Apart:
         return self._runtime.isolated is not None and goes_alone(loss, nbytes, passed)
 
     def overdue(self, error: SparkOverdueException) -> IsolatedSessionLostException:
-        """The loss of a session that was given up for a batch: what follows goes there."""
+        """The loss of a session because a batch exceeded its time; later batches then use the separate session."""
         self._until = time.monotonic() + ISOLATION_S
         return IsolatedSessionLostException(Loss(1, False, str(error), overdue=True))
 
     def run(self, order: Order) -> Any:
-        """Has an order done there; what follows goes there, too, for a while since the last loss.
+        """Runs an order there; so do later orders, until some time after the last loss.
 
         Raises:
-            IsolatedSessionLostException: The session was lost under it, or given up for it.
-            SparkStoppedException: The worker is stopping, or the task was given up: others wait for that session.
+            IsolatedSessionLostException: The order crashed the session, or exceeded its time.
+            SparkStoppedException: The worker is stopping, or the task was abandoned.
         """
         isolated = self._runtime.isolated
         assert isolated is not None

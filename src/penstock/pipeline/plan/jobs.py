@@ -1,7 +1,7 @@
 """Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
 
-Main types: ``Group`` (records of one shape, as Arrow) and ``SparkJobs`` (keeps plans, runs jobs). What comes out of a
-job is in ``outcomes.py``.
+Main types: ``Group`` (records of one shape, as Arrow) and ``SparkJobs`` (caches plans, runs jobs). ``outcomes``
+interprets the output of a job.
 
 Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
 
@@ -12,7 +12,7 @@ milliseconds whatever it does, and its first run many more, so fifty tables in o
 group keeps its own columns in the shared input, null in the rows of the others, and the output picks by the number of
 the group.
 
-A Spark DataFrame that a task returned is the exception: its job is the task's plan and the chain's behind it.
+A Spark DataFrame that a task returned is the exception: its job is the task's plan followed by the chain's.
 
 Thread: any number of pipeline threads; the plan cache is guarded by a lock.
 """
@@ -75,11 +75,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MAX_PLANS: Final = 512
-#: Numbers of groups are given again after so many others: they grow with the schemas a worker has ever seen.
+#: Group numbers are reused after this many, because they grow with the schemas that a worker has ever seen.
 MAX_NUMBERS: Final = 1_024
-#: A group of at least so many rows has a job to itself.
+#: A group with at least this many rows gets its own job.
 LARGE_GROUP_ROWS: Final = 5_000
-#: At most so many groups share a job: the time to analyse a plan grows with its width.
+#: The most groups that share a job, because the time to analyse a plan grows with its width.
 MAX_SHARED_GROUPS: Final = 64
 #: Below this many rows a second partition costs more than it gains.
 SPLIT_ROWS: Final = 4_000

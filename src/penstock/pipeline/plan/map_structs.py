@@ -1,10 +1,10 @@
 """Schemaless maps that look alike, as a struct of typed columns.
 
 The maps of a large batch mostly have the same keys with values of the same kinds. As a struct (``Form.OBJECT``) they
-are a fraction of the work that they are one by one: what a step knows of them it knows when the plan is made. A side
-that is so has no schema, its ``carrier`` is a struct schema with the keys as fields, in their order: a key that is
-written as JSON must not depend on how many records came with it. Steps that cannot work on it say so (``Step.takes``);
-its records go one by one then (``penstock.pipeline.batch.roads``).
+take a fraction of the work of single maps, because steps know the keys when the plan is made. Such a side has no
+schema; its ``carrier`` is a struct schema with the keys as fields, in order, so that a key's JSON does not depend on the
+other records of its batch. If a step does not support it (``Step.takes``), its records are processed one by one
+(``penstock.pipeline.batch.roads``).
 
 Main types: ``Member`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column`` for steps,
 ``object_array`` for batches of dicts.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: a plan costs more than it saves them.
 MIN_ROWS: Final = 2_000
 MAX_MEMBERS: Final = 40
-#: So many sets of keys are laid out so, then no more: each has plans of its own.
+#: The most sets of keys that are laid out as structs, because each has its own plans.
 _MAX_KNOWN: Final = 128
 
 #: What a member can be, by the class of its values.

@@ -1,10 +1,9 @@
-"""The output of a job: the columns that are selected last, and what their rows say of each group.
+"""The output of a job: the final columns, and their interpretation for each group.
 
-Where outcomes have columns of their own (sinks), a key or value that no step changes is not handed back, but only how
-long each is: what a plan hands back of its rows is half of its work, and more for texts of 1 KB. The outcome has the
-column that the job was given.
+For sinks, a plan does not return keys or values that no step changes, but only their lengths: returning rows is half of
+a plan's work, and more for texts of 1 KB. The outcome then uses the input column.
 
-Main types: ``Outcome`` (what came of a group) and ``End`` (where a record may end: a leaf of a group's chain). Main
+Main types: ``Outcome`` (the result of a group) and ``End`` (a leaf of a group's chain, in which records may end). Main
 functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
 
 Thread: pure functions; columns are made while a session is up.

@@ -1,11 +1,11 @@
-"""Batches that pass Spark by their lengths: those that come while a job runs share the next one.
+"""Sends only the lengths of messages through Spark; batches that arrive while a job runs share the next job.
 
-A job costs some milliseconds of the JVM whatever is in it, and a batch that is converted beside Spark has nothing for
-it to do. So what crosses of such a batch is one row, with the lengths of its keys and of its values, and the rows of
-all batches that wait go together. A batch never waits for others to come: while no job runs it has one to itself.
+Every job costs the JVM some milliseconds, and has nothing to do for a batch that is converted outside Spark. So such a
+batch sends one row, with the lengths of its keys and values, and all waiting batches share a job. A batch never waits
+for further batches: if no job is running it starts one at once.
 
-Main types: ``Passing``, and ``LENGTHS``, the columns of a row. Main function: ``lengths_of``. Thread: any; the threads
-that wait run the jobs, one at a time.
+Main types: ``Passing``, and ``LENGTHS``, the columns of a row. Main function: ``lengths_of``. Thread: any; the waiting
+threads run the jobs, one at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.telemetry import waiting_for
 #: A row for each batch: the lengths of its keys and values in bytes, null where a message has none; null for a column
 #: without any.
 LENGTHS: Final = pa.schema([("key", pa.list_(pa.int32())), ("value", pa.list_(pa.int32()))])
-#: How many messages share a job at most, beside one batch that has more.
+#: The most messages that share a job, in addition to one larger batch.
 MOST_MESSAGES: Final = 1_000_000
 
 
@@ -106,7 +106,7 @@ class Passing:
         return wait
 
     def _take(self) -> list[_Ticket]:
-        """Those that waited for longest, as many as may share a job. The lock is held."""
+        """The batches that have waited longest, as many as may share a job. The caller holds the lock."""
         taken = [self._waiting.popleft()]
         messages = taken[0].messages
         while self._waiting and messages + self._waiting[0].messages <= MOST_MESSAGES:

@@ -1,17 +1,16 @@
 """The steps of a pipeline: a schema function on the driver and column functions over a bag of columns.
 
-Main types: ``Side`` and ``Shape`` (what is known of a group of records before any record is seen), ``Bag`` (the
-columns of the group), ``StepPlan`` (what a step makes of them), ``Split`` (a step whose output schema depends on the
-record), ``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (what stock transforms, converters and
-predicates are).
+Main types: ``Side`` and ``Shape`` (the known properties of a group of records), ``Bag`` (the columns of the group),
+``StepPlan`` (the result of planning a step), ``Split`` (a step whose output schema depends on the record),
+``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (the interfaces of stock transforms, converters and
+predicates).
 
 The rules of a step:
 
 * Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
-  earlier step still passes through; what comes out of it is thrown away.
-* What can go wrong is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value
-  and error written in terms of each other would double the plan with each step. The chain keeps a record's first
-  fault.
+earlier step still passes through; its result is dropped.
+* A possible error is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value
+  and error written in terms of each other would double the plan with each step. The chain keeps a record's first fault.
 * A result that is used more than once is named with ``Keep``, which ends a projection; plans grow linearly this way.
 
 Thread: plans are immutable. They are made and used on a task's pipeline thread while a Spark session is up.
@@ -116,8 +115,8 @@ class Side:
 NOTHING: Final = Side(None, SCALAR, None, absent=True)
 #: Bytes as they are on the wire.
 RAW: Final = Side(_RAW_SCHEMA, SCALAR, _RAW_SCHEMA)
-#: The same as a column of strings, all of them UTF-8. The worker takes their bytes, which Spark need not copy for that;
-#: what it reads, it has checked itself (a tenth of what that costs in the JVM).
+#: The same as a column of strings, all valid UTF-8. The worker takes their bytes, so that Spark need not copy them, and
+#: validates text that it reads itself, for a tenth of the cost in the JVM.
 RAW_TEXT: Final = Side(_RAW_SCHEMA, SCALAR, _TEXT_SCHEMA)
 #: Schemaless values of any kind.
 SCHEMALESS: Final = Side(None, VARIANT, None)
@@ -261,12 +260,12 @@ class Step(ABC):
 
     # Steps are values: equal steps give equal plans, which tasks share. Stock steps are frozen dataclasses.
 
-    #: Whether ``plan`` says of the output what is known of its text (``Physical.text``) and of its required values
-    #: (``Side.complete``). What is known of the input is forgotten otherwise, on the sides the step writes.
+    #: True if ``plan`` states the text properties (``Physical.text``) and required values (``Side.complete``) of its
+    #: output. Otherwise these are dropped for the sides that the step writes.
     bounds_text: ClassVar[bool] = False
-    #: Whether ``plan`` writes topics.
+    #: True if ``plan`` writes topics.
     changes_topic: ClassVar[bool] = False
-    #: Whether it uses ``Bag.by_topic``.
+    #: True if it uses ``Bag.by_topic``.
     asks_of_topic: ClassVar[bool] = False
 
     @abstractmethod
@@ -300,7 +299,7 @@ class ColumnPredicate(ABC):
 
     #: The columns of the bag that ``condition`` uses.
     reads: frozenset[str] = frozenset()
-    #: Whether it uses ``Bag.by_topic``.
+    #: True if it uses ``Bag.by_topic``.
     asks_of_topic: ClassVar[bool] = False
 
     def takes(self, shape: Shape) -> bool:
@@ -398,7 +397,7 @@ class TextsAtOnce:
 class ColumnConverter(ABC):
     """A converter that is carried out by Spark columns. Stock converters are both this and ``Converter``."""
 
-    #: Whether it writes a value that is not of its schema's type just as well.
+    #: True if it also writes values that do not have their schema's type.
     ignores_schema: ClassVar[bool] = False
 
     @property
@@ -502,10 +501,10 @@ class RowConverter(ABC):
     def read_columns(
         self, column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool]
     ) -> Sorted:
-        """Reads those messages that it can read as columns; the code of each other one is -1. Raises nothing.
+        """Reads the messages that support columns; all other messages have the code -1. Never raises.
 
         Args:
             column: The bytes.
             topics: The topic of each.
-            worth: Whether so many schemas in so many messages are worth columns.
+            worth: Decides if columns are worthwhile for a number of schemas and messages.
         """

@@ -1,13 +1,14 @@
-"""The results of steps for topics, found here once for each topic of a batch; plans get them as columns.
+"""Results of steps that depend only on the topic, computed once for each topic of a batch and passed to plans as
+columns.
 
-A regular expression that a user wrote must not run in the JVM, whose engine has no limit: one text could hold the job
-for ever. A batch has few topics, most of them in many records. So what depends on the topic alone is asked here, of
-``JavaPattern``, before the plan runs, and what it raises becomes the failure of the records of that topic.
+A user's regular expression must not run in the JVM, whose engine has no time limit: one text could block the job for
+ever. A batch has few topics. So ``JavaPattern`` computes the results for topics before the plan runs, and its
+exceptions become errors of the records of that topic.
 
-Main types: ``TopicRoute`` (a step that renames topics) and ``TopicPredicate``, both asked by topic; ``TopicLookup``
-(what a plan needs of one of them, as columns) and ``FoundByTopic`` (these columns in the plan). ``looked_up`` asks.
+Main types: ``TopicRoute`` (a step that renames topics) and ``TopicPredicate``, both evaluated by topic; ``TopicLookup``
+(the results as columns) and ``FoundByTopic`` (these columns in the plan). ``looked_up`` evaluates.
 
-Thread: immutable; asked on any thread that runs a job.
+Thread: immutable; any thread that runs a job.
 """
 
 from __future__ import annotations

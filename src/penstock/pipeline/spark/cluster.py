@@ -1,7 +1,7 @@
-"""The settings of a session whose executors are processes of a cluster: which cores it takes, where they reach it.
+"""The settings of a session whose executors are processes of a cluster: its cores, and the address for its executors.
 
 Functions: ``is_clustered``, ``cluster_settings`` (pure but for ``reach``), ``planned_cores``, ``address_towards``. A
-user's settings always win. Nothing here starts or asks Spark. Thread: any.
+user's settings always win. This module does not use Spark itself. Thread: any.
 """
 
 from __future__ import annotations

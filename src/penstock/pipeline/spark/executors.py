@@ -1,4 +1,5 @@
-"""Watches whether a session on a cluster of Spark has executors: one without is up, answers, and does nothing for ever.
+"""Checks that a session on a Spark cluster has executors: a session without executors is up and responds, but never
+runs a job.
 
 Main types: ``ExecutorWatch``, one for all sessions of a worker; ``NoExecutorsException``. A session that has had no
 executor for some time counts as lost and is replaced: a master that was killed and started again without recovery

@@ -1,8 +1,7 @@
-"""Jobs that failed because the worker has no file descriptor left: they are run again for a while.
+"""Retries jobs that failed because the worker had no free file descriptor.
 
-Main names: `Shortage` (how often, and when to give up), `lacks_descriptor` (what an error is about), `FILES_USED_UP`
-(what a user can do). Whatever took the descriptors, a connector that leaks them or a thousand clients, often gives
-them back.
+Main names: `Shortage` (limits the retries), `lacks_descriptor` (recognizes the error), `FILES_USED_UP` (advice for
+users). The shortage is often temporary, whether a connector leaks descriptors or a thousand clients use them.
 
 Thread: one `Shortage` belongs to one job, and thereby to one thread.
 """
@@ -41,10 +40,10 @@ def lacks_descriptor(error: BaseException | None) -> bool:
 
 
 class Shortage:
-    """One job's.
+    """The retries of one job.
 
     Args:
-        pause: waits so many seconds.
+        pause: waits the given number of seconds.
         clock: monotonic seconds.
     """
 

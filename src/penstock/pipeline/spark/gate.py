@@ -1,12 +1,12 @@
 """Lets batches of several tasks that need the same plan share one Spark job.
 
 A job has a fixed cost that a small batch does not pay back. So at most `permits` jobs run at a time; batches that
-arrive meanwhile wait, and whoever starts next takes along every waiting batch of the same plan. A batch never waits
-when a permit is free, so sharing costs a lone batch nothing. Small batches go before large ones, some at a time: those
-of one task with large messages would hold up all others.
+arrive meanwhile wait, and the next job includes every waiting batch with the same plan. A batch never waits when a
+permit is free, so sharing costs a single batch nothing. Several small batches run before a large one, because one task
+with large messages would delay all other tasks.
 
-Main type: `Gate`. It owns no thread: the callers' threads (one pipeline thread a task) run the jobs. All state is
-guarded by one condition.
+Main type: `Gate`. It owns no thread: the callers' threads (one pipeline thread for each task) run the jobs. All state
+is guarded by one condition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Execute = Callable[["pa.Table"], "pa.Table"]
 
-#: Batches up to so many bytes go before larger ones, so many in a row.
+#: Batches up to this size run before larger ones, at most this many in a row.
 SMALL_BYTES: Final = 1024 * 1024
 MOST_BEFORE: Final = 16
 _TURN: Final = "batches of other tasks come first, or share a job with this one"

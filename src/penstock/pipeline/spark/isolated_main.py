@@ -1,9 +1,9 @@
 """The process of an ``IsolatedSession``: ``python -m penstock.pipeline.spark.isolated_main DESCRIPTOR``.
 
-It is told the settings first, then one order after the other, and answers each with what came of it. It ends when the
-worker's end of the connection is closed, whatever its session does at the time; its JVM ends with it.
+It receives the settings, then one order after the other, and returns the result of each. It ends, together with its
+JVM, when the worker's end of the connection is closed, whatever its session is doing.
 
-Thread: the main one waits for orders, and for the end; ``isolated-orders`` does them.
+Thread: the main thread waits for orders and for the end; ``isolated-orders`` runs the orders.
 """
 
 from __future__ import annotations

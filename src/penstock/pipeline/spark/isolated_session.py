@@ -1,14 +1,14 @@
-"""A session in a process of its own, for batches that have cost the worker its session.
+"""A session in a separate process, for batches that crashed the worker's session.
 
-PySpark has one session for a process, and a JVM that runs out of memory ends with all that is in it. So a batch that is
-suspected of that is tried apart: the worker's session comes up again for everybody else, and what is lost now is the
-session apart. It is local, whatever the worker's master is, with the same memory.
+PySpark supports one session in a process, and a JVM that runs out of memory ends all its jobs. So a suspected batch
+runs in a separate session: the worker's session comes up again for all other batches, and only the separate session may
+crash. It is local, whatever the worker's master is, with the same memory.
 
-Main types: ``IsolatedSession`` (the process, as the worker sees it), ``Order`` (what it is to do), ``Loss`` (how a
-session was lost), ``IsolatedSessionLostException``. ``goes_alone`` decides which batches are suspected. The other side
-is ``isolated_main``.
+Main types: ``IsolatedSession`` (the worker's view of the process), ``Order`` (a request to it), ``Loss`` (the cause of
+a lost session), ``IsolatedSessionLostException``. ``goes_alone`` decides which batches are suspected. The other side is
+``isolated_main``.
 
-Thread: any; orders are done one after the other. ``isolated-idle`` ends a process that nobody has needed for a while.
+Thread: any; orders run one after the other. ``isolated-idle`` ends an idle process.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from penstock.telemetry import waiting_for
 
 log = logging.getLogger(__name__)
 
-#: A batch of at least so many bytes is suspected when a session has run out of memory under it.
+#: A batch of at least this many bytes is suspected when a session ran out of memory while it was running.
 SUSPECT_BYTES: Final = 1024 * 1024
-#: One of any size when so many sessions were lost under it.
+#: A batch of any size is suspected after this many lost sessions.
 SUSPECT_LOSSES: Final = 2
 #: An order takes at most so long; then it counts as one that its session cannot do.
 ORDER_S: Final = 300.0
-#: A process that nobody has needed for so long is ended, with its JVM.
+#: An unused process is ended, with its JVM, after this time.
 IDLE_S: Final = 60.0
 _LENGTH: Final = struct.Struct(">Q")
 
@@ -46,11 +46,11 @@ class Loss:
     """The sessions that a job has lost.
 
     Attributes:
-        count: How many so far.
+        count: The number of lost sessions.
         out_of_memory: True if the latest one ran out of memory.
-        ended: How it ended, for people.
-        jobs: How many were under way on it, with this one.
-        overdue: True if it was given up for a job that took too long.
+        ended: A text for people about its end.
+        jobs: The number of jobs that were running on it, including this one.
+        overdue: True if it was replaced because a job took too long.
     """
 
     count: int
@@ -137,7 +137,7 @@ class IsolatedSession:
             SparkStoppedException: The worker is stopping.
             ConnectException: What it ended with on a healthy session, or that no session can be started.
         """
-        # Before the turn: what cannot be sent costs nobody anything.
+        # Before waiting for the turn, so that an order that cannot be sent blocks no other one.
         sent = pickle.dumps(order)
         with waiting_for("spark", "a batch that cost a session is tried in one of its own"), self._turn:
             if self._idle is not None:

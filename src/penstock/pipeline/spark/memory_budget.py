@@ -1,9 +1,9 @@
-"""The share of the session's memory that batches may take together, and one of them.
+"""Limits the memory of the session that batches use together, and that one batch may use.
 
-A batch lies in the JVM about ten times: as it comes, in the tasks that carry it, in Spark's rows, whose buffers grow by
-doubling, and as it goes. With many cores, tasks or partitions there is no bound on how many large batches meet. So a
-job waits until there is room for its rows, in the order of coming; one that is larger than all the room goes by itself.
-Small ones neither wait nor count.
+The JVM holds a batch about ten times: as input, in Spark's tasks, in Spark's rows, whose buffers grow by doubling, and
+as output. With many cores, tasks or partitions any number of large batches may run at once. So a job waits, in order of
+arrival, until there is room for its rows; one that is larger than the whole budget runs alone. Small jobs neither wait
+nor count.
 
 Main type: ``MemoryBudget``. Main function: ``shares``. Thread: any; one condition guards everything.
 """
@@ -21,7 +21,7 @@ from penstock.telemetry import waiting_for
 #: The rows of one job are at most this part of the JVM's heap, and those of all jobs together.
 JOB_PART: Final = 1 / 32
 ALL_PART: Final = 1 / 12
-#: What is small: less than this part of all the room.
+#: Small means less than this fraction of the budget.
 SMALL_PART: Final = 1 / 64
 _MB: Final = 1024 * 1024
 
@@ -65,7 +65,7 @@ class MemoryBudget:
 
     @contextmanager
     def room_for(self, nbytes: int) -> Iterator[None]:
-        """Waits until there is room for so many bytes, and keeps it for as long as the context."""
+        """Waits until there is room for the given number of bytes, and reserves it for the duration of the context."""
         if self._all_bytes is not None and nbytes < self._all_bytes * SMALL_PART:
             yield
             return

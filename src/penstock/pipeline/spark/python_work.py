@@ -1,7 +1,7 @@
-"""Ends the jobs in which Spark's Python workers run code of a task that was given up.
+"""Cancels the jobs in which Spark's Python workers run code of an abandoned task.
 
-A loop in such code goes on for ever, on a core of its own: nobody but Spark knows the process that it is in. When a
-job is cancelled, Spark ends the processes that have not stopped after ``spark.python.task.killTimeout``, 2 s.
+An endless loop in such code would occupy a core for ever, and only Spark knows its process. After a job is cancelled,
+Spark ends processes that have not stopped after ``spark.python.task.killTimeout``, 2 s.
 
 Main type: ``PythonWork``. Thread: any.
 """
@@ -19,7 +19,7 @@ from penstock.errors import ConnectException
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: A job that is cancelled ends within seconds; nobody waits for it for longer than so many.
+#: The longest wait for a cancelled job, which normally ends within seconds.
 _TRIES: Final = 30
 _AGAIN_S: Final = 1.0
 
@@ -35,7 +35,7 @@ class PythonWork:
 
     @property
     def ended(self) -> bool:
-        """True if nothing more may begin: the task was given up."""
+        """True if no new work may begin, because the task was abandoned."""
         return self._ended
 
     @contextmanager

@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 
 DEFAULT_PORT: Final = 15002
 CONNECT_TIMEOUT_S: Final = 5.0
-#: What is new on a server takes a while: it makes the session.
+#: The first request to a new session takes a while, because the server creates it.
 GREETING_WAIT_S: Final = 30.0
 ANSWER_WAIT_S: Final = 1.0
-#: How long a session gets to answer after a job on it has failed.
+#: The time in which a session must respond after a job on it has failed.
 VERDICT_WAIT_S: Final = 5.0
 #: A call is tried again for some three seconds, then the session counts as lost. PySpark's own policy goes on for ten
 #: minutes, in which its task would look alive and move nothing.

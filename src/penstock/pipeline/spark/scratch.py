@@ -1,8 +1,7 @@
-"""The temporary directory of a session's JVM, and the removal of what JVMs of killed workers have left.
+"""The temporary directory of a session's JVM, and the removal of directories left by JVMs of killed workers.
 
-Main functions: ``make_scratch``, ``remove_scratch``, ``remove_stale_scratch``. Who made a directory holds a lock
-in it until its end, whatever ends it: a process id says nothing where several containers, or machines, share temporary
-directories.
+Main functions: ``make_scratch``, ``remove_scratch``, ``remove_stale_scratch``. The owner of a directory holds a lock in
+it until its process ends: a process id is not unique if several containers or machines share temporary directories.
 
 Thread: any; the session's, in practice.
 """

@@ -1,11 +1,11 @@
-"""Owns the life of the one Spark session of a worker: boot, watch, replace.
+"""Manages the only Spark session of a worker: starts, monitors and replaces it.
 
-The JVM behind a classic session is a part that can die (killed, frozen, out of memory). `SparkRuntime` starts it in
-the background, watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow
-to Arrow, so a second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not
-ours to kill; a lost session is replaced the same way, and a server that was there before gets two minutes to come back.
+The JVM of a classic session can die (killed, frozen, out of memory). `SparkRuntime` starts it in the background,
+watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow to Arrow, so a
+second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not ours to kill; a
+lost session is replaced the same way, and a server that was there before gets two minutes to come back.
 
-Main type: `SparkRuntime`; `coming_session` is for those who have none at hand, such as checks of configurations.
+Main type: `SparkRuntime`; `coming_session` is for callers without a runtime, such as checks of configurations.
 Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
 """
 
@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL_S = 1.0
 HEARTBEAT_TIMEOUT_S = 10.0
-#: What a round without an answer counts at most: one that takes longer was frozen itself, together with the JVM.
+#: The most that a round without a response counts: a longer one means that this process was frozen together with the
+#: JVM.
 MAX_ROUND_S = 3.0
 BOOT_ATTEMPTS = 3
 BOOT_PAUSE_S = 0.5
@@ -61,13 +62,13 @@ _started: SparkRuntime | None = None
 
 
 def coming_session(timeout_s: float) -> SparkSession | None:
-    """The session of this process's worker. Waits for one that is on its way; any thread.
+    """The session of this process's worker. Waits for a session that is starting; any thread.
 
     Args:
-        timeout_s: How long after its start had begun.
+        timeout_s: The timeout, measured from the beginning of its start.
 
     Returns:
-        None where nobody has asked for a session, it cannot start, or it is not up in time.
+        The session; None if none was requested, it cannot start, or it is not up in time.
     """
     runtime = _started
     if runtime is None:
@@ -85,11 +86,12 @@ class SparkRuntime:
 
     Args:
         conf: the worker's `spark.*` properties. `spark.remote` makes it a Spark Connect client.
-        heartbeat_timeout_s: a JVM that does not answer for so long counts as frozen and is killed.
-        executors_timeout_s: a session on a cluster that has had no executor for so long counts as lost.
-        on_failure: called from the session thread with the cause when no session can be started. Who waits for one is
-            told by an exception; this is for those who wait for data and would find out with their next batch.
-        most_losses: a job fails that has lost so many sessions.
+        heartbeat_timeout_s: a JVM that does not respond for this long counts as frozen and is killed.
+        executors_timeout_s: a session on a cluster without executors for this long counts as lost.
+        on_failure: called from the session thread with the cause when no session can be started. Callers that wait for
+        a session get an exception; this is for tasks that wait for data and would otherwise notice only with their next
+        batch.
+        most_losses: the number of lost sessions after which a job fails.
 
     Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.
     """
@@ -122,7 +124,7 @@ class SparkRuntime:
         self._thread: threading.Thread | None = None
         self._driver: DriverJvm | RemoteSession | None = None
         self._booting: subprocess.Popen[bytes] | None = None
-        # Jobs that are under way on the session of a generation, or were when it was lost.
+        # Jobs in progress on the session of a generation, or in progress when it was lost.
         self._jobs: Counter[int] = Counter()
         # How sessions ended, by their generation, and whether for lack of memory.
         self._ends: dict[int, tuple[str, bool]] = {}
@@ -373,7 +375,7 @@ class SparkRuntime:
         self.start()
         with self._changed:
             if self._failure is not None and self._session is None:
-                # The earlier failure was told to those who waited then.
+                # Callers that waited then have received the earlier failure.
                 self._failure = None
                 self._wanted = True
                 self._changed.notify_all()

@@ -2,9 +2,9 @@
 
 - ``settings``: its settings.
 - ``changes``: the rows of a frame, as upserts and deletes of one table. Pure.
-- ``statements``: the SQL that makes, alters and writes a table. Pure.
+- ``statements``: the SQL that creates, alters and writes a table. Pure.
 - ``writing``: connections that run it.
-- ``task``: what ``put`` does with a frame.
+- ``task``: handles ``put``.
 """
 
 from penstock.connectors.jdbc.sink.connector import JdbcSink

@@ -1,9 +1,9 @@
 """The rows of a frame as changes of one table: rows to write, and keys to delete.
 
-Main types: `Changes`, made by `changes_of`; `RowsRefused`, the error of rows that are no changes. Pure; any thread.
+Main types: `Changes`, made by `changes_of`; `RowsRefused`, the error for rows that cannot be changes. Pure; any thread.
 Needs PyArrow.
 
-Source: io.confluent.connect.jdbc.sink.metadata.FieldsMetadata, for which fields are keys.
+Source: io.confluent.connect.jdbc.sink.metadata.FieldsMetadata, for the choice of key fields.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _first(origin: pa.Table, mask: pa.Array) -> int:
 
 
 def _last_of_each_key(keys: pa.Table) -> pa.Array:
-    """The number of the last row of each key, in order: earlier changes of a row are those that it overwrites."""
+    """The number of the last row of each key, in order: it overwrites earlier changes of the row."""
     numbered = keys.append_column(_ROW, pa.array(np.arange(keys.num_rows), pa.int64()))
     try:
         grouped = numbered.group_by(list(keys.column_names), use_threads=False).aggregate([(_ROW, "max")])

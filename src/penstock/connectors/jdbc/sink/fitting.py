@@ -1,4 +1,4 @@
-"""Types of fields beside types of columns: which fit, and which columns can be widened.
+"""Compares types of fields with types of columns: finds misfits and columns that can be widened.
 
 Main functions: `fits`, `widened`. Pure; any thread. Needs SQLAlchemy and PyArrow.
 

@@ -1,8 +1,8 @@
-"""Values without a schema as rows of a table that is there: the columns of the table say their types.
+"""Schemaless values as rows of an existing table, whose columns define their types.
 
 Main function: `typed_by`. Pure; any thread. Needs SQLAlchemy and PyArrow.
 
-Source: Penstock's own; the Java connector takes no such values.
+Source: Penstock's own; the Java connector does not support schemaless values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JDBC sink task: makes changes of the rows of a frame and writes them in one transaction.
+"""JDBC sink task: turns the rows of a frame into changes and writes them in one transaction.
 
 Main type: `JdbcSinkTask`, on the task's thread. Needs SQLAlchemy and a driver.
 """
@@ -65,10 +65,10 @@ class JdbcSinkTask(FrameSinkTask):
             self._offsets = kept_offsets(props["name"], self._writer)
 
     def put(self, frame: SinkFrame) -> None:
-        """Writes the rows of a frame, and reports those that cannot be written.
+        """Writes the rows of a frame, and reports rows that cannot be written.
 
         Raises:
-            RetriableException: The database was away; the frame comes again, without the rows that are written.
+            RetriableException: The database was unavailable; the frame comes again, without the written rows.
             ConnectException: A table or column is missing, the retries are used up, or a row cannot be written and
                 ``errors.tolerance`` does not allow that.
         """

@@ -1,4 +1,4 @@
-"""Connections of the sink: they look at tables, make and alter them, and write changes in a transaction.
+"""Connections of the sink: they read table definitions, create and alter tables, and write changes in a transaction.
 
 Main types: `Writer`, with `writer_for`; `AdbcWriter` for PostgreSQL, which loads rows by COPY into a temporary table
 and moves them with one statement; `RowWriter` for every other database. Needs SQLAlchemy and a driver.
@@ -125,7 +125,7 @@ class Writer(ABC):
         """Looks at tables again when they are next written to."""
         self._tables.clear()
 
-    #: Where parameters stand in statements that ``RunStatement`` is given.
+    #: The parameter placeholders for ``RunStatement``.
     placeholder: str
 
     @abstractmethod
@@ -211,7 +211,7 @@ class AdbcWriter(Writer):
         super().__init__(config)
         self._connection: Any = None
         self._temporary: dict[tuple[tuple[str, str], ...], str] = {}
-        #: Those that have rows of this transaction.
+        #: The tables with rows of this transaction.
         self._filled: set[str] = set()
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: How long the end of a thread is waited for: its database may not answer.
+#: The time to wait for a thread to end: its database may not respond.
 _END_S = 2.0
 
 

@@ -34,7 +34,7 @@ _MOST_CHECKED = 20
 
 
 class JdbcSource(PartitionedSource):
-    """Reads the rows of tables, or of a query: all of them, or those that are new or were changed.
+    """Reads the rows of tables, or of a query: all rows, or new and changed rows.
 
     Source: the documentation's chapter on Kafka Connect, whose example it is; io.confluent.connect.jdbc.
     """
@@ -53,7 +53,7 @@ class JdbcSource(PartitionedSource):
 
     @property
     def interval_s(self) -> float:  # type: ignore[override]
-        """``table.poll.interval.ms``; less while the first load of a table begins or is under way."""
+        """``table.poll.interval.ms``; shorter while the initial load of a table begins or is in progress."""
         usual = self.settings.table_poll_interval_ms / 1000
         if time.monotonic() < self._expects_until:
             return min(usual, _SOON_S)
@@ -88,7 +88,7 @@ class JdbcSource(PartitionedSource):
         return JdbcSourceTask
 
     def partitions(self) -> Sequence[Mapping[str, Any]]:
-        """The tables to read, or the query; and the ranges of tables whose first load is under way.
+        """The tables to read, or the query; and the ranges of tables whose initial load is in progress.
 
         Raises:
             ConnectException: The database cannot be reached.
@@ -187,7 +187,7 @@ def _check_offset(partition: Mapping[str, object], offset: Mapping[str, object])
 
 
 def _look(config: JdbcSourceConfig) -> tuple[list[str], list[str]]:
-    """The tables to read, and those that the settings name and that are not there.
+    """The tables to read, and the tables of the settings that do not exist.
 
     Raises:
         ConnectException: The database cannot be reached.

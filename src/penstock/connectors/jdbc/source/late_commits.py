@@ -1,8 +1,8 @@
-"""Transactions of PostgreSQL that may still commit rows before rows that can be seen already.
+"""Detects PostgreSQL transactions that may still commit rows before rows that are already visible.
 
-A row gets its id or timestamp when it is written, and can be seen when its transaction commits. A reader that goes past
-a row must be sure that no earlier one comes later. Main types: `Snapshot`, `Look`; `bound_of_numbers` and
-`bound_of_timestamps` say how far a reader may go.
+A row gets its id or timestamp when it is written, but becomes visible when its transaction commits. Before a reader
+moves past a row, no earlier row must be able to appear. Main types: `Snapshot`, `Look`; `bound_of_numbers` and
+`bound_of_timestamps` compute the bound of a read.
 Pure: the statements are texts, and the answers are arguments. Any thread.
 
 Source: the documentation of PostgreSQL, "System Columns" (xmin) and "Transaction ID and Snapshot Information
@@ -56,8 +56,8 @@ class Snapshot:
     """The set of transactions that a reader can see.
 
     Attributes:
-        oldest: The oldest transaction id that is still running: all below it have ended.
-        next: The id behind the latest transaction that has ended. Those that run may have higher ones.
+        oldest: The oldest running transaction id: all lower ones have ended.
+        next: The id after the latest ended transaction. Running transactions may have higher ids.
     """
 
     oldest: int

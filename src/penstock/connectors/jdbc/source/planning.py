@@ -1,4 +1,4 @@
-"""Questions to a database about a table that may be cut in ranges: how long it is, and where to cut it.
+"""Queries a database for the size of a table, and for the boundaries of ranges of its key.
 
 Main functions: `rows_about`, `keys_of`; `ExportedSnapshots` keeps the snapshots that all ranges of a table are read
 from. Needs SQLAlchemy and a driver.

@@ -1,7 +1,7 @@
-"""Queries of the source: the rows after a position, and how far a reader may go.
+"""Queries of the source: the rows after a position, and the bound of a read.
 
-Main types: `Selection`, which says what is read from one table or query; `Bound`. Functions build SQLAlchemy
-statements; `pieces` cuts the rows that come back and says which position is reached after each. Pure; any thread.
+Main types: `Selection`, the selected columns and rows of one table or query; `Bound`. Functions build SQLAlchemy
+statements; `pieces` splits the returned rows, with the position after each piece. Pure; any thread.
 
 Source: io.confluent.connect.jdbc.source.TimestampIncrementingCriteria, for conditions and order.
 """
@@ -135,7 +135,7 @@ class Selection:
         return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
 
     def count(self, first: Bound, end: Bound) -> sa.Select[Any]:
-        """How many rows there are from one bound on up to another: a statement with one row and one column."""
+        """The number of rows between two bounds: a statement with one row and one column."""
         source = self.from_clause()
         conditions = [*self._later(source, Position()), *self._from(source, first), *self._before(source, end)]
         return sa.select(sa.func.count()).select_from(source).where(*conditions)

@@ -1,12 +1,12 @@
-"""The first load of a table in ranges of its key: the plan, its offsets, and what follows when.
+"""The initial load of a table in ranges of its key: the plan, its offsets, and the order of steps.
 
-Main types: `Plan`, how a table is cut; `RangeOffset`, how far one range is; `next_step`, what a table needs now. A plan
-is the offset of a source partition of the table's own, and each range is a source partition too, so that both survive
-every restart and move between tasks. Pure; any thread.
+Main types: `Plan`, the ranges of a table; `RangeOffset`, the progress of one range; `next_step`, the next action for a
+table. A plan is the offset of a separate source partition for the table, and each range is a source partition too, so
+that both survive every restart and move between tasks. Pure; any thread.
 
-The rows of a snapshot are those at or before one position, `Plan.end`, in the order of the connector's mode. It is
-chosen so that no open transaction can still commit a row before it. So a range can be read at any time, and again after
-a kill: rows that come later, and rows that are changed later, are behind that position, where the table is read on.
+The rows of a snapshot are those at or before one position, `Plan.end`, in the order of the connector's mode. No open
+transaction can still commit a row before that position. So a range can be read at any time, and again after a kill:
+later rows and changes come after that position, from which the normal read of the table starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Settings of the source, and which tables they mean.
+"""Settings of the source, and the tables that they select.
 
 Main types: `JdbcSourceConfig`; `wanted_tables`. Values; any thread.
 
@@ -270,7 +270,7 @@ class JdbcSourceConfig(ConnectionConfig):
         return found
 
 
-#: A table has at most so many timestamp columns.
+#: The most timestamp columns of a table.
 _MOST_COLUMNS: Final = 1_600
 
 
@@ -284,7 +284,7 @@ _ISOLATIONS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "
 
 
 def wanted_tables(config: JdbcSourceConfig, found: Iterable[Any]) -> list[str]:
-    """The tables that the lists of the settings mean, of those that were found; each is text as ``SCHEMA.TABLE``."""
+    """The found tables that the lists of the settings select; each is text as ``SCHEMA.TABLE``."""
 
     tables = [str(one) for one in found]
     if config.include:

@@ -1,7 +1,7 @@
-"""JDBC source task: reads the rows of its tables that are new.
+"""JDBC source task: reads new rows of its tables.
 
-Main types: `JdbcSourceTask`, on the task's thread; `Tables`, which says how a table is read. Needs SQLAlchemy and a
-driver.
+Main types: `JdbcSourceTask`, on the task's thread; `Tables`, which determines how a table is read. Needs SQLAlchemy and
+a driver.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from penstock.errors import BadRequestException, ConnectException, RetriableExce
 
 log = logging.getLogger(__name__)
 
-#: A bound that has held rows back for so long is told.
+#: A bound that has held back rows for this long is logged.
 PATIENCE_S = 30.0
 
 
@@ -269,7 +269,7 @@ class JdbcSourceTask(PartitionedTask):
         return stored_offsets(self.context.offset_storage_reader(), self._tables.address.database, partitions)
 
     def may_open(self, partition: Mapping[str, Any], reading: Sequence[Mapping[str, Any]]) -> bool:
-        """So many ranges as ``snapshot.max.threads`` says, beside so many tables as ``most_open``."""
+        """As many ranges as ``snapshot.max.threads``, in addition to ``most_open`` tables."""
         is_range = SNAPSHOT in partition
         alike = sum((SNAPSHOT in one) == is_range for one in reading)
         return alike < (self.settings.snapshot_max_threads if is_range else self.most_open)
@@ -470,7 +470,7 @@ class JdbcSourceTask(PartitionedTask):
 
 
 def _place_after(piece: RangePiece, before: int, row: int) -> RangeOffset:
-    """The place in a range behind a row of a piece, in front of which so many rows were read."""
+    """The position in a range after a row of a piece that follows the given number of rows."""
     return RangeOffset(before + row + 1, piece.key_after(row))
 
 

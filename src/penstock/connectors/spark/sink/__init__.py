@@ -1,8 +1,8 @@
 """Topics into files and tables of Spark: ``SparkSink`` (``connector``).
 
 - ``settings``: its settings.
-- ``columns``: the rows of frames as the columns that are written, and which frames are written together. Pure.
-- ``writing``: what is asked of Spark. ``task``: what ``put`` does with a frame.
+- ``columns``: converts frames to the written columns, and joins frames that are written together. Pure.
+- ``writing``: writes with Spark. ``task``: handles ``put``.
 """
 
 from penstock.connectors.spark.sink.connector import SparkSink

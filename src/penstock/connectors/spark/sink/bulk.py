@@ -26,7 +26,7 @@ from penstock.errors import DataException
 
 
 class SparkBulkSinkTask(BulkSinkTask):
-    """Writes files of ranges, and commits the offsets of those that are moved to their place."""
+    """Writes files of ranges, and commits the offsets of files that were moved to their final names."""
 
     config_class = SparkSinkConfig
 

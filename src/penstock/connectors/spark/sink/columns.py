@@ -1,4 +1,4 @@
-"""Rows of frames as the columns that are written: `RowColumns`; `joined`, which of them are written together.
+"""`RowColumns` converts frames to the written columns; `joined` joins tables that are written together.
 
 Pure; the task's thread. Source: Penstock's own.
 """
@@ -17,7 +17,7 @@ from penstock.api.arrow import one_array
 from penstock.connectors.files.columns import columns_of, metadata_of, values_of
 from penstock.errors import DataException
 
-#: Columns beside those that are written: if the row deletes, and its place among the rows.
+#: Additional columns: whether the row deletes, and its position.
 DELETES: Final = "__penstock_deletes"
 PLACE: Final = "__penstock_place"
 
@@ -26,10 +26,10 @@ class RowColumns:
     """Makes the columns of a frame.
 
     Args:
-        types: The columns and their types, as settings say them; None: as the values have them.
-        metadata: Which columns about the messages to add.
-        prefix: What the names of those begin with.
-        key: The columns that name a row, which a record's key may give; none: they are not asked for.
+        types: The columns and their types from the settings; None: from the values.
+        metadata: The metadata columns to add.
+        prefix: The prefix of their names.
+        key: The columns that identify a row, which may come from a record's key; none: not used.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class RowColumns:
             table = frame.fields(self._types)
             for name, column in metadata_of(frame, self._metadata):
                 table = table.append_column(self._prefix + name, column)
-        # A field that has had no value yet has no type either: formats take no such columns.
+        # A field without any value so far has no type: formats do not accept such columns.
         typed = [one.name for one in table.schema if not pa.types.is_null(one.type)]
         table = table.select(typed)
         if not table.column_names:
@@ -89,13 +89,13 @@ class RowColumns:
 
 
 def joined(tables: Sequence[tuple[int, pa.Table]]) -> Iterator[tuple[int, pa.Table]]:
-    """Tables that follow each other as one, as far as their columns have the same types; what one lacks is null there.
+    """Joins consecutive tables if their columns have the same types; missing columns are null.
 
     Args:
-        tables: Each with the number of the frame that it is of.
+        tables: The tables, each with the number of its frame.
 
     Returns:
-        Tables, each with the number of the last frame that it has all rows of.
+        Tables, each with the number of the last frame that it contains completely.
 
     >>> one, two, three = pa.table({"a": [1]}), pa.table({"a": [2], "b": ["x"]}), pa.table({"a": ["text"]})
     >>> [(last, table.num_rows) for last, table in joined([(0, one), (1, two), (2, three)])]

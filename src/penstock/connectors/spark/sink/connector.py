@@ -9,9 +9,9 @@ from penstock.connectors.spark.sink.settings import SparkSinkConfig
 
 
 class SparkSink(SinkConnector):
-    """Writes topics with Spark: to files, tables, or what else a format of Spark writes.
+    """Writes topics with Spark: to files, tables, or any other target of a Spark format.
 
-    Source: Penstock's own; KIP-275 for what is written when partitions go.
+    Source: Penstock's own; KIP-275 for writing before partitions are revoked.
     """
 
     config_class = SparkSinkConfig

@@ -1,9 +1,9 @@
-"""Files of ranges of topics in a directory, each message in one of them whatever dies: `RangeFiles`.
+"""`RangeFiles`: files of topic ranges in a directory, with each message in exactly one file even after crashes.
 
-A file is written below ``_penstock``, where no reader looks, under a name with its attempt. A commit notes for each
-partition which of them count, and how far the partition is; then it moves them to names that say the range only. What
-is noted and not moved is moved by whoever comes next, and what is not noted counts for nothing. So the note is the
-manifest of the partition's last job, and the position at which its next one begins.
+A file is written below ``_penstock``, which readers ignore, under a name with its attempt. A commit writes a note for
+each partition with its valid files and its position; then it moves the files to names with only the range. The next
+task moves noted files that were not moved yet; files that are not noted do not count. So the note is both the manifest
+of the partition's last job and the start position of the next.
 
 Thread: the task's; files are opened on executors. Source: Penstock's own.
 """
@@ -50,9 +50,9 @@ class Note:
 
     Attributes:
         start: The first offset of its ranges.
-        end: The offset behind them.
+        end: The offset after them.
         files: Their files.
-        replaces: True if older files of offsets in between are removed: the partition was set back.
+        replaces: True if older files with these offsets are removed, because the partition was reset.
     """
 
     start: int
@@ -82,11 +82,11 @@ class RangeFiles:
     """The files of one connector in a directory.
 
     Args:
-        path: The directory, as Spark takes it: a path, file:, s3a://, hdfs:// and so on.
+        path: The directory in Spark's notation: a path, file:, s3a://, hdfs:// and so on.
         connector: The connector's name.
 
     Raises:
-        ConfigException: PyArrow knows no such file system.
+        ConfigException: PyArrow does not support the file system.
     """
 
     def __init__(self, path: str, connector: str) -> None:
@@ -101,7 +101,7 @@ class RangeFiles:
     # ------------------------------------------------------------------ executors
     @contextmanager
     def staged(self, one: TopicRange, part: int, extension: str) -> Iterator[tuple[RangeFile, Any]]:
-        """Opens a file that counts once it is committed.
+        """Opens a file that becomes valid when it is committed.
 
         Args:
             one: The range, with its attempt.
@@ -109,7 +109,7 @@ class RangeFiles:
             extension: The end of its name.
 
         Raises:
-            RetriableException: The file system refuses.
+            RetriableException: The file system rejects the request.
         """
         more = f"-{part}" if part else ""
         file = RangeFile(f"{one.name}{more}-{one.attempt}{extension}", f"{one.name}{more}{extension}")
@@ -155,7 +155,9 @@ class RangeFiles:
             self._sweep(place, note.end)
 
     def reset(self, offsets: Mapping[TopicPartition, int | None]) -> None:
-        """Sets partitions to other offsets; files of what comes again are replaced. None: as if nothing was written."""
+        """Sets partitions to other offsets; files with repeated offsets are replaced. None: as if nothing was
+        written.
+        """
         for place, offset in offsets.items():
             at = 0 if offset is None else offset
             if self._note(place) is not None:
@@ -192,7 +194,7 @@ class RangeFiles:
         self._fs.move(temporary, name)
 
     def _move(self, place: TopicPartition, note: Note) -> None:
-        """Does what is left of a noted commit."""
+        """Completes a noted commit."""
         with _faults(self._path):
             there = [one for one in note.files if self._is_there(f"{self._own}/{one.staged}")]
             if note.replaces and (there or not note.files):
@@ -213,7 +215,7 @@ class RangeFiles:
                 self._fs.delete_file(f"{self._root}/{name}")
 
     def _sweep(self, place: TopicPartition, end: int) -> None:
-        """Removes what attempts have left of offsets that are committed."""
+        """Removes leftover files of attempts at committed offsets."""
         try:
             for name, _, last in list(self._files_of(self._own, place)):
                 if last <= end:

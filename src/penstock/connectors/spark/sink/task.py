@@ -1,4 +1,4 @@
-"""Spark sink task: holds frames until they are worth a file, and writes them. Main type: `SparkSinkTask`.
+"""Spark sink task: collects frames until they fill a file, and writes them. Main type: `SparkSinkTask`.
 
 Thread: the task's.
 """
@@ -35,7 +35,7 @@ _TICK_S: Final = (0.05, 1.0)
 
 
 class SparkSinkTask(FrameSinkTask):
-    """Writes records with Spark, and commits the offsets of those that are written."""
+    """Writes records with Spark, and commits the offsets of written records."""
 
     config_class = SparkSinkConfig
 
@@ -58,11 +58,12 @@ class SparkSinkTask(FrameSinkTask):
         self.context.every(min(longest, max(shortest, config.frame_max_wait_ms / 4000)), self._write_due)
 
     def put(self, frame: SinkFrame) -> None:
-        """Takes a frame; writes what is due.
+        """Takes a frame; writes frames that are due.
 
         Raises:
-            RetriableException: The other system is away; the frame is not taken twice.
-            ConnectException: It refuses, or a row is bad and ``errors.tolerance`` does not allow that.
+            RetriableException: The target is unavailable; the frame is not taken twice.
+            ConnectException: The target rejects the write, or a row is bad and ``errors.tolerance`` does not allow
+                that.
         """
         self._held.add(frame)
         self._write_due()
@@ -71,7 +72,7 @@ class SparkSinkTask(FrameSinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The offsets in front of what is not written; before partitions go, all is written."""
+        """The offsets before the first unwritten row; before partitions are revoked, everything is written."""
         if self.context.is_closing:
             try:
                 self._write()

@@ -1,4 +1,4 @@
-"""The writing of a sink's rows with Spark: `Writer`. Thread: the task's. Source: Penstock's own."""
+"""`Writer`: writes a sink's rows with Spark. Thread: the task's. Source: Penstock's own."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.errors import ConnectException
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What Spark says where there is no such table or directory yet.
+#: Spark's errors for a missing table or directory.
 _NOT_THERE = ("NOT_FOUND", "DOES_NOT_EXIST", "is not a Delta table", "MISSING_DELTA_TABLE", "NoSuchTable")
 
 
 class Writer:
-    """Writes tables where the settings say.
+    """Writes tables to the target of the settings.
 
     Args:
         config: The settings.
-        session: Gives the session; asked for each write.
+        session: Returns the session; called for each write.
     """
 
     def __init__(self, config: SparkSinkConfig, session: Callable[[], SparkSession]) -> None:

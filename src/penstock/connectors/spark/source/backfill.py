@@ -1,4 +1,4 @@
-"""Backfills of what Spark reads: a range of files, of values of a column, or of versions, once more.
+"""Backfills of a Spark source: reads a range of files, of column values, or of versions again.
 
 Main type: ``Backfill``, which plans ranges and reads them, in the worker or as a run of executors. The decisions are
 functions without I/O: ``in_range``, ``bounds_of``. Thread: the task's; ``data`` of a run: the worker's for it. Source:
@@ -25,7 +25,7 @@ from penstock.errors import BadRequestException, ConnectException
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The fields of a part that say what it reads: by what, from the first one on up to another.
+#: The fields of a part that define its range: the kind, the first value, and the end.
 _BY: Final = "by"
 _FROM: Final = "from"
 _TO: Final = "to"
@@ -41,13 +41,13 @@ Partition = Mapping[str, Any]
 
 
 class Backfill:
-    """The backfills of what the settings name.
+    """The backfills of a configuration.
 
     Args:
         config: The settings.
-        reader: Reads it on the session of the task.
+        reader: Reads the data on the session of the task.
         partition: The source partition.
-        progress: Told how far it is.
+        progress: Receives the progress.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Backfill:
         self._progress = progress
 
     def plan(self, span: BackfillSpan) -> list[BackfillPart]:
-        """The part of a range; none if there is nothing in it. Runs jobs: it lists files, or counts rows.
+        """The part of a range; none if the range is empty. Runs jobs: it lists files, or counts rows.
 
         Raises:
-            BadRequestException: The settings have nothing that goes by what was asked for.
-            RetriableException: What is read is not there now.
-            ConnectException: It cannot be read.
+            BadRequestException: The settings do not support this kind of range.
+            RetriableException: The data is currently unavailable.
+            ConnectException: The data cannot be read.
         """
         config = self._config
         if span.of is not None:
@@ -120,11 +120,11 @@ class Backfill:
 
     # ------------------------------------------------------------------ reading
     def read(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
-        """The rows of a part, behind an offset.
+        """The rows of a part, after an offset.
 
         Raises:
-            RetriableException: What is read is not there now.
-            ConnectException: It cannot be read.
+            RetriableException: The data is currently unavailable.
+            ConnectException: The data cannot be read.
         """
         reads, reader = part.reads, self._reader
         match reads[_BY]:
@@ -139,11 +139,11 @@ class Backfill:
                 yield from chunks_of_rows(reader, rows, {}, done, self._progress)
 
     def run(self, part: BackfillPart) -> BulkFrame:
-        """The rows of a part as a run of executors, which goes on behind its markers when it is asked for again.
+        """The rows of a part as a run of executors, which resumes after its markers when repeated.
 
         Raises:
-            RetriableException: What is read is not there now.
-            ConnectException: It cannot be read.
+            RetriableException: The data is currently unavailable.
+            ConnectException: The data cannot be read.
         """
         config, reads = self._config, part.reads
         name = f"backfill-{hashlib.sha256(json.dumps(reads, sort_keys=True).encode()).hexdigest()[:16]}"
@@ -175,14 +175,14 @@ class Backfill:
 
 
 def in_range(files: Sequence[File], by_time: bool, first: Any, end: Any, path: str) -> list[File]:
-    """The files from a time or a name on, up to another.
+    """The files between two times or names.
 
     Args:
-        files: All that there are.
-        by_time: True if it goes by times in milliseconds.
+        files: All files.
+        by_time: True if the range is by time in milliseconds.
         first: The first time or name.
-        end: The one behind the last.
-        path: What names are below of.
+        end: The end of the range (exclusive).
+        path: The base path of the names.
 
     >>> some = [File("file:/in/d=1/a", 10, 1), File("file:/in/d=2/b", 20, 1)]
     >>> [one.path for one in in_range(some, False, "d=2/", "d=3/", "/in")]
@@ -206,10 +206,10 @@ def bounds_of(column: str, kind: str, span: BackfillSpan) -> tuple[Any, Any]:
     Args:
         column: Its name.
         kind: Its type, as Spark's JSON calls it.
-        span: What was asked for.
+        span: The requested range.
 
     Raises:
-        BadRequestException: The column does not go by that.
+        BadRequestException: The column does not support this kind of range.
 
     >>> bounds_of("day", "date", BackfillSpan(start_ms=0, end_ms=86_400_000))
     ('1970-01-01', '1970-01-02')
@@ -246,7 +246,7 @@ def _of_ms(kind: str, ms: int) -> object:
     if kind == "timestamp":
         return ms * 1000
     when = datetime.fromtimestamp(ms / 1000, UTC)
-    # The days of a range of times are those that begin in it.
+    # The days of a time range are those that begin in it.
     if kind == "date":
         whole = when.date()
         return whole.isoformat() if ms % 86_400_000 == 0 else date.fromordinal(whole.toordinal() + 1).isoformat()

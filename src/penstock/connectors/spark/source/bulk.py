@@ -42,11 +42,11 @@ class SparkBulkSourceTask(FrameSourceTask):
             yield Backfill(self.settings, Reader(self.settings, self.context.spark), part.partition).run(part)
 
     def poll(self) -> BulkFrame | None:
-        """The run that is under way or due.
+        """The run that is in progress or due.
 
         Raises:
-            RetriableException: What is read is not there now.
-            ConnectException: It cannot be read.
+            RetriableException: The data is currently unavailable.
+            ConnectException: The data cannot be read.
         """
         config: SparkSourceConfig = self.settings
         run = self._runs.number(self._offset)

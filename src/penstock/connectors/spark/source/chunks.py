@@ -1,4 +1,4 @@
-"""Rows out of Spark as records: `Records` makes chunks of tables. Pure; any thread. Source: Penstock's own."""
+"""`Records` makes chunks of records from tables. Pure; any thread. Source: Penstock's own."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Records:
     """Makes chunks of the rows of one query.
 
     Args:
-        schema: Of the rows, a struct.
-        topic: Where they go.
+        schema: The schema of the rows, a struct.
+        topic: The topic.
         key: The columns of the key.
         time_column: The column of the timestamps; "": none.
 
     Raises:
-        ConnectException: A column is not there, or cannot be what it is to be.
+        ConnectException: A column does not exist, or has an unsuitable type.
     """
 
     def __init__(self, schema: Schema, topic: str, key: Sequence[str], time_column: str) -> None:
@@ -93,7 +93,7 @@ class Records:
         return self._key_schema
 
     def columns_of(self, rows: DataFrame) -> DataFrame:
-        """Rows as the columns of a frame: ``value``, and ``key`` and ``timestamp`` where there are such. Lazy."""
+        """Rows as the columns of a frame: ``value``, and ``key`` and ``timestamp`` if configured. Lazy."""
         from pyspark.sql import functions
 
         columns = [functions.struct(*(rows[quoted(name)] for name in rows.columns)).alias("value")]

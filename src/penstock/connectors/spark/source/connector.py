@@ -16,7 +16,7 @@ _FIELDS = {Mode.BULK: "run", Mode.FILES: "through", Mode.INCREMENTING: "value", 
 
 
 class SparkSource(PartitionedSource):
-    """Reads what Spark reads, files, tables, queries, and writes their rows to a topic.
+    """Reads files, tables or queries with Spark, and writes their rows to a topic.
 
     Source: Penstock's own; the modes are those of the JDBC source, and of Spark's file source.
     """
@@ -51,13 +51,13 @@ class SparkSource(PartitionedSource):
         return [] if place is None or place.exists() else [f"the path {path} does not exist"]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Positions can be found again, but for ``mode=bulk`` of what may change meanwhile."""
+        """Positions can be found again, except in ``mode=bulk`` if the data may change meanwhile."""
         config = SparkSourceConfig.parse(props)
         is_exact = config.mode is not Mode.BULK or config.is_of_files
         return ExactlyOnceSupport.SUPPORTED if is_exact else ExactlyOnceSupport.UNSUPPORTED
 
     def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:
-        """A transaction is what was read at once."""
+        """Each read is one transaction."""
         return ConnectorTransactionBoundaries.SUPPORTED
 
     def alter_offsets(

@@ -1,7 +1,7 @@
-"""The modes, each of which goes on from an offset: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
+"""The modes, each of which can resume from an offset: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
 
-Each gives chunks from an offset on, in an order that is the same whenever it begins again, and ends when there is
-nothing more now. Thread: the task's. Source: Penstock's own.
+Each yields chunks after an offset, in a repeatable order, and ends when there is nothing more for now. Thread: the
+task's. Source: Penstock's own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Runs:
         self._interval_ms = interval_ms
 
     def number(self, offset: Offset | None) -> int | None:
-        """The run that is under way or due; None: none is due."""
+        """The run that is in progress or due; None: none is due."""
         if offset is None:
             return 1
         try:
@@ -133,7 +133,7 @@ class NewFiles:
     def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
         self._reader = reader
         self._late_ms, self._settle_ms = config.files_late_ms, config.files_settle_ms
-        #: Marks of files that are no news: those that were read, or were too old when the task began.
+        #: Marks of files that are not new: already read, or too old when the task began.
         self._known: set[str] | None = None
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
@@ -247,12 +247,12 @@ class Versions:
         return int(row["version"])
 
     def between(self, first: int, end: int, offset: Offset | None) -> Iterator[Chunk]:
-        """The changes of some versions, behind an offset.
+        """The changes of some versions, after an offset.
 
         Args:
             first: The first version.
-            end: The one behind the last.
-            offset: What was read of them; None: nothing.
+            end: The version after the last.
+            offset: The position already read; None: nothing was read.
         """
         done = first - 1 if offset is None else int(offset["version"])
         if offset is not None and "row" in offset:
@@ -282,14 +282,14 @@ class Versions:
 
 
 def chunks_of_rows(reader: Reader, rows: DataFrame, at: Offset, done: int, tell: Progress) -> Iterator[Chunk]:
-    """Chunks of rows, sorted, and gone on with by their number.
+    """Chunks of sorted rows, resumed by row number.
 
     Args:
         reader: Reads them.
         rows: The rows.
-        at: What each offset has beside the number.
-        done: How many of them are delivered.
-        tell: Told how many were read.
+        at: The other fields of each offset.
+        done: The number of delivered rows.
+        tell: Receives the number of rows read.
     """
     records = reader.records(rows)
     for first, piece in _numbered(reader.pieces(reader.sorted(rows)), done):
@@ -306,9 +306,9 @@ def chunks_of_files(
     Args:
         reader: Reads them.
         files: The files, in order.
-        offset: What was delivered of them; empty: nothing.
-        at: What each offset has beside the name.
-        tell: Told how many bytes were read.
+        offset: The delivered position; empty: nothing was delivered.
+        at: The other fields of each offset.
+        tell: Receives the number of bytes read.
     """
     begun, through = begun_in(offset), str(offset.get("through", ""))
     total = sum(one.size for one in files)

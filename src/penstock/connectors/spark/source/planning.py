@@ -1,4 +1,4 @@
-"""Which files are read together, which are new, and where reading goes on: what is decided without Spark.
+"""Decisions without Spark: which files are new, which are read together, and where reading resumes.
 
 Main types: `File`, `Ledger`; main function: `groups`. Values and pure functions; any thread. Source: Penstock's own.
 """
@@ -88,11 +88,11 @@ def begun_in(offset: Mapping[str, Any]) -> Begun | None:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The files that were read: all up to a time, but for those that came late, and some behind it by name.
+    """The files that were read: all up to a time, except late ones, and some later files by name.
 
     Attributes:
-        through_ms: Files that were changed before are read, or late.
-        marks: Those that were read of what was changed then or later, the oldest first, with their times.
+        through_ms: Files that changed before this time have been read, or are late.
+        marks: The files read that changed at or after this time, oldest first, with their times.
     """
 
     through_ms: int = 0
@@ -124,7 +124,7 @@ class Ledger:
         }
 
     def split(self, files: Sequence[File]) -> tuple[list[File], list[File]]:
-        """The files that were not read yet, the oldest first, and those of them that come too late.
+        """The unread files, oldest first, and the files that are too late.
 
         >>> new, late = Ledger(100, ((100, "x"),)).split([File("b", 200, 1), File("a", 150, 1), File("c", 50, 1)])
         >>> [one.path for one in new], [one.path for one in late]
@@ -136,7 +136,7 @@ class Ledger:
         return sorted(new, key=lambda one: (one.modified_ms, one.path)), late
 
     def with_read(self, files: Sequence[File], late_ms: int) -> Ledger:
-        """The ledger when these were read too; what is older than the newest by more than ``late_ms`` goes.
+        """The ledger after these files were read; drops marks that are older than the newest by more than ``late_ms``.
 
         >>> Ledger(0, ((5, "x"),)).with_read([File("a", 20, 1)], 10).through_ms
         10

@@ -1,4 +1,4 @@
-"""Values of a column that grows, as offsets: `Position`. Builds columns of Spark, and runs nothing.
+"""`Position`: values of a growing column as offsets. Builds Spark columns, and runs no job.
 
 Thread: the task's. Source: Penstock's own.
 """
@@ -117,7 +117,7 @@ class Position:
 
 
 def counts_within_values(values: Callable[[int], object], count: int) -> list[int]:
-    """For each row how many rows of its value there are up to it; 0 for the last one, behind which none is left.
+    """The number of rows with the same value up to each row; 0 for the last row of a value.
 
     >>> counts_within_values([1, 1, 1, 2, 3, 3].__getitem__, 6)
     [1, 2, 0, 0, 1, 0]

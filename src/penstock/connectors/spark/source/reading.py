@@ -1,4 +1,4 @@
-"""Rows out of Spark: `Reader` makes DataFrames of the settings, and takes their rows at once or in pieces.
+"""`Reader` makes DataFrames from the settings, and reads their rows at once or in pieces.
 
 Thread: the task's. Source: Penstock's own.
 """
@@ -32,11 +32,11 @@ _OF_LISTING: Final = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore",
 
 
 class Reader:
-    """The data that the settings name, on the current session.
+    """Reads the data of the settings, on the current session.
 
     Args:
         config: The settings.
-        session: Gives the session; asked for each query.
+        session: Returns the session; called for each query.
     """
 
     def __init__(self, config: SparkSourceConfig, session: Callable[[], SparkSession]) -> None:
@@ -71,10 +71,10 @@ class Reader:
             return _plain(session.sql(pattern, source=self._load(session, None)))
 
     def kind_of(self, column: str) -> str:
-        """The type of a column by whose values rows can be found, as Spark's JSON calls it.
+        """The type of a position column, by its name in Spark's JSON.
 
         Raises:
-            ConnectException: There is no such column, or its values have no order that could be stored; Spark refuses.
+            ConnectException: The column does not exist, its values cannot be stored as positions, or Spark fails.
         """
         return position_by(column, self.all(), self.what).kind
 
@@ -120,14 +120,14 @@ class Reader:
         """The files of the path, as Spark finds them, in no order.
 
         Raises:
-            RetriableException: There is no such path.
-            ConnectException: Spark refuses.
+            RetriableException: The path does not exist.
+            ConnectException: Spark rejects the request.
         """
         given = self._config.options()
         options = {name: value for name, value in given.items() if name.lower() in map(str.lower, _OF_LISTING)}
         with self.translated():
             listing = self._session().read.format("binaryFile").options(**options).load(self._config.spark_path)
-            # Seconds and what is below them, as numbers: PySpark would show a time in the zone of the machine.
+            # Seconds and fractions as numbers, because PySpark would show a time in the local zone of the machine.
             rows = (
                 listing.selectExpr("path", "unix_millis(modificationTime) AS modified", "length").toArrow().to_pylist()
             )
@@ -160,7 +160,7 @@ class Reader:
         return rows.orderBy(*by) if by else rows
 
     def sort_columns(self, rows: DataFrame) -> list[str]:
-        """The columns that rows can be sorted by: the key, then all others."""
+        """The columns by which rows can be sorted: the key, then all others."""
         first = self._config.key_columns
         names = [*first, *(name for name in rows.columns if name not in first)]
         kinds = {one.name: one.dataType.jsonValue() for one in rows.schema.fields}
@@ -211,15 +211,15 @@ class Reader:
 
 
 def position_by(column: str, rows: DataFrame, what: str) -> Position:
-    """The way in which values of a column are stored and compared.
+    """How values of a column are stored and compared.
 
     Args:
         column: Its name.
-        rows: What has it.
-        what: The reading, for errors.
+        rows: The rows with the column.
+        what: The operation, for errors.
 
     Raises:
-        ConnectException: There is no such column, or its values have no order that could be stored.
+        ConnectException: The column does not exist, or its values cannot be stored as positions.
     """
     if column not in rows.columns:
         raise ConnectException(

@@ -9,7 +9,7 @@ from penstock.config import ConfigType, Importance, NonEmptyString, Range, setti
 from penstock.connectors.spark.repeatable import doubts
 from penstock.connectors.spark.settings import FILE_FORMATS, TABLE_FORMATS, SparkConfig
 
-#: What stands in ``spark.query`` for the rows of ``spark.format``.
+#: The placeholder in ``spark.query`` for the rows of ``spark.format``.
 SOURCE_VIEW = "{source}"
 
 

@@ -1,4 +1,4 @@
-"""Spark source task: reads on in the mode of its settings. Main type: `SparkSourceTask`, on the task's thread."""
+"""Spark source task: reads in the mode of its settings. Main type: `SparkSourceTask`, on the task's thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SparkSourceTask(PartitionedTask):
-    """Reads rows of Spark, and goes on behind those that are in Kafka."""
+    """Reads rows with Spark, and resumes after the rows that are in Kafka."""
 
     config_class = SparkSourceConfig
 

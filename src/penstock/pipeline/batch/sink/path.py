@@ -1,11 +1,11 @@
-"""The sink path: consumed messages become records, or frames, for a sink task.
+"""The sink path: converts consumed messages to records or frames for a sink task.
 
 Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
 (the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
-transforms are Spark columns, except a user's own classes, and for what ``roads.py`` says: those run here record by
-record.
+transforms are Spark columns, except for a user's own classes and the cases that ``roads`` decides, which run here
+record by record.
 
-Thread: one instance a task, used by the task's pipeline thread.
+Thread: one instance for each task, used by the task's pipeline thread.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def build_sink_pipeline(
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
-        moved: Told of each batch how many records of it took which road.
+        moved: Receives for each batch the number of records as columns and as rows, by reason.
     """
     return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
@@ -403,7 +403,7 @@ class SinkPipeline:
         return groups, np.flatnonzero(single), deep, changed, pa.table(columns)
 
     def _worth_columns(self, schemas: int, rows: int) -> bool:
-        """True if so many schemas in so many messages would go as columns."""
+        """True if columns are worthwhile for this number of schemas and messages."""
         return self._whole or self._form is not None or not are_many(schemas, rows)
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:

@@ -1,12 +1,13 @@
-"""The source path: what a task polled becomes bytes for Kafka.
+"""The source path: converts polled records or frames to bytes for Kafka.
 
 Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one
-shape of plan; transforms and converters are Spark columns, except a user's own classes, and for what ``roads.py`` says:
-those run here record by record. All meet again by position: row i of the result is record i of the batch.
+shape of plan; transforms and converters are Spark columns, except for a user's own classes and the cases that ``roads``
+decides, which run here record by record. Results are assembled by position: row i of the result is record i of the
+batch.
 
 Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
 
-Thread: one instance a task, used by the task's pipeline thread.
+Thread: one instance for each task, used by the task's pipeline thread.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def build_source_pipeline(
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured.
         jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
-        moved: Told of each batch how many records of it took which road.
+        moved: Receives for each batch the number of records as columns and as rows, by reason.
     """
     return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 

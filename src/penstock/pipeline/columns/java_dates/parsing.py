@@ -1,8 +1,8 @@
 """Text as moments: lenient ``SimpleDateFormat.parse`` in UTC and en_US.
 
-Main type: ``DateParser``. A pattern becomes one regular expression with a group for each field, and arithmetic over
-what the groups hold. Which fields decide about the date depends on the pattern alone (Java's rule is "the latest ones
-set"), so it is decided once. ``fields`` and ``zones`` hold the two halves.
+Main type: ``DateParser``. A pattern becomes one regular expression with a group for each field, and arithmetic over the
+groups. The fields that determine the date depend only on the pattern (Java's rule is "the latest ones set"), so they
+are chosen once. ``fields`` and ``zones`` hold the two halves.
 
 Thread: immutable; columns are built on a pipeline thread.
 Source: java.text.SimpleDateFormat.parse, java.text.CalendarBuilder, java.util.GregorianCalendar.computeTime.

@@ -41,7 +41,7 @@ _jobs = itertools.count(1)
 
 
 def release(frames: Iterable[DataFrame]) -> None:
-    """Forgets DataFrames that nobody uses any more; those of a Spark Connect session have nothing in a JVM of ours."""
+    """Releases unused DataFrames; those of a Spark Connect session have nothing in a local JVM."""
     forget(java for frame in frames if (java := getattr(frame, "_jdf", None)) is not None)
     collect_young()
 
@@ -52,7 +52,7 @@ def collect_young() -> None:
 
 
 def forget(objects: Iterable[Any]) -> None:
-    """Lets the JVM forget objects of its own that nobody uses any more."""
+    """Lets the JVM release its objects that are no longer used."""
     for java in objects:
         _forget(java)
 

@@ -183,7 +183,7 @@ ANSWER_WAIT_S = 1.0
 EXIT_GRACE_S = 2.0
 #: A path of a Unix socket may have 108 bytes; PySpark's names in its directory have 42.
 _LONGEST_SOCKET_DIR = 60
-#: What ``spark-submit`` itself needs to know.
+#: Settings for ``spark-submit`` itself.
 _LAUNCH = (
     *("spark.master", "spark.app.name", "spark.driver.", "spark.jars", "spark.files", "spark.archives"),
     *("spark.submit.", "spark.local.dir", "spark.pyspark.", "spark.log."),
@@ -214,7 +214,7 @@ class DriverJvm:
         remove_stale_scratch()
         self._scratch = make_scratch()
         self._heartbeat = Heartbeat(self._ask)
-        #: Told the executors of the session with each heartbeat.
+        #: Receives the executors of the session with each heartbeat.
         self.watch: ExecutorWatch | None = None
         settings = classic_settings(conf, self._scratch)
         if "SharedArchiveFile" not in settings["spark.driver.extraJavaOptions"]:
@@ -250,7 +250,7 @@ class DriverJvm:
             # It prints a trace when the JVM ends while Python workers are there.
             vars(context._accumulatorServer)["handle_error"] = _ignore_request
             self.session: SparkSession = SparkSession.builder.getOrCreate()
-            #: How much memory its objects may take.
+            #: The maximum memory of its objects.
             self.heap_bytes = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
             for name in KEPT_NAMES:
                 setattr(gateway.jvm, name, getattr(gateway.jvm, name))

@@ -1,8 +1,7 @@
-"""Runs a plan on the JVM of a classic session, where all of it is known but the data.
+"""Runs a prepared plan with new data on the JVM of a classic session.
 
-PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch, most of them to read settings that
-do not change, to build lists of columns, and to read arrays element by element. What they tell is kept with the plan
-here.
+PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch, most of them to read constant
+settings, to build lists of columns, and to read arrays element by element. Their results are cached with the plan here.
 
 Of a batch of fifty thousand records planning takes a third, of one of twenty nearly all: to analyse, optimize and plan
 it, and to write the code that is compiled for it. All this depends on the plan and the schema of its input alone. A
@@ -109,7 +108,7 @@ class PreparedQuery:
 
 
 class PreparedQueries:
-    """Prepared queries that nobody uses now; those that were not used for longest are forgotten. Thread: any."""
+    """Idle prepared queries; the least recently used ones are dropped. Thread: any."""
 
     def __init__(self, most: int = MAX_IDLE) -> None:
         self._most = most
