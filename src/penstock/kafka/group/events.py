@@ -105,7 +105,7 @@ class GroupEvents(Protocol):
             last_completed: The generation of the last round whose assignment reached this member; -1 for none.
 
         Returns:
-            The assignments, by member id. A member that is left out receives an empty assignment.
+            The assignments, by member id. A member that is left out gets no assignment.
         """
 
     def joined(self, joined: Joined) -> None:
