@@ -2,7 +2,7 @@
 
 The maps of a large batch mostly have the same keys with values of the same kinds. As a struct (``Form.OBJECT``) they
 take a fraction of the work of single maps, because steps know the keys when the plan is made. Such a side has no
-schema; its ``carrier`` is a struct schema with the keys as fields, in order, so that a key's JSON does not depend on the
+schema; its ``carrier`` is a struct schema with the keys as fields in order, so that a key's JSON does not depend on the
 other records of its batch. If a step does not support it (``Step.takes``), its records are processed one by one
 (``penstock.pipeline.batch.roads``).
 
