@@ -6,7 +6,7 @@ Start from:
 - ``PartitionedSource`` and ``PartitionedTask`` (``partitioned``): a source of many tables, files or feeds.
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and the frames of ``frames``: what tasks return and receive, record by
-record or as columns.
+  record or as columns.
 - ``BackfillSpan`` and ``BackfillPart`` (``backfill``): a range of a source that is read once more.
 - ``arrow`` and ``spark_types``: conversion between their types and schemas.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``

@@ -49,8 +49,8 @@ class Task(ABC):
 
         Raises:
             RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, or
-            otherwise after a wait that grows up to ``source.retry.delay.max.ms``, or ``errors.retry.delay.max.ms`` for
-            a sink.
+                otherwise after a wait that grows up to ``source.retry.delay.max.ms``, or ``errors.retry.delay.max.ms``
+                for a sink.
             Exception: Any other makes the task FAILED; ``stop`` is still called.
         """
         if self.config_class is not None:

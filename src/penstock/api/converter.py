@@ -42,7 +42,7 @@ class Converter(ABC):
 
         Raises:
             DataException: (or SerializationException) This record cannot be converted; it is skipped when errors are
-            tolerated.
+                tolerated.
             RetriableException: The worker retries for ``errors.retry.timeout``.
         """
 
@@ -52,7 +52,7 @@ class Converter(ABC):
 
         Raises:
             DataException: (or SerializationException) The bytes cannot be read; the record is skipped when errors are
-            tolerated.
+                tolerated.
             RetriableException: The worker retries for ``errors.retry.timeout``.
         """
 

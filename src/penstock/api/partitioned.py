@@ -89,12 +89,12 @@ class Chunk:
 
     Attributes:
         data: The rows: a plain table or one with a column ``value``, as in ``SourceFrame``; or a list of schemaless
-        values of one kind: texts, numbers, or dicts, where a missing field is null; None: only the position has moved,
-        see ``SourceTaskContext.advance``.
+            values of one kind: texts, numbers, or dicts, where a missing field is null; None: only the position has
+            moved, see ``SourceTaskContext.advance``.
         topic: The topic of the rows; None: ``data`` has a column ``topic``.
         offset: The position after the last row. None: taken from ``offset_columns``.
         offset_columns: The names of the columns that hold a position: the values of a row in these columns are the
-        offset after the row. A mapping renames columns to fields of the offset. For dicts, names of fields.
+            offset after the row. A mapping renames columns to fields of the offset. For dicts, names of fields.
         offset_after: A function that returns the position after a row, for positions that are not in columns.
         key: The names of the columns that form the key, a struct. For dicts, names of fields, which form a dict.
         value_schema: Schema of the values; None: derived from the columns.

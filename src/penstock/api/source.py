@@ -174,7 +174,7 @@ class SourceTask(Task):
 
         Raises:
             RetriableException: (or KafkaRetriableException) Called again after ``retry_after_s`` of the error, or
-            otherwise after a wait that grows up to ``source.retry.delay.max.ms``.
+                otherwise after a wait that grows up to ``source.retry.delay.max.ms``.
             Exception: Any other makes the task FAILED, after earlier records have been delivered and committed.
         """
 

@@ -4,7 +4,7 @@ Start from:
 
 - ``AbstractConfig``, ``setting``, ``AbsentSetting`` (``abstract_config``): the settings of a class as typed fields.
 - ``ConfigDef`` (``definition``): the definition made of these fields; or built by hand from ``ConfigType``,
-``Importance`` and ``Width`` (``parse``) and from ``validators``.
+  ``Importance`` and ``Width`` (``parse``) and from ``validators``.
 - ``parse_type`` (``parse``): the text of one setting as a value, by Java's rules.
 - ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and the sources of these values.
 - ``patterns``: regular expressions that users wrote, in linear time or with a limit.

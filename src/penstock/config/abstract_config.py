@@ -67,7 +67,7 @@ def setting(
     Args:
         name: The setting; by default the field's name, with dots for underscores.
         type: The type that its text is parsed to; by default the type of the field's annotation. An `int` is INT; pass
-        LONG or SHORT for these.
+            LONG or SHORT for these.
         default: A value of the field's type; None is a real default. Omitted: the setting is required.
         validator: Checks the parsed value, and the default. An Enum field accepts the values of its members; it needs
             no validator.

@@ -126,7 +126,7 @@ class ConfigDef:
             name: The setting.
             type: The type that its text is parsed to.
             default: The default, as text or as a value of the type; None is a real default. Omitted: the setting is
-            required.
+                required.
             validator: Checks the parsed value, and the default.
             importance: Its importance.
             doc: A text for people.

@@ -7,7 +7,7 @@ Import from here: ``from penstock.data import SchemaBuilder, Struct``. It needs 
   ``FarTime``, ``FarTimestamp`` (``far_moments``): values beyond the range of Python's classes.
 - ``ConnectHeaders``, ``Header`` (``headers``).
 - ``validate_value`` (``structs``): checks a value against a schema; ``SchemaProjector`` (``projector``): projects a
-value onto another schema; ``Values`` (``conversions``): converts a value to another type.
+  value onto another schema; ``Values`` (``conversions``): converts a value to another type.
 - ``to_java_text`` (``text``): a value as Java prints it.
 
 ``penstock.pipeline.columns.layout`` stores this data in columns; ``penstock.api.record`` has the records that contain

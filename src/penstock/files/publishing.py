@@ -36,7 +36,7 @@ class Beside:
 
     Attributes:
         column: The struct column in the tables of ``Rows`` that contains these columns; the file itself does not have
-        it.
+            it.
         extension: The end of the name, in place of the file's own.
         write: Writes it.
 

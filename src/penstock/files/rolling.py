@@ -46,7 +46,7 @@ class RollingFiles:
         retry_backoff_ms: The wait before the next write to an unavailable store, in milliseconds.
         beside: Additional files for each file, with other columns of its rows.
         manifest: The name of the connector: files contain the records of all partitions of the task, and a manifest
-        lists their offsets; None: each file belongs to one partition.
+            lists their offsets; None: each file belongs to one partition.
         clock: The time in milliseconds of the epoch; None: the system clock.
 
     Source: KIP-275 and the sinks of Confluent for object stores.

@@ -87,7 +87,7 @@ class Frame(Protocol):
 
         Args:
             dataframe: All the columns listed in the class, changed or not. Rows may be in any order, because ``seq``
-            gives each row's position.
+                gives each row's position.
             key_schema: The new schema of the column ``key``; None = schemaless.
             value_schema: The new schema of the column ``value``; None = schemaless.
         """

@@ -335,7 +335,7 @@ class Piece:
         least: The minimum number of characters that it matches.
         weight: The minimum number of parts that ``regex`` expands it to.
         fixed: True if Java sees no choice in it: Java does not backtrack into its repetitions, and its groups keep
-        their last match.
+            their last match.
         groups: The numbers of its groups, including its own.
         own: Its own group number.
         late: The groups that Java sets only when the match is complete, so to the match of an earlier repetition.

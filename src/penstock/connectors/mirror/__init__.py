@@ -2,9 +2,9 @@
 
 - ``MirrorConnector`` (``connector``): the common base of the three connectors.
 - ``MirrorSource`` (``source``): the connector of records; ``MirrorTask`` (``task``) reads partitions, from the offsets
-of ``positions``. ``TopicKeeper`` (``keeping``) synchronizes topics on the target with the source.
+  of ``positions``. ``TopicKeeper`` (``keeping``) synchronizes topics on the target with the source.
 - ``MirrorCheckpoint`` (``checkpoints``): positions of groups; ``MirrorHeartbeat`` (``heartbeats``): heartbeats.
-``offset_syncs``: translation of offsets to the target; ``formats``: records of these topics as bytes.
+  ``offset_syncs``: translation of offsets to the target; ``formats``: records of these topics as bytes.
 - ``policy``: names of topics on the target. ``selection``: selects topics and settings, without I/O.
 - ``settings``: their settings, and the assignment of settings to clients.
 

@@ -40,9 +40,9 @@ class Source:
 
     Attributes:
         octets: Their bytes, followed by zeros.
-        words: The eight bytes from each position on, as a little-endian number. floats, doubles: The four-byte and
-        eight-byte floating point numbers from each position on. starts, ends: Where each message begins and ends; equal
-        for a null.
+        words: The eight bytes from each position on, as a little-endian number.
+        floats, doubles: The four-byte and eight-byte floating point numbers from each position on.
+        starts, ends: Where each message begins and ends; equal for a null.
         size: The number of bytes.
     """
 

@@ -133,7 +133,7 @@ def judge(open_one: OpenTransaction, described: Described | None, age_ms: float)
     Args:
         open_one: The transaction, as the partition's leader describes it.
         described: The coordinator's later description of the transactional id with its producer id; None if no id has
-        it.
+            it.
         age_ms: The minimum time for which it has been open.
     """
     if described is not None and described.error_code not in (_NONE, _ID_NOT_FOUND):

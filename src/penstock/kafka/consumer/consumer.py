@@ -67,7 +67,7 @@ class FetchedChunk:
         ends: The offset after the last message of each partition.
         epoch: Grows with every assignment and every seek: distinguishes messages before and after one.
         unreadable: The reason, if its only row, without key and value, represents records that the client could not
-        read.
+            read.
         more: True if the topic is known to have later messages.
     """
 

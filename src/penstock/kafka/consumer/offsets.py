@@ -139,7 +139,7 @@ class StartOffsets:
 
         Raises:
             KafkaException, ConnectException: The broker rejects the request, does not respond in time, or there is no
-            offset to begin at.
+                offset to begin at.
         """
         if not partitions:
             return {}, frozenset()

@@ -92,7 +92,7 @@ class Connections(KafkaConnectionManager):  # type: ignore[misc]
         settings: The settings of the member.
         access: Encryption, login and name lookup for brokers.
         refused: Called with code and text when a broker rejects the connection permanently; returns the seconds to
-        leave that broker alone.
+            leave that broker alone.
         elsewhere: Runs long calls on another thread.
     """
 

@@ -43,10 +43,10 @@ class NetworkSettings:
 
     Attributes:
         bootstrap_servers: The initial brokers.
-        request_timeout_ms: The timeout of a request. retry_backoff_ms, retry_backoff_max_ms: The wait between two
-        attempts at a request. reconnect_backoff_ms, reconnect_backoff_max_ms: The wait between two attempts to connect
-        to a broker. connection_setup_ms, connection_setup_max_ms: The timeout of a connection attempt, at first and
-        after failures.
+        request_timeout_ms: The timeout of a request.
+        retry_backoff_ms, retry_backoff_max_ms: The wait between two attempts at a request.
+        reconnect_backoff_ms, reconnect_backoff_max_ms: The wait between two attempts to connect to a broker.
+        connection_setup_ms, connection_setup_max_ms: The timeout of a connection attempt, at first and after failures.
         connections_max_idle_ms: The time after which an unused connection is closed.
         metadata_max_age_ms: The time after which the list of brokers is refreshed. send_buffer_bytes,
         receive_buffer_bytes: The socket buffers; 0 for the system's default.

@@ -40,7 +40,7 @@ class Expected:
         correlation: Number of the request.
         deadline: When the connection counts as lost (monotonic seconds).
         answered: Receives the response without its size; raises MalformedResponse if it is invalid, before it does
-        anything else. Its exceptions end the connection.
+            anything else. Its exceptions end the connection.
         lost: Called if no response will come.
     """
 

@@ -61,8 +61,8 @@ class TransportSettings:
 
     Attributes:
         connect_within: When connecting to one address counts as failed, and then the handshake, in seconds each.
-        tls: The encryption; None for none. send_buffer, receive_buffer: The sizes of the system's buffers; 0 for its
-        default.
+        tls: The encryption; None for none.
+        send_buffer, receive_buffer: The sizes of the system's buffers; 0 for its default.
     """
 
     connect_within: float

@@ -3,8 +3,8 @@
 Rows pass through, in this order:
 
 - ``ColumnProducer`` (``column_producer``) takes them; ``TransactionalProducer`` (``transactional``) does so in
-transactions; ``Transaction`` (``transaction``, no I/O) is their state machine. ``transaction_coordinator`` communicates
-with the coordinator.
+  transactions; ``Transaction`` (``transaction``, no I/O) is their state machine. ``transaction_coordinator``
+  communicates with the coordinator.
 - ``Partitioner`` (``partitioner``) chooses the partition of each row; ``encode`` (``record_batches``) makes record
   batches.
 - ``Sender`` (``sender``) is the loop of the producer's thread. ``RecordAccumulator`` (``accumulator``) holds batches to

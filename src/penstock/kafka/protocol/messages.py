@@ -128,9 +128,9 @@ class PartitionAnswer:
         error_code: 0 if the batch is stored.
         base_offset: The offset of its first record; -1 if it is not stored.
         log_append_time: Milliseconds since 1970 if the topic uses the broker's time, otherwise -1. For a duplicate
-        batch, brokers return its largest timestamp in any case.
+            batch, brokers return its largest timestamp in any case.
         record_errors: The records that made the broker reject the batch, by index, with the error if the broker names
-        it.
+            it.
         error_message: The error of the batch, if the broker names it.
     """
 

@@ -134,7 +134,7 @@ def ensure(admin: TopicAdmin, topic: InternalTopic) -> None:
 
     Raises:
         ConfigException: Its cleanup policy is not only compaction, it has too many partitions, or it cannot be created
-        as required; the text names the setting and what to do.
+            as required; the text names the setting and what to do.
         KafkaException: The right to create it is missing, or the cluster did not respond.
     """
     try:

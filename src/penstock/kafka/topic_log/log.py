@@ -181,7 +181,7 @@ class TopicLog:
 
         Raises:
             KafkaRetriableException: The timeout expired, for example because no broker is reachable. May be called
-            again.
+                again.
             KafkaException: Reading the topic is not allowed, or a client cannot be created.
         """
         deadline = self._clock() + timeout_s

@@ -129,7 +129,7 @@ class LogReader:
         settings: The settings of the consumer.
         positions: Updated after the handler has returned.
         handle: Receives the records of each partition in order. Its exceptions are logged, and the records count as
-        passed on.
+            passed on.
         tick: Called several times a second, between fetches.
         make_consumer: Creates the client.
     """

@@ -3,7 +3,7 @@
 Start from:
 
 - ``source`` and ``sink``: the whole path in each direction. ``batches`` has its input and output; ``cut_transforms``
-(``segments``) splits a chain where Python has to run between plans.
+  (``segments``) splits a chain where Python has to run between plans.
 - ``group_records`` (``groups``): records as columns, a group for each pair of schemas.
 - ``why_rows`` (``roads``): decides which records are columns and which go through ``row_path`` one by one, and why.
 - ``Spreader`` (``stateless``): sends large batches to Spark's Python workers, as ``Part`` (``transfer``), where

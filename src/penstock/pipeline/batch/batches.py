@@ -215,7 +215,7 @@ class PipelineSpec:
         nothing_beside_spark: True if columns that no step reads go through Spark too.
         without_spark: True if a batch without steps bypasses Spark, for previews of a few records.
         no_session: True without a session: parts that need a plan are processed record by record, everything else as
-        columns.
+            columns.
         session: Returns the Spark session for a frame sink; None: the pipeline's runtime does.
     """
 

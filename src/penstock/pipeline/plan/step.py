@@ -8,7 +8,7 @@ predicates).
 The rules of a step:
 
 * Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
-earlier step still passes through; its result is dropped.
+  earlier step still passes through; its result is dropped.
 * A possible error is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value
   and error written in terms of each other would double the plan with each step. The chain keeps a record's first fault.
 * A result that is used more than once is named with ``Keep``, which ends a projection; plans grow linearly this way.

@@ -89,8 +89,8 @@ class SparkRuntime:
         heartbeat_timeout_s: a JVM that does not respond for this long counts as frozen and is killed.
         executors_timeout_s: a session on a cluster without executors for this long counts as lost.
         on_failure: called from the session thread with the cause when no session can be started. Callers that wait for
-        a session get an exception; this is for tasks that wait for data and would otherwise notice only with their next
-        batch.
+            a session get an exception; this is for tasks that wait for data and would otherwise notice only with their
+            next batch.
         most_losses: the number of lost sessions after which a job fails.
 
     Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.

@@ -6,9 +6,9 @@ works the same with a Spark Connect session, whose parser is not accessible:
 
 * a function is a name before a bracket; each such name has to be in the list, without a catalog before it;
 * a subquery begins after a bracket with one of a few words, which are accepted as fields only if no query can continue
-like that (``(values[0])`` but not ``(values - 1)``); ``select`` is never a field; relations and commands have two
-consecutive words (``FROM t``, ``TABLE t``), but after an operand only an operator, a closing bracket or the end may
-follow;
+  like that (``(values[0])`` but not ``(values - 1)``); ``select`` is never a field; relations and commands have two
+  consecutive words (``FROM t``, ``TABLE t``), but after an operand only an operator, a closing bracket or the end may
+  follow;
 * Spark replaces ``${env:NAME}`` before it parses, even in texts and comments, so it is rejected everywhere;
 * a name that is neither a field nor an alias would be a session variable, or ``current_user``: callers that know the
   fields reject all other names of ``Reading``.

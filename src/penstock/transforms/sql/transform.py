@@ -25,10 +25,10 @@ Input of the expressions:
 Result:
 
 * Each column is a field of the new value. A column called ``key``, ``topic``, ``partition``, ``timestamp`` or
-``headers`` (a map) sets that part of the record instead, and a column called ``value`` the whole value; if the value
-has a field with that name, call the column ``record.topic`` (in backticks) and so on.
+  ``headers`` (a map) sets that part of the record instead, and a column called ``value`` the whole value; if the value
+  has a field with that name, call the column ``record.topic`` (in backticks) and so on.
 * Spark derives the schema; a field that is only named, or renamed, keeps its own schema. Derived fields are optional. A
-schemaless value stays schemaless.
+  schemaless value stays schemaless.
 * A generator (``explode``) turns a record into several records, or none. The offset of the original is committed once
   the last of them has been delivered. If one of them fails, the record has failed, and none of them is delivered.
 * A record that does not satisfy ``where`` is dropped. Records without a value (tombstones) pass unchanged.
