@@ -1,10 +1,12 @@
 """Logical types: values with a special meaning, stored as a primitive type and identified by the schema's name.
 
 ========== ====== ======================= ==================================================================
-class type Python value stored as ========== ====== =======================
-================================================================== Decimal BYTES ``decimal.Decimal`` two's complement,
-big endian, of the unscaled value; parameter scale Date INT32 ``datetime.date`` days since 1970-01-01 Time INT32
-``datetime.time`` milliseconds since midnight Timestamp INT64 aware ``datetime`` milliseconds since 1970-01-01T00:00Z
+class      type   Python value            stored as
+========== ====== ======================= ==================================================================
+Decimal    BYTES  ``decimal.Decimal``     two's complement, big endian, of the unscaled value; parameter scale
+Date       INT32  ``datetime.date``       days since 1970-01-01
+Time       INT32  ``datetime.time``       milliseconds since midnight
+Timestamp  INT64  aware ``datetime``      milliseconds since 1970-01-01T00:00Z
 ========== ====== ======================= ==================================================================
 
 Connect's range is wider than Python's. A value outside Python's range is a ``FarDate``, ``FarTime`` or
