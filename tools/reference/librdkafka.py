@@ -37,10 +37,10 @@ _TYPES: Final = {
     "see dedicated API": "code",
 }
 
-_HEAD: Final = '''"""The settings of librdkafka {version}, as it lists them itself.
+_HEAD: Final = '''"""The settings of librdkafka {version}, from its own list.
 
 Written by ``python -m tools.reference.librdkafka``; a test compares it with the installed version.
-``penstock.kafka.settings.librdkafka_table`` says what may become of each.
+``penstock.kafka.settings.librdkafka_table`` defines their treatment.
 
 Thread: none; a constant.
 Source: rd_kafka_conf_properties_show.

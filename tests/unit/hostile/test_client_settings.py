@@ -13,6 +13,7 @@ from tests.unit.hostile.native_code import NativeCode, build
 from tools.reference import librdkafka
 
 from penstock.errors import BadRequestException, ConfigException
+from penstock.kafka.settings import librdkafka_properties
 from penstock.kafka.settings.client import (
     ClientSettings,
     admin_settings,
@@ -199,7 +200,7 @@ def test_the_workers_file_may_name_libraries_and_commands_but_no_objects() -> No
 
 def test_the_table_is_that_of_the_installed_library() -> None:
     assert list(PROPERTIES) == [row.split(" ")[0] for row in librdkafka.properties()]
-    module = Path(librdkafka.__file__).parents[2] / "kafka" / "settings" / "librdkafka_properties.py"
+    module = Path(librdkafka_properties.__file__)
     assert module.read_text(encoding="utf-8") == librdkafka.module()
 
 
