@@ -7,7 +7,7 @@ Start from:
 - ``SinkConnector`` (``connector``) with ``SinkTask`` or ``FrameSinkTask`` (``sink``): a sink.
 - ``SourceRecord``, ``SinkRecord`` (``record``) and the frames of ``frames``: what tasks return and receive, record by
   record or as columns.
-- ``BackfillSpan`` and ``BackfillPart`` (``backfill``): a range of a source that is read once more.
+- ``BackfillSpan`` and ``BackfillPart`` (``source``): a range of a source that is read once more.
 - ``arrow`` and ``spark_types``: conversion between their types and schemas.
 - ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
   (``converter``): the chain between a task and Kafka.
@@ -17,7 +17,6 @@ Data types are in ``penstock.data``, settings in ``penstock.config``, errors in 
 calls all of these.
 """
 
-from penstock.api.backfill import BackfillPart, BackfillSpan
 from penstock.api.connector import (
     Connector,
     ConnectorContext,
@@ -73,6 +72,8 @@ from penstock.api.sink import (
     SinkTaskContext,
 )
 from penstock.api.source import (
+    BackfillPart,
+    BackfillSpan,
     FrameSourceTask,
     SourceTask,
     SourceTaskContext,

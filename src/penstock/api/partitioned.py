@@ -31,8 +31,8 @@ from penstock.errors import ConnectException, IllegalWorkerStateException, Retri
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.api.backfill import BackfillPart, BackfillSpan
     from penstock.api.connector import Task
+    from penstock.api.source import BackfillPart, BackfillSpan
 
 log = logging.getLogger(__name__)
 
