@@ -43,7 +43,7 @@ def end_work(thread: threading.Thread) -> None:
     try:
         threading.Thread(target=_end, args=(thread,), name=name, daemon=True).start()
     except RuntimeError:
-        log.warning("%s goes on though nobody waits for it: the system gives no more threads", thread.name)
+        log.warning("%s keeps running although no caller waits for it: the system refuses another thread", thread.name)
 
 
 def _end(thread: threading.Thread) -> None:
@@ -182,7 +182,7 @@ class OwnedThread:
         try:
             self._body()
         except WorkEnded:
-            log.info("Thread %s was ended: nobody waits for it any more", self._thread.name)
+            log.info("Thread %s was ended: no caller waits for it any more", self._thread.name)
         except BaseException:
             log.exception("Thread %s ended by an error", self._thread.name)
 

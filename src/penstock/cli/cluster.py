@@ -178,7 +178,7 @@ def _of_leader(asked: Answer, leading: Answer | None, error: str) -> list[str]:
             "may have ended: the group has another one after session.timeout.ms. If it runs, this machine cannot reach "
             "it there"
         ]
-    why = asked["obstacle"] or "the group deals out its work, or its broker cannot be reached; try again in a moment"
+    why = asked["obstacle"] or "the group is assigning its work, or its broker cannot be reached; try again in a moment"
     return [f"No leader is known to {asked['worker_id']}: {why}"]
 
 
@@ -186,7 +186,7 @@ def _of_member(view: ClusterView, member: MemberView) -> str:
     match view.state(member):
         case "no answer":
             return (
-                f"{member.url} does not answer: {member.error}. If it has ended, the group goes on without it after "
+                f"{member.url} does not answer: {member.error}. If it has ended, the group continues without it after "
                 "session.timeout.ms. If it runs, this machine cannot reach it at the address that its "
                 "rest.advertised.host.name and rest.advertised.port give"
             )
@@ -194,7 +194,7 @@ def _of_member(view: ClusterView, member: MemberView) -> str:
             assert member.answer is not None
             return f"{member.url} is not in the group: {member.answer['obstacle']}"
         case "joining":
-            return f"{member.url} does not run yet what the group gives it: the work is being dealt out"
+            return f"{member.url} does not run its assigned work yet: the group is assigning the work"
         case "behind":
             return (
                 f"{member.url} has read the config topic up to {member.config_offset}, but it was written up to "
@@ -221,11 +221,12 @@ def _of_waiting(leading: Answer) -> list[str]:
         more = sum(len(waiting[kind]) - len(first[kind]) for kind in first)
         what = named(first) + (f" and {more} more" if more else "")
         if delay_ms is None:
-            return [f"Nobody runs {what}: the work is being dealt out"]
+            return [f"No worker runs {what}: the group is assigning the work"]
         return [
-            f"Nobody runs {what}: others get it{when}, unless its worker comes back (scheduled.rebalance.max.delay.ms)"
+            f"No worker runs {what}: other workers get it{when}, unless its worker comes back "
+            "(scheduled.rebalance.max.delay.ms)"
         ]
-    return [f"The group deals out its work again{when}"] if when else []
+    return [f"The group assigns its work again{when}"] if when else []
 
 
 def _units(said: Answer) -> tuple[frozenset[str], frozenset[tuple[str, int]]]:

@@ -406,7 +406,7 @@ class Changes:
             await plane.running.outcome(name)
         view = plane.view(name)
         if view is None:
-            plane.connector(name, f"Connector {name} was deleted meanwhile")
+            plane.connector(name, f"Connector {name} was deleted in between")
         assert view is not None
         return Created(created, view.info())
 

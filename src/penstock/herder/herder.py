@@ -382,7 +382,7 @@ class Herder:
                     asked = (name, include_tasks, only_failed)
                     self._loop.begin(f"Restarting {name}", self._restarts.asked(*asked))
                 case RecordSkipped(offset, key, reason):
-                    log.warning("The config topic's record %s at offset %d is passed over: %s", key, offset, reason)
+                    log.warning("The config topic's record %s at offset %d is ignored: %s", key, offset, reason)
                 case TasksCommitted(name):
                     touched.add(name)
                     self._loop.begin(f"Looking at the tasks of {name}", self._reconfiguration.on_commit(name))

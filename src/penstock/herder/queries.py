@@ -229,7 +229,9 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
     try:
         return [str(text) for text in changes.new_connector().obstacles(changes.config)]
     except BaseException as error:
-        log.warning("Connector %s cannot say what it lacks: %s: %s", changes.connector, type(error).__name__, error)
+        log.warning(
+            "Connector %s cannot report its missing input: %s: %s", changes.connector, type(error).__name__, error
+        )
         return ()
 
 

@@ -366,7 +366,7 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
             await asyncio.wait({ended}, timeout=worker.connector_stop_timeout_s)
             worker.forget_connector(self.name)
         if self.wanted is None:
-            _fail(self.outcome, NotFoundException(f"Connector {self.name} was deleted or moved away meanwhile"))
+            _fail(self.outcome, NotFoundException(f"Connector {self.name} was deleted or moved away in between"))
 
 
 class _TaskInstance(_Instance[TaskSpec]):

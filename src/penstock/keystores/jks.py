@@ -59,7 +59,7 @@ def decode_jks(data: bytes, kind: str, password: str | None) -> KeyStore:
         else:
             raise KeyStoreFault(Blame.FILE, f"The {kind} file is damaged: entries of kind {tag} do not exist")
     if len(data) - reader.position != _DIGEST_SIZE:
-        raise KeyStoreFault(Blame.FILE, f"The {kind} file is damaged: it does not end behind its last entry")
+        raise KeyStoreFault(Blame.FILE, f"The {kind} file is damaged: it does not end after its last entry")
     if password is not None:
         digest = hashlib.sha1(_wide(password) + _DIGEST_WORDS + data[:-_DIGEST_SIZE], usedforsecurity=False).digest()
         if not hmac.compare_digest(digest, data[-_DIGEST_SIZE:]):

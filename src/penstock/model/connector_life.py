@@ -24,7 +24,7 @@ class Phase(Enum):
     NEW = "NEW"
     """Constructed; ``initialize`` has not returned."""
     READY = "READY"
-    """Initialized; not yet told whether to start."""
+    """Initialized; waits for its first target state."""
     STARTING = "STARTING"
     """``start`` is running."""
     RUNNING = "RUNNING"

@@ -31,17 +31,17 @@ class Phase(Enum):
     PREPARING = "PREPARING"
     """The preparation of what `initialize` needs: a transactional id, a dead letter queue."""
     STARTING = "STARTING"
-    """`initialize` and `start` are called. From here on `stop` will be, once."""
+    """`initialize` and `start` are called. Afterwards `stop` will be called, once."""
     BETWEEN = "BETWEEN"
     """Started. The worker's own code runs between two calls of the task."""
     WORKING = "WORKING"
-    """`poll`, or a round of a sink, is under way."""
+    """`poll`, or a round of a sink, is in progress."""
     RESTING = "RESTING"
     """Started, and paused."""
     DRAINING = "DRAINING"
-    """The loop has ended. What is under way is finished or given up, then comes the last commit."""
+    """The loop has ended. Work in flight is finished or abandoned, then comes the last commit."""
     CLOSING = "CLOSING"
-    """The task's `stop` was called, if it is due; what the task used is let go."""
+    """The task's `stop` was called, if it is due; the task's resources are released."""
     ENDED = "ENDED"
     """The end was reported, unless the task was cancelled."""
 
@@ -144,17 +144,17 @@ class Closed:
 
 @dataclass(frozen=True)
 class PauseAsked:
-    """The task is to rest."""
+    """The worker requests a pause."""
 
 
 @dataclass(frozen=True)
 class ResumeAsked:
-    """The task is to go on."""
+    """The worker requests a resume."""
 
 
 @dataclass(frozen=True)
 class StopAsked:
-    """The task is to end."""
+    """The worker requests the end."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class State(Enum):
     FAILED = "FAILED"
     """Ended by an error; the trace says which. Nothing but a request of a user brings it back."""
     RESTARTING = "RESTARTING"
-    """A restart was asked for, or a task has lost what it had of Spark: the former instance is being replaced."""
+    """A restart was requested, or a task has lost its Spark session: a new instance replaces the former one."""
 
 
 class TargetState(Enum):

@@ -279,7 +279,7 @@ _CONNECTOR_KINDS = (PluginKind.SOURCE, PluginKind.SINK)
 _SHOWN: Final = 3
 _JAVA_ROOTS: Final = frozenset({"org", "com", "io", "net", "dev", "de"})
 _INSTALL: Final = (
-    "If it is none of these, install the Python distribution that has it for every worker, beside Penstock or in a "
+    "If it is none of these, install the Python distribution that has it for every worker, next to Penstock or in a "
     "directory of plugin.path"
 )
 _NO_JARS: Final = (

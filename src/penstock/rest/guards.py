@@ -62,8 +62,8 @@ class BodyBudget:
             if self.held[kind] > self._most[kind]:
                 raise HTTPException(
                     503,
-                    f"The bodies of all requests under way have more than {self._most[kind]} bytes together; try again "
-                    "a little later",
+                    f"The bodies of all requests in progress have more than {self._most[kind]} bytes together; try "
+                    "again a little later",
                 )
             return message
 

@@ -77,7 +77,7 @@ class Services:
         waiting = asyncio.wrap_future(future)
         done, _ = await asyncio.wait({waiting}, timeout=self.request_timeout_s)
         if not done:
-            then = "The request goes on; look at the status of the connector later"
+            then = "The request continues; look at the status of the connector later"
             if ends:
                 waiting.cancel()
                 then = "What was begun for it is ended"

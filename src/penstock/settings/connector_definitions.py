@@ -256,7 +256,7 @@ class ConnectorConfig(TypedConfig):
     )
     errors_log_enable: bool = _error(
         default=False,
-        doc="Log each failed operation, also those that are tolerated.",
+        doc="Log each failed operation, also if it is tolerated.",
         order=4,
         width=Width.SHORT,
         display_name="Log Errors",
@@ -378,7 +378,7 @@ class IsolationConfig(TypedConfig):
         validator=ValidString("none", "process"),
         importance=Importance.LOW,
         doc="none: tasks run in the worker's process. process: each task has a process of its own, so that one that "
-        "ends it, holds the interpreter or uses up memory harms itself alone.",
+        "ends it, holds the interpreter or uses up memory harms only itself.",
         order=15,
         width=Width.SHORT,
         display_name="Task Isolation",
@@ -406,7 +406,7 @@ class FramesConfig(TypedConfig):
         default=False,
         importance=Importance.LOW,
         doc="true: records of different schemas that one column can hold together are one frame. A struct has the "
-        "fields of all of them, null where one is missing; int32 stands beside int64, optional beside required. false: "
+        "fields of all of them, null where one is missing; int32 goes with int64, optional with required. false: "
         "each run of records with one schema is a frame.",
         order=17,
         width=Width.SHORT,

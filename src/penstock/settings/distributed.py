@@ -106,8 +106,8 @@ class DistributedSettings(WorkerSettings):
     )
     worker_sync_timeout_ms: int = setting(
         default=3000,
-        doc="How long a worker that is behind may take to read the config topic before it leaves the group for a "
-        "while.",
+        doc="The time that a worker with an old configuration may take to read the config topic before it "
+        "leaves the group for a while.",
     )
     worker_unsync_backoff_ms: int = setting(
         default=300000, doc="With connect.protocol=eager: how long it stays away then."

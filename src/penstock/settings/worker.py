@@ -147,7 +147,7 @@ class WorkerSettings(TypedConfig):
     )
     value_converter_plugin_version: str | None = low(default=None, doc="The version of that converter.")
     task_shutdown_graceful_timeout_ms: int = low(
-        type=ConfigType.LONG, default=5000, doc="How long tasks have to stop before they are given up."
+        type=ConfigType.LONG, default=5000, doc="The time that tasks have to stop before they are abandoned."
     )
     offset_flush_interval_ms: int = low(
         type=ConfigType.LONG, default=60000, doc="How often the offsets of tasks are committed."
@@ -314,7 +314,7 @@ class WorkerSettings(TypedConfig):
         doc="Whether each sink task is a static member of its consumer group (group.instance.id): a worker that was "
         "killed then goes on with the partitions it had as soon as it is started again. With 'false' the group first "
         "waits until the sessions of the old members have timed out (session.timeout.ms, 45 s). The worker's part of "
-        "the ids is kept beside the offsets file. A group.instance.id of the user's own counts instead; where "
+        "the ids is kept next to the offsets file. A group.instance.id of the user's own counts instead; where "
         "tasks.max is above 1, the number of the task is added to it.",
     )
 

@@ -416,7 +416,7 @@ class LocalConfigStore:
         """Updates a connector in the file to match the snapshot."""
         connector = config.connectors.get(name)
         if connector is not None and name in self._in_memory and name in before.connectors:
-            logger.info("Connector %s is one of the command line: what is changed lasts until the worker ends", name)
+            logger.info("Connector %s is one of the command line: a change of it lasts until the worker ends", name)
         if self._file is None:
             return
         if connector is None or name in self._in_memory:

@@ -123,7 +123,7 @@ class ConfigStore(Protocol):
         """The snapshot of the store, as far as it was read; never waits."""
 
     def refresh(self, timeout_s: float) -> ClusterConfig:
-        """The snapshot with everything that is in the store now; the listener was told of it.
+        """The snapshot with everything that is in the store now; the listener was called with it.
 
         Raises:
             KafkaRetriableException: It took longer.

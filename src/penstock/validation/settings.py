@@ -71,7 +71,7 @@ def connector_warnings(
         if message is not None:
             found.append(SettingWarning(name, message))
     if more := undefined[_MOST_LOOKED_AT:]:
-        message = f"Nothing defines it, nor {len(more) - 1} others behind it; they were not looked at any closer"
+        message = f"Nothing defines it, nor {len(more) - 1} others after it; they were not examined"
         found.append(SettingWarning(more[0], message))
     return found
 
@@ -183,7 +183,7 @@ def _group_fault(name: str, known: _Known) -> str | None:
     """Returns the fault of a rule for the creation of topics; a group takes any setting of a topic."""
     setting = "topic.creation.groups"
     if setting not in known.values:
-        return "it changes nothing: topics are created for source connectors alone"
+        return "it changes nothing: topics are created for source connectors only"
     below = name.removeprefix("topic.creation.")
     group = "default" if below.startswith("default.") else known.alias_of(setting, below)
     if group is None:

@@ -352,7 +352,7 @@ class Worker:
         runner = self._connectors.pop(name, None)
         if runner is not None and not runner.ended.done():
             log.error(
-                "Connector %s did not end within %.1f s and is abandoned; its thread may go on",
+                "Connector %s did not end within %.1f s and is abandoned; its thread may keep running",
                 name,
                 self._parts.connector_stop_timeout_s,
             )

@@ -228,14 +228,14 @@ def test_a_worker_that_was_asked_a_moment_too_early_does_not_lag(group: Group) -
 def test_a_worker_that_has_not_taken_over_its_work_is_told(group: Group) -> None:
     group.leader["members"][1].update(connectors=["a"])
 
-    assert f"{group.urls[1]} does not run yet what the group gives it" in group.findings(0)
+    assert f"{group.urls[1]} does not run its assigned work yet" in group.findings(0)
 
 
 def test_lost_work_is_named_with_the_time_for_which_it_waits(group: Group) -> None:
     group.leader.update(waiting={"connectors": ["a"], "tasks": tasks("a", *range(9))}, next_rebalance_in_ms=8300)
 
     assert group.findings(2) == (
-        "Nobody runs a, a-0..4 and 4 more: others get it in 8.3 s, unless its worker comes back "
+        "No worker runs a, a-0..4 and 4 more: other workers get it in 8.3 s, unless its worker comes back "
         "(scheduled.rebalance.max.delay.ms)"
     )
 

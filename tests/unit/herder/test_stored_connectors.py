@@ -125,7 +125,7 @@ def test_nothing_of_a_connector_of_the_command_line_outlives_the_worker(
         setup.herder.restart_connector("a").result(10)
         assert setup.herder.connectors()["a"].config["shape"] == "round"
         assert store.connectors() == {}
-        assert "Connector a is one of the command line: what is changed lasts until the worker ends" in caplog.text
+        assert "Connector a is one of the command line: a change of it lasts until the worker ends" in caplog.text
     store.stop()
 
 

@@ -23,7 +23,7 @@ _OF_TOPIC: Final = re.compile(r"([^=]+):([0-9]+)=([0-9]+)\.\.([0-9]+)")
 
 @click.command("backfill")
 @name_argument
-@click.option("--from", "begin", help="Messages or rows from this time on: milliseconds, or a date and time.")
+@click.option("--from", "begin", help="Messages or rows starting at this time: milliseconds, or a date and time.")
 @click.option("--to", "end", help="And before this time; without it up to now.")
 @click.option(
     "--offsets",
@@ -35,7 +35,7 @@ _OF_TOPIC: Final = re.compile(r"([^=]+):([0-9]+)=([0-9]+)\.\.([0-9]+)")
 @click.option("--of", "of", metavar="NAME", help="Of a source: only this table, file or whatever it has several of.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would be read and written.")
 @click.option("--wait", is_flag=True, help="Wait for the end, and show how far it is.")
-@click.option("--cancel", is_flag=True, help="End the backfill that is running; what it has written stays.")
+@click.option("--cancel", is_flag=True, help="End the running backfill; the records that it has written stay.")
 @asking
 def backfill(
     session: Session,

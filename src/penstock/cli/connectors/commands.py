@@ -245,7 +245,7 @@ def _state_command(verb: str, path: str, done: str, help_text: str) -> None:
 
 
 _state_command("pause", "pause", "is going to rest", "Let a connector and its tasks rest.")
-_state_command("resume", "resume", "is going on", "Let a connector go on.")
+_state_command("resume", "resume", "is going on", "Resume a connector.")
 _state_command("stop", "stop", "is stopped", "End the tasks of a connector and keep it.")
 
 

@@ -107,7 +107,7 @@ _BAD_REQUEST: Final = 400
 @file_argument()
 @click.option("--name", help="Instead of the name in the file.")
 @click.option("--state", type=click.Choice(["running", "paused", "stopped"], case_sensitive=False), help="First state.")
-@click.option("--wait", is_flag=True, help="Wait until connector and tasks go on running; tell why one fails.")
+@click.option("--wait", is_flag=True, help="Wait until connector and tasks run steadily; report why one fails.")
 @asking
 def create(session: Session, file: str, name: str | None, state: str | None, wait: bool) -> None:
     """Create a connector from a properties or JSON file (- for standard input)."""

@@ -129,7 +129,7 @@ def _from_json(path: str, text: str) -> ConnectorFile:
     unknown = sorted(set(content) - _REQUEST_FIELDS - _ANSWER_FIELDS)
     if unknown:
         log.warning(
-            "The connector file %s has fields beside config that nothing is made of: %s; name, config and "
+            "The connector file %s has fields next to config that are not used: %s; name, config and "
             "initial_state are known",
             path,
             ", ".join(unknown),

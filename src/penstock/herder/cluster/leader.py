@@ -332,7 +332,7 @@ class LeaderDuties:
             key = new_key(settings, self._clock_ms(), self._random_bytes)
             self._own_keys = [*self._own_keys[-_KEPT_KEYS:], key]
             await self._plane.write(session_key_entries(key))
-            log.info("The group %s signs with another key from now on", self._settings.group_id)
+            log.info("The group %s signs with another key now", self._settings.group_id)
             due_ms = key_due_ms(key, settings, self._clock_ms())
         return due_ms
 

@@ -276,7 +276,7 @@ class WorkerGroup(GroupEvents):
         try:
             self._plane.loop.submit(self.ready_to_join).result(timeout_s)
         except (ConnectException, TimeoutError) as error:
-            log.warning("Not all work has ended before the group deals it out anew: %s", error)
+            log.warning("Not all work has ended before the group assigns it again: %s", error)
 
     def assign(
         self, protocol: str, leader: str, members: Mapping[str, bytes], generation: int, last_completed: int
@@ -308,7 +308,7 @@ class WorkerGroup(GroupEvents):
             return
         with self._moving:
             life, self._coming[joined.generation] = self._life, told.assigned
-        self._plane.loop.spawn("Taking over what the group deals out", lambda: self._take_over(joined, told, life))
+        self._plane.loop.spawn("Applying the assignment of the group", lambda: self._take_over(joined, told, life))
 
     def lost(self, reason: str) -> None:
         """See ``GroupEvents``."""
@@ -355,13 +355,13 @@ class WorkerGroup(GroupEvents):
             if told.error is not AssignmentError.NONE:
                 self._move(lambda held: held, life, come=True)
                 await self._catch_up(told.config_offset, life)
-                self._member.rejoin("the leader was behind in the config topic")
+                self._member.rejoin("the leader had not read all of the config topic")
                 return
             if eager and before.protocol not in (None, Subprotocol.EAGER):
                 # Other workers may still run units that this round assigns: they learn of the other protocol in this
                 # round, too.
                 self._move(lambda held: held, life, come=True)
-                self._member.rejoin("the group deals out the work eagerly from now on")
+                self._member.rejoin("the group uses the eager protocol now")
                 return
             if not await self._catch_up(told.config_offset, life):
                 self._move(lambda held: held, life, come=True)
@@ -390,7 +390,7 @@ class WorkerGroup(GroupEvents):
         self._round.set()
         self._round = asyncio.Event()
         if told.revoked:
-            self._member.rejoin("work was given up")
+            self._member.rejoin("units were revoked")
         self._plan_rejoin(told.delay_ms)
         if self._place.leads:
             self._deal_if_changed(self._plane.snapshot)
@@ -398,7 +398,7 @@ class WorkerGroup(GroupEvents):
 
     def _log_round(self, told: Assignment) -> None:
         log.info(
-            "Round %d of the group %s: %s leads%s; %d units are new, %d are given up, %d were there%s",
+            "Round %d of the group %s: %s leads%s; %d units are new, %d are revoked, %d were there%s",
             self._place.generation,
             self._settings.group_id,
             "this worker" if self._place.leads else told.leader_url,
@@ -441,7 +441,7 @@ class WorkerGroup(GroupEvents):
                 left = True
                 await asyncio.sleep(self._back_off_s(tries_left))
         if store.snapshot.offset < offset and self._move(lambda held: replace(held, assigned=NOTHING), life):
-            log.error("This worker cannot read the config topic, and gives up what it runs")
+            log.error("This worker cannot read the config topic, and stops its connectors and tasks")
             self._plane.reconcile()
         if left:
             self._member.rejoin("the config topic is tried again")
@@ -453,7 +453,7 @@ class WorkerGroup(GroupEvents):
         return self._settings.max_rebalance_delay_ms / 10_000 / tries_left
 
     def _drop_out(self, reason: str) -> None:
-        log.warning("This worker gives up what it runs: %s", reason)
+        log.warning("This worker stops its connectors and tasks: %s", reason)
         self._plan_rejoin(0)
         self._plane.reconcile()
 
@@ -480,7 +480,7 @@ class WorkerGroup(GroupEvents):
             await self._plane.running.settled(self._plane.running.units)
 
 
-_NOT_DEALT: Final = "Worker is starting up: its group has not dealt out the work yet."
+_NOT_DEALT: Final = "Worker is starting up: its group has not assigned the work yet."
 _NO_LEADER: Final = (
     "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
 )

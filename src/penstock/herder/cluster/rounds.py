@@ -159,6 +159,6 @@ def _readable(members: Mapping[str, bytes]) -> dict[str, Metadata]:
             told[member] = decode_metadata(data)
         except BadProtocolException as error:
             log.warning(
-                "The member %s of the group is given no work, what it says of itself cannot be read: %s", member, error
+                "The member %s of the group gets no work, because its metadata cannot be read: %s", member, error
             )
     return told

@@ -48,7 +48,7 @@ async def set_level(request: Request) -> Response:
         raise NotFoundException(f"invalid log level '{level}'.")
     scope = (request.query_params.get("scope") or "worker").strip().lower()
     if scope not in ("worker", "cluster"):
-        log.warning("Unknown scope %r of a change of log levels; it is taken for worker", scope)
+        log.warning("Unknown scope %r of a change of log levels; worker is assumed", scope)
     s, name = services(request), request.path_params["logger"]
     if not is_name(name):
         raise BadRequestException(f"No logger has a name of {len(name)} characters; 1000 are the most")

@@ -144,7 +144,7 @@ class Backfills:
         """The connector's instance ends on this worker: so does its backfill."""
         run = self._runs.get(connector)
         if run is not None and run.view.state is BackfillState.RUNNING:
-            run.failure = "The connector was stopped, changed, deleted or moved to another worker meanwhile"
+            run.failure = "The connector was stopped, changed, deleted or moved to another worker in between"
             run.stop.set()
 
     def end_all(self) -> None:
@@ -168,7 +168,9 @@ class Backfills:
             run.view, run.task = view, None
             log.info("The backfill of connector %s is %s: %d records", connector, state.value, records)
             if state is not BackfillState.COMPLETED:
-                _tell(logging.WARNING, connector, view, "What is behind these positions is left: ask for it again")
+                _tell(
+                    logging.WARNING, connector, view, "The records after these positions are left: request them again"
+                )
 
     def _done(
         self, connector: str, run: _Run, make: Callable[[StateReport], BackfillTask]
@@ -195,7 +197,7 @@ class Backfills:
         if not task.runner.join(_END_S):
             task.runner.cancel()
             task.runner.join(_GIVEN_UP_S)
-            return BackfillState.FAILED, "Its task did not end in time and was given up"
+            return BackfillState.FAILED, "Its task did not end in time and was abandoned"
         if failed.is_set():
             return BackfillState.FAILED, traces[0]
         if not complete:

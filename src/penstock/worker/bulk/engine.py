@@ -158,8 +158,8 @@ class BulkEngine:
         run = RunKey(self._services.group, self._task.connector, frame.run)
         if run in self._ended:
             raise ConnectException(
-                f"The run '{frame.run}' has ended, and was returned again: each piece of work has a name of its own. "
-                "Derive it, and what is read, from the committed offset"
+                f"The run '{frame.run}' has ended, and was returned again: each run needs its own name. "
+                "Derive the name, and the range to read, from the committed offset"
             )
         self._check_settings(frame)
         begun = time.monotonic()
@@ -255,7 +255,7 @@ class BulkEngine:
             assert stored is not None
             totals = Totals.of(self._markers.of(run))
             log.info(
-                "The run '%s' of task %s goes on: %d of %d Spark partitions, %d rows are in Kafka",
+                "The run '%s' of task %s continues: %d of %d Spark partitions, %d rows are in Kafka",
                 run.run,
                 self._task,
                 totals.partitions,
@@ -343,7 +343,7 @@ class BulkEngine:
 
     def _cancel(self, run: RunKey, work: PythonWork, future: Future[Any]) -> None:
         """Ends a job and its Python workers."""
-        log.info("The run '%s' of task %s is cancelled; it goes on behind its markers", run.run, self._task)
+        log.info("The run '%s' of task %s is cancelled; it continues after its markers", run.run, self._task)
         work.end()
         try:
             future.result(_END_S)
@@ -367,7 +367,7 @@ class BulkEngine:
         failure = judged(error, tries, done.rows)
         if failure.again:
             log.warning(
-                "The job of the run '%s' of task %s has failed and is begun again behind its markers: %s",
+                "The job of the run '%s' of task %s has failed and is started again after its markers: %s",
                 run.run,
                 self._task,
                 failure.message,
@@ -376,7 +376,7 @@ class BulkEngine:
         where = "" if failure.partition is None else f", Spark partition {failure.partition}"
         raise ConnectException(
             f"The run '{run.run}' of task {self._task} has failed{where}: {failure.message}. {done.rows:,} rows of it "
-            "are dealt with; restart the task to go on behind them"
+            "are handled; restart the task to continue after them"
         ) from error
 
     def _pause(self, count: int, ended: Callable[[], bool]) -> None:

@@ -84,7 +84,7 @@ def run_session(session: SparkSession, cores: int) -> SparkSession:
     if context is None:
         raise ConnectException(
             "Bulk work needs a session that the worker drives itself (spark.master); with Spark Connect "
-            "(spark.remote) nobody can ask for the partitions of a query. Return a SourceFrame there"
+            "(spark.remote) the partitions of a query are unknown. Return a SourceFrame there"
         )
     inner: Any = session
     own = type(session)(context, inner._jsparkSession.cloneSession())

@@ -147,7 +147,7 @@ class Markers:
             try:
                 self._take(record.key, record.value)
             except (ValueError, TypeError, KeyError) as error:
-                log.warning("A record of the bulk topic is no marker and is passed over: %r (%s)", record.key, error)
+                log.warning("A record of the bulk topic is no marker and is ignored: %r (%s)", record.key, error)
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         group, connector, name, partition = json.loads(key or b"")
@@ -196,7 +196,7 @@ class Beginning(enum.Enum):
     ANEW = "anew"
     """Nothing of it counts; markers that there are belong to something else."""
     GO_ON = "go on"
-    """Behind its markers."""
+    """After its markers."""
 
 
 def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
@@ -241,7 +241,7 @@ def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
     if stored.partitions != partitions:
         raise NotRepeatableException(
             f"The run '{run.run}' was begun with {stored.partitions} Spark partitions, and its query has {partitions} "
-            "now, so nobody knows which rows are written. Its source has changed, or settings that cut it have "
+            "now, so the written rows are unknown. Its source has changed, or settings that divide it have "
             "(spark.sql.files.*, spark.sql.shuffle.partitions). Put that back, or name the run otherwise to have all "
             "of it written again"
         )

@@ -194,7 +194,7 @@ class BulkSinkDriver(SinkTask):
         }
         if ahead:
             log.info(
-                "Task %s: its target is ahead of the committed offsets, and goes on at %s",
+                "Task %s: its target is ahead of the committed offsets; it continues at %s",
                 self._services.task,
                 ", ".join(f"{place.topic}-{place.partition} {offset}" for place, offset in sorted(ahead.items())),
             )
@@ -337,7 +337,7 @@ class BulkSinkDriver(SinkTask):
             pause_s = 2.0 ** (self._tries.count - 1)
             self._next_look = time.monotonic() + pause_s
             log.warning(
-                "A job of task %s has failed and is begun again in %.0f s: %s",
+                "A job of task %s has failed and is started again in %.0f s: %s",
                 self._services.task,
                 pause_s,
                 failure.message,
@@ -360,7 +360,7 @@ class BulkSinkDriver(SinkTask):
 
     def _cancel(self, job: _Job) -> None:
         """Ends a job; its ranges are planned again."""
-        log.info("The job of task %s is cancelled; its ranges are written when it goes on", self._services.task)
+        log.info("The job of task %s is cancelled; its ranges are written when it continues", self._services.task)
         self._job = None
         self._its.tell(None)
         job.work.end()

@@ -78,7 +78,7 @@ class Verdict(enum.Enum):
     """The decision on a record that failed for good."""
 
     SKIP = "skip"
-    """The record is left out, the task goes on."""
+    """The record is left out, the task continues."""
     EXCEEDED = "exceeded"
     """The task fails: nothing is tolerated (``errors.tolerance=none``)."""
     UNHANDLED = "unhandled"

@@ -56,7 +56,7 @@ class Handed:
             if self._left[0] is item:
                 return self._first
             self._let_go()
-        raise LookupError("what the task is to be told of was not handed over by it")
+        raise LookupError("the hook is for a record that the task has not returned")
 
     def at(self, number: int) -> object:
         """Returns the object of a number; releases the objects before it.
@@ -247,7 +247,7 @@ class Channel:
             if kind == _CALL:
                 self._send_error(message, error)
             else:
-                log.exception("The task's %s() raised; what it was told of is done all the same", name)
+                log.exception("The task's %s() raised; the event that it reports stands", name)
         finally:
             self._local.lane = before
 

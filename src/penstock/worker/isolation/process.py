@@ -249,15 +249,15 @@ def _ending(pid: int, status: int) -> str:
     """Describes how a process ended.
 
     >>> _ending(17, 3)
-    '(17) ended by itself, with exit status 3; restart the task to go on'
+    '(17) ended by itself, with exit status 3; restart the task to continue'
     >>> _ending(17, -11)
-    '(17) was ended by signal 11 (SIGSEGV); restart the task to go on'
+    '(17) was ended by signal 11 (SIGSEGV); restart the task to continue'
     """
     if status >= 0:
-        return f"({pid}) ended by itself, with exit status {status}; restart the task to go on"
+        return f"({pid}) ended by itself, with exit status {status}; restart the task to continue"
     try:
         name = signal.Signals(-status).name
     except ValueError:
         name = "a real-time signal"
     why = ": somebody killed it, or the system was out of memory" if -status == signal.SIGKILL else ""
-    return f"({pid}) was ended by signal {-status} ({name}){why}; restart the task to go on"
+    return f"({pid}) was ended by signal {-status} ({name}){why}; restart the task to continue"

@@ -76,7 +76,9 @@ def accept_offsets(
                     f"records were delivered up to {limit} only"
                 )
         elif partition in assigned:
-            notes.append(f"Ignoring the offset {offset.offset} of {where}: pre_commit was not asked for this partition")
+            notes.append(
+                f"Ignoring the offset {offset.offset} of {where}: pre_commit was not called for this partition"
+            )
         else:
             warnings.append(
                 f"Ignoring the offset {offset.offset} that pre_commit returned for {where}: "

@@ -558,5 +558,5 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             with self._changed:
                 ended = self._changed.wait_for(lambda: self._life.phase is not Phase.WORKING, POLL_GRACE_S)
             if not ended:
-                logger.info("The poll() of task %s has not returned; its stop() is called beside it", self.id)
+                logger.info("The poll() of task %s has not returned; stop() is called from another thread", self.id)
                 self._feed(PollOverdue())

@@ -40,9 +40,9 @@ class End(Enum):
     COMMIT = auto()
     """A place where the task asks for a commit."""
     ABORT = auto()
-    """A place where the task asks that all since the last commit is given up."""
+    """A place where the task aborts everything since the last commit."""
     REST = auto()
-    """The end of a poll behind which the task rests: it is paused."""
+    """The end of a poll after which the task is paused."""
 
 
 class Then(Enum):

@@ -149,7 +149,7 @@ class TaskSlot:
                 try:
                     self._ended = in_thread(f"stop-{self.id}", self._await_end)
                 except NoThreadException:
-                    log.exception("Nobody can wait for the end of task %s, which is abandoned", self.id)
+                    log.exception("The end of task %s cannot be awaited; it is abandoned", self.id)
                     self._ended = Future()
                     self._ended.set_result(None)
                     self._feed(CancelAsked())

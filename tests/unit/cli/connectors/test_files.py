@@ -60,7 +60,7 @@ def test_the_saved_answer_about_a_connector_is_a_file_of_one(caplog: pytest.LogC
 
 def test_a_field_that_is_not_known_is_passed_over_and_named(caplog: pytest.LogCaptureFixture) -> None:
     assert parse_connector_file("a.json", '{"name": "a", "config": {}, "inital_state": "STOPPED"}').name == "a"
-    assert "a.json has fields beside config that nothing is made of: inital_state" in caplog.text
+    assert "a.json has fields next to config that are not used: inital_state" in caplog.text
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:

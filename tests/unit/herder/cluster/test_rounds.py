@@ -116,7 +116,7 @@ def test_a_member_that_cannot_be_read_gets_nothing_and_is_named(broken, caplog):
 
     assert decode_assignment(planned.assignments["odd"]) == Assignment("l", LEADER_URL, 5)
     assert set(decode_assignment(planned.assignments["l"]).assigned) == set(all_units(config_of(a=2).task_counts))
-    assert "The member odd of the group is given no work" in caplog.text
+    assert "The member odd of the group gets no work" in caplog.text
 
 
 def test_a_delay_is_told_to_all_and_to_the_caller():

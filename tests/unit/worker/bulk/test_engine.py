@@ -183,7 +183,7 @@ def test_after_four_jobs_that_get_no_further_the_run_fails_and_a_restart_goes_on
             raise RuntimeError("ExecutorLostFailure")
 
     lab.spark.before = always
-    with pytest.raises(ConnectException, match=r"has failed: ExecutorLostFailure\. 190 rows of it are dealt with"):
+    with pytest.raises(ConnectException, match=r"has failed: ExecutorLostFailure\. 190 rows of it are handled"):
         lab.run()
     assert lab.spark.jobs == 4
     lab.spark.before = lambda job, partition: None

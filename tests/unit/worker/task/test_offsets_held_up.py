@@ -40,7 +40,7 @@ def test_it_is_a_warning_when_it_lasts_once_a_minute_and_is_shown_until_it_is_ov
     for state in (State.UNASSIGNED, State.RESTARTING):
         found = task_waiting("a-0", state, {}, spark_up=True, hints=Hints(held_up=held_up.text))
         assert found.reason == "open_transaction"
-        assert "behind which it cannot read: a transaction is open." in found.text
+        assert "it cannot read past that: a transaction is open." in found.text
     held_up.goes_on()
     assert held_up.text is None
     assert standstill_of("task a-0") is None

@@ -258,6 +258,6 @@ def test_a_process_that_does_not_answer_runs_the_code_of_its_task() -> None:
 def test_what_is_known_of_a_wait_for_kafka_or_spark_is_told() -> None:
     writing = saying("broker", "source offsets are written to the topic o")
     assert waiting(task=POLLING, delivery=writing, hints=Hints(kafka="it refuses")).text == (
-        "Kafka has not answered for what is under way: source offsets are written to the topic o; it refuses."
+        "Kafka has not answered for the records in flight: source offsets are written to the topic o; it refuses."
     )
     assert waiting(convert=saying("spark", "others come first")).text == "Spark works on a batch: others come first."
