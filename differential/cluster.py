@@ -21,11 +21,11 @@ from typing import Any, Final
 from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
-from penstock.assignors.assignment import NOTHING, Memory, Plan, Round, Units, assign
+from penstock.assignors.assignment import NOTHING, LeaderMemory, Round, RoundPlan, Units, assign
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
-    Metadata,
+    MemberMetadata,
     encode_assignment,
     encode_metadata,
 )
@@ -53,7 +53,7 @@ def answer_here(case: Mapping[str, Any]) -> dict[str, Any]:
     """What Penstock makes of a case, in the form of Java's answer."""
     if "rounds" not in case:
         return _bytes_here(case)
-    memory, plans = Memory(), []
+    memory, plans = LeaderMemory(), []
     for given in case["rounds"]:
         running = {member: units_of(units) for member, units in given["running"].items()}
         now = Round(
@@ -64,7 +64,7 @@ def answer_here(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"plans": plans}
 
 
-def _plan_json(plan: Plan) -> dict[str, Any]:
+def _plan_json(plan: RoundPlan) -> dict[str, Any]:
     return {
         "delay_ms": plan.delay_ms,
         "assigned": {member: units_json(units) for member, units in plan.assigned.items() if units},
@@ -82,7 +82,7 @@ def _bytes_here(case: Mapping[str, Any]) -> dict[str, Any]:
         case["delay_ms"],
         AssignmentError(case["error"]),
     )
-    metadata = Metadata(case["url"], case["config_offset"], None if case["idle"] else assignment)
+    metadata = MemberMetadata(case["url"], case["config_offset"], None if case["idle"] else assignment)
     return {
         "assignment": encode_assignment(assignment, case["version"]).hex(),
         "metadata": encode_metadata(metadata, case["version"]).hex(),
@@ -110,7 +110,7 @@ class _Group:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._max_delay_ms = chance.choice([0, 1, 5_000, 300_000])
-        self._memory = Memory()
+        self._memory = LeaderMemory()
         self._running: dict[str, Units] = {_MEMBERS[0]: NOTHING}
         self._configured: dict[str, int] = {}
         self._left: dict[str, Units] = {}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
-from penstock.kafka.group.events import GroupRefusedException, Joined
+from penstock.kafka.group.events import GroupRefusedException, RoundJoined
 from penstock.kafka.group.member import GroupMember
 from penstock.kafka.group.settings import group_settings
 
@@ -89,7 +89,7 @@ class GroupOwner:
         self._note("assign", (protocol, dict(members), generation, last_completed))
         return self._assign(protocol, members, generation, last_completed)
 
-    def joined(self, joined: Joined) -> None:
+    def joined(self, joined: RoundJoined) -> None:
         self._note("joined", joined)
 
     def lost(self, reason: str) -> None:
@@ -217,7 +217,7 @@ class MemberProcess:
         for line in self._process.stdout:
             heard = json.loads(line)
             about = (
-                Joined(**{**heard["about"], "assignment": heard["about"]["assignment"].encode()})
+                RoundJoined(**{**heard["about"], "assignment": heard["about"]["assignment"].encode()})
                 if (heard["kind"] == "joined")
                 else heard["about"]
             )
@@ -228,7 +228,7 @@ class MemberProcess:
 
 def _say(told: Told) -> None:
     about = told.about
-    if isinstance(about, Joined):
+    if isinstance(about, RoundJoined):
         about = {**vars(about), "assignment": about.assignment.decode()}
     line = json.dumps({"kind": told.kind, "about": about, "at": told.at}, default=str)
     os.write(sys.stdout.fileno(), f"{line}\n".encode())

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.transform import R
 from penstock.config import AbstractConfig
-from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, SideName, StepPlan
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, SideName, StepPlan
 from penstock.transforms.definition import Definition, StockTransform, pair
 
 TRIGGER: Final = "explode"
@@ -43,7 +43,7 @@ class Explode(Definition):
         names = frozenset({self.side})
         return StepPlan(shape, self._make, names, names)
 
-    def _make(self, bag: Bag, keep: Keep) -> Made:
+    def _make(self, bag: RecordColumns, keep: NameColumn) -> Made:
         text = bag.side(self.side)
         numbers = F.when(F.startswith(text, F.lit(TRIGGER)), F.lit(_NUMBERS)).otherwise(F.lit(1))
         length = F.size(F.sequence(F.lit(1).cast("bigint"), numbers.cast("bigint")))

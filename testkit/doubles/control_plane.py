@@ -27,7 +27,7 @@ from penstock.stores.status import LocalStatusStore
 from penstock.telemetry import Metrics
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.validator import Checked, ConnectorValidator
-from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
+from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.request import TaskRequest
@@ -316,8 +316,8 @@ class Setup:
         await_true(lambda: self.state(name) == (connector, tasks), lambda: f"{name} is {self.state(name)}")
 
 
-def _group(connector: str, config: Mapping[str, str]) -> Group:
-    return Group(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
+def _group(connector: str, config: Mapping[str, str]) -> SinkGroup:
+    return SinkGroup(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
 
 
 def _no_producer(connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:

@@ -22,7 +22,7 @@ import confluent_kafka as ck
 from penstock.api import RecordMetadata
 from penstock.kafka.network.link import Link
 from penstock.kafka.producer.in_flight import FailedDelivery
-from penstock.kafka.producer.transaction import End, Question
+from penstock.kafka.producer.transaction import Question, TransactionEnd
 from penstock.kafka.producer.transaction_coordinator import Coordinator
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
@@ -107,7 +107,7 @@ class _Dying(Coordinator):
 
     def _ask(self, link: Link, question: Question) -> None:
         super()._ask(link, question)
-        if isinstance(question, End):
+        if isinstance(question, TransactionEnd):
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -26,7 +26,7 @@ from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.cluster_config import task_entries
 from penstock.rest.errors import status_of
 from penstock.rest.worker_client import refusal
-from penstock.settings import DistributedSettings, ExactlyOnceSupport
+from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.validator import Checked
 from testkit.simulated_cluster.clock import NodeLoop, VirtualLoop
@@ -168,7 +168,7 @@ class SimulatedCluster:
                 **(settings or {}),
             }
         )
-        exactly_once = self.settings.exactly_once is ExactlyOnceSupport.ENABLED
+        exactly_once = self.settings.exactly_once is ExactlyOnceSourceSupport.ENABLED
         self.producers = Producers() if exactly_once else None
         self.story: list[Change] = []
         self.log = ConfigLog()

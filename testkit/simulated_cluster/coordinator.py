@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from penstock.kafka.group.events import GroupEvents, GroupView, Joined
+from penstock.kafka.group.events import GroupEvents, GroupView, RoundJoined
 from penstock.kafka.group.metrics import GroupMetrics
 from testkit.simulated_cluster.clock import NodeLoop, VirtualLoop
 
@@ -110,7 +110,7 @@ class Coordinator:
         for member_id, seat in self.seats.items():
             told = assignments.get(member_id)
             if told is not None:
-                seat.member.answer(Joined(generation, member_id, protocol, told), seat.member.request)
+                seat.member.answer(RoundJoined(generation, member_id, protocol, told), seat.member.request)
 
     # ------------------------------------------------------------------ inside
     def _prepare(self) -> None:
@@ -259,7 +259,7 @@ class SimulatedMember:
 
         self._node_loop.post(decide)
 
-    def answer(self, joined: Joined, request: int) -> None:
+    def answer(self, joined: RoundJoined, request: int) -> None:
         """The round is over."""
         if self._lost_answers():
             # The client asks again when its request is over, and is told to join.

@@ -2,8 +2,8 @@
 
 Main functions: ``assign``, one round of the leader: from its memory of earlier rounds and the units that the members
 run now it computes the units that each member gets and gives back, and its new memory; ``assign_eagerly`` assigns all
-units again, as the eager protocol does. Types: ``Units`` (connector instances and tasks), ``Memory``, ``Round``,
-``Plan``.
+units again, as the eager protocol does. Types: ``Units`` (connector instances and tasks), ``LeaderMemory``, ``Round``,
+``RoundPlan``.
 
 The rules of a round of ``assign``, which moves as little as possible:
 
@@ -15,7 +15,7 @@ The rules of a round of ``assign``, which moves as little as possible:
 - While no units wait, members with more than their share give the excess back, and the next round assigns it. If that
   happens in several rounds in a row, the next time is delayed, longer each time.
 
-Pure; any thread. The leader keeps the ``Memory`` between rounds; another leader starts with an empty one.
+Pure; any thread. The leader keeps the ``LeaderMemory`` between rounds; another leader starts with an empty one.
 Source: KIP-415; IncrementalCooperativeAssignor and EagerAssignor of org.apache.kafka.connect.runtime.distributed.
 """
 
@@ -101,7 +101,7 @@ _BACK_OFF_FACTOR: Final = 40
 
 
 @dataclass(frozen=True)
-class Memory:
+class LeaderMemory:
     """The leader's memory between two rounds.
 
     Attributes:
@@ -126,7 +126,7 @@ class Memory:
     wait_until_ms: int = 0
     delay_ms: int = 0
 
-    def without_delay(self) -> Memory:
+    def without_delay(self) -> LeaderMemory:
         """The same with nothing put off."""
         return replace(self, candidates=(), wait_until_ms=0, delay_ms=0)
 
@@ -151,7 +151,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RoundPlan:
     """The result of a round.
 
     Attributes:
@@ -205,7 +205,7 @@ class _Loads:
             self.tasks[members[number % len(members)]].append(task)
 
 
-def assign(memory: Memory, now: Round, max_delay_ms: int) -> tuple[Memory, Plan]:
+def assign(memory: LeaderMemory, now: Round, max_delay_ms: int) -> tuple[LeaderMemory, RoundPlan]:
     """Decides one round.
 
     Args:
@@ -244,10 +244,10 @@ def assign(memory: Memory, now: Round, max_delay_ms: int) -> tuple[Memory, Plan]
         members=frozenset(now.running),
     )
     added = {member: units - now.running[member] for member, units in owners.items()}
-    return memory, Plan(added, taken, owners, memory.delay_ms)
+    return memory, RoundPlan(added, taken, owners, memory.delay_ms)
 
 
-def _previous(memory: Memory, now: Round, active: Units) -> Units:
+def _previous(memory: LeaderMemory, now: Round, active: Units) -> Units:
     """Returns the units that ran after the last round, as far as the leader can still rely on it."""
     # If the answers of a round did not reach this worker, they may not have reached the other members either.
     previous = memory.assigned if memory.generation == now.last_completed else NOTHING
@@ -263,7 +263,9 @@ def _twice(running: Mapping[str, Units]) -> Units:
     )
 
 
-def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay_ms: int) -> tuple[Memory, Units]:
+def _lost_work(
+    memory: LeaderMemory, now: Round, lost: Units, loads: _Loads, max_delay_ms: int
+) -> tuple[LeaderMemory, Units]:
     """Decides on the units of a lost member.
 
     Returns:
@@ -287,7 +289,9 @@ def _lost_work(memory: Memory, now: Round, lost: Units, loads: _Loads, max_delay
     return memory, NOTHING
 
 
-def _balance(memory: Memory, now: Round, loads: _Loads, max_delay_ms: int) -> tuple[Memory, dict[str, Units]]:
+def _balance(
+    memory: LeaderMemory, now: Round, loads: _Loads, max_delay_ms: int
+) -> tuple[LeaderMemory, dict[str, Units]]:
     """Returns the units that members give back because they run more than their share."""
     if memory.delay_ms:
         return replace(memory, took_for_balance=False), {}

@@ -1,6 +1,6 @@
 """The messages between the members of a group, as bytes: Kafka Connect's sub-protocols of the group protocol.
 
-Main types: ``Metadata``, the message of a member that joins; ``Assignment``, the leader's answer to a member.
+Main types: ``MemberMetadata``, the message of a member that joins; ``Assignment``, the leader's answer to a member.
 Functions: ``encode_metadata``, ``decode_metadata``, ``encode_assignment``, ``decode_assignment``, ``offered``.
 
 Numbers are big endian. A string is an int16 length and UTF-8, bytes are an int32 length and data (-1 for null), an
@@ -95,7 +95,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Metadata:
+class MemberMetadata:
     """The message of a member when it joins.
 
     Attributes:
@@ -110,7 +110,7 @@ class Metadata:
 
 
 # ------------------------------------------------------------------ writing
-def encode_metadata(metadata: Metadata, version: int) -> bytes:
+def encode_metadata(metadata: MemberMetadata, version: int) -> bytes:
     """Encodes the message of a member.
 
     Args:
@@ -161,7 +161,7 @@ def _units(units: Units) -> bytes:
 
 
 # ------------------------------------------------------------------ reading
-def decode_metadata(data: bytes) -> Metadata:
+def decode_metadata(data: bytes) -> MemberMetadata:
     """Decodes the message of a member, of any version. Ignores further fields of newer versions.
 
     Raises:
@@ -169,7 +169,7 @@ def decode_metadata(data: bytes) -> Metadata:
     """
     reader = _Reader(data)
     version = reader.version()
-    metadata = Metadata(reader.string(), reader.number(">q"))
+    metadata = MemberMetadata(reader.string(), reader.number(">q"))
     if version == 0 or reader.ended:
         return metadata
     current = reader.nullable_bytes()

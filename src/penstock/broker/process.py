@@ -91,14 +91,14 @@ class BrokerAddress(NamedTuple):
     port: int
 
 
-class ClusterView(NamedTuple):
+class BrokerView(NamedTuple):
     """A broker's view of its cluster; no brokers while the node is still being registered."""
 
     cluster_id: str | None
     brokers: tuple[BrokerAddress, ...]
 
 
-def ask_cluster(host: str, port: int, timeout_s: float) -> ClusterView:
+def ask_cluster(host: str, port: int, timeout_s: float) -> BrokerView:
     """The cluster of the broker at this address, with the brokers that are alive.
 
     Raises:
@@ -115,7 +115,7 @@ def ask_cluster(host: str, port: int, timeout_s: float) -> ClusterView:
         return parse_metadata(_read(connection, size))
 
 
-def parse_metadata(response: bytes) -> ClusterView:
+def parse_metadata(response: bytes) -> BrokerView:
     """The first part of a Metadata v2 response.
 
     Raises:
@@ -137,7 +137,7 @@ def parse_metadata(response: bytes) -> ClusterView:
             brokers.append(BrokerAddress(node_id, host, port))
         (length,) = struct.unpack_from(">h", response, position)
         cluster_id = response[position + 2 : position + 2 + length].decode() if length >= 0 else None
-        return ClusterView(cluster_id, tuple(brokers))
+        return BrokerView(cluster_id, tuple(brokers))
     except struct.error as error:
         raise ValueError("the metadata answer ends too early") from error
 

@@ -1,8 +1,8 @@
 """``penstock cluster``: the workers of a group from the command line.
 
 Main object: the click command ``cluster``. It calls any worker, which names the leader; the leader names the other
-workers, which it calls in parallel. ``view_of`` combines the answers (``ClusterView``, ``MemberView``): the members of
-the group, the work of each, and the problems. It is pure.
+workers, which it calls in parallel. ``view_of`` combines the answers (``GroupDescription``, ``MemberView``): the
+members of the group, the work of each, and the problems. It is pure.
 
 Exit codes: as of ``penstock.cli.session``, 4 where the worker is standalone, and 5 where the group is not in order.
 Thread: the main thread of the command, and one for each worker that is asked.
@@ -63,7 +63,7 @@ class MemberView:
 
 
 @dataclass(frozen=True)
-class ClusterView:
+class GroupDescription:
     """A group.
 
     Attributes:
@@ -125,7 +125,7 @@ class ClusterView:
 
 def view_of(
     asked: Answer, leading: Answer | None, members: Iterable[MemberView], leader_error: str = "", written: int = -1
-) -> ClusterView:
+) -> GroupDescription:
     """Combines the answers.
 
     Args:
@@ -137,7 +137,7 @@ def view_of(
     """
     word = asked if leading is None else leading
     ordered = tuple(sorted(members, key=lambda one: one.url))
-    view = ClusterView(word, leading is not None, ordered, written)
+    view = GroupDescription(word, leading is not None, ordered, written)
     findings = _of_leader(asked, leading, leader_error)
     findings += [text for one in ordered if (text := _of_member(view, one))]
     findings += _of_addresses(ordered) + _of_waiting(word)
@@ -182,7 +182,7 @@ def _of_leader(asked: Answer, leading: Answer | None, error: str) -> list[str]:
     return [f"No leader is known to {asked['worker_id']}: {why}"]
 
 
-def _of_member(view: ClusterView, member: MemberView) -> str:
+def _of_member(view: GroupDescription, member: MemberView) -> str:
     match view.state(member):
         case "no answer":
             return (
@@ -258,7 +258,7 @@ def cluster(session: Session, timeout: float) -> None:
         sys.exit(EXIT_NOT_IN_ORDER)
 
 
-def look(api: ApiClient, timeout_s: float) -> ClusterView:
+def look(api: ApiClient, timeout_s: float) -> GroupDescription:
     """Asks all workers of a group; those and their leader once more where the group was about to change.
 
     Args:
@@ -276,7 +276,7 @@ def look(api: ApiClient, timeout_s: float) -> ClusterView:
     return _look(api, timeout_s, first.read)
 
 
-def _look(api: ApiClient, timeout_s: float, written: int) -> ClusterView:
+def _look(api: ApiClient, timeout_s: float, written: int) -> GroupDescription:
     asked: Answer = api.at(api.url, timeout_s).call("GET", ["cluster"])
     leading: Answer | None = asked if asked["is_leader"] else None
     error = ""
@@ -323,7 +323,7 @@ def _ask(api: ApiClient, url: str, timeout_s: float) -> Answer | str:
         return str(error)
 
 
-def _draw(found: ClusterView) -> None:
+def _draw(found: GroupDescription) -> None:
     leading = found.leading
     say(
         f"Group {leading['group_id']}, generation {leading['generation']}, "

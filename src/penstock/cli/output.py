@@ -1,8 +1,8 @@
 """The output of commands: tables for people, JSON for programs.
 
-Main functions: ``show_json``, ``table``, ``state_text``, and ``filling`` and ``counting`` (progress bars). ``Fault``,
-``faults``, ``warnings`` and ``in_commands``, all pure, put a worker's answers in the words of the command line.
-Standard output is for results, standard error for messages and bars.
+Main functions: ``show_json``, ``table``, ``state_text``, and ``filling`` and ``counting`` (progress bars).
+``SettingError``, ``faults``, ``warnings`` and ``in_commands``, all pure, put a worker's answers in the words of the
+command line. Standard output is for results, standard error for messages and bars.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LISTED_ELSEWHERE: Final = re.compile(r"\s*You can also find the above list of e
 
 
 @dataclass(frozen=True)
-class Fault:
+class SettingError:
     """An error in one setting.
 
     Attributes:
@@ -45,7 +45,7 @@ class Fault:
     error: str
 
 
-def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[Fault]:
+def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[SettingError]:
     """The faults in a validation's answer: one for each setting.
 
     Args:
@@ -65,7 +65,7 @@ def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[Fault]:
         text = "; ".join(errors)
         if secret and given:
             text, given = text.replace(given, HIDDEN), HIDDEN
-        listed.append(Fault(name, given, text))
+        listed.append(SettingError(name, given, text))
     return listed
 
 

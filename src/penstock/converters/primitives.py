@@ -28,20 +28,20 @@ from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
-from penstock.pipeline.columns.layout import Form, logical_name, spark_type
+from penstock.pipeline.columns.layout import LayoutKind, logical_name, spark_type
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
-    Bag,
     ColumnConverter,
-    Fault,
-    Keep,
     Made,
+    NameColumn,
+    RecordColumns,
     Shape,
     Side,
     SideName,
     Sorted,
     Step,
+    StepFault,
     StepPlan,
 )
 
@@ -62,7 +62,7 @@ class WriteSide(Step):
             return StepPlan(shape.with_side(self.side, NOTHING))
         self.check(known)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             column, *faults = self.written(bag.side(self.side), known, keep)
             return Made({self.side: column}, faults)
 
@@ -73,7 +73,7 @@ class WriteSide(Step):
         """Raises ``DataException`` for a key or value of which nothing can be written, not even null."""
 
     @abstractmethod
-    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+    def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         """The bytes and the possible errors."""
 
 
@@ -86,7 +86,7 @@ class ReadSide(Step):
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             column, *faults = self.values(bag.side(self.side), shape.side(self.side))
             return Made({self.side: column}, faults)
 
@@ -99,7 +99,7 @@ class ReadSide(Step):
         """The schema of the values that are read."""
 
     @abstractmethod
-    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
         """The values and the possible errors."""
 
 
@@ -139,12 +139,12 @@ class WriteBytes(WriteSide):
         if known.schema is not None and known.schema.type is not Type.BYTES:
             raise DataException(f"Invalid schema type for ByteArrayConverter: {known.schema.type.name}")
 
-    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+    def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``WriteSide``."""
         schema = known.carrier if known.schema is None else known.schema
         assert schema is not None, "values of one kind have a carrier"
-        if schema.type is not Type.BYTES or known.physical.form is not Form.SCALAR:
-            fault = Fault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(schema)}", DataException.java_name)
+        if schema.type is not Type.BYTES or known.physical.form is not LayoutKind.SCALAR:
+            fault = StepFault(column.isNotNull(), f"{_INCOMPATIBLE}{java_class(schema)}", DataException.java_name)
             return F.lit(None).cast("binary"), fault
         return (column,)
 
@@ -173,7 +173,9 @@ class ByteArrayConverter(PlainConverter):
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
         """See ``ColumnConverter``. Bytes with a schema are written unchanged, in the pieces in which they come."""
-        is_bytes = side.schema is not None and side.schema.type is Type.BYTES and side.physical.form is Form.SCALAR
+        is_bytes = (
+            side.schema is not None and side.schema.type is Type.BYTES and side.physical.form is LayoutKind.SCALAR
+        )
         return column if is_bytes and pa.types.is_binary(column.type) else None
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
@@ -214,12 +216,12 @@ class WriteBoolean(WriteSide):
         if known.schema is not None and known.schema.type is not Type.BOOLEAN:
             raise DataException(f"Invalid schema type for BooleanConverter: {known.schema.type.name}")
 
-    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+    def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``WriteSide``."""
-        faults: tuple[Fault, ...] = ()
+        faults: tuple[StepFault, ...] = ()
         carrier = known.carrier
         if carrier is not None and carrier.type is not Type.BOOLEAN:
-            faults = (Fault(column.isNotNull(), f"{_NOT_BOOLEAN}{java_class(carrier)}", DataException.java_name),)
+            faults = (StepFault(column.isNotNull(), f"{_NOT_BOOLEAN}{java_class(carrier)}", DataException.java_name),)
             column = F.lit(None).cast("boolean")
         return F.when(column, F.unhex(F.lit("01"))).when(~column, F.unhex(F.lit("00"))), *faults
 
@@ -229,10 +231,10 @@ class ReadBoolean(ReadSide):
 
     schema = OPTIONAL_BOOLEAN_SCHEMA
 
-    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``ReadSide``."""
         true, false = data == F.unhex(F.lit("01")), data == F.unhex(F.lit("00"))
-        fault = Fault(~(true | false), _UNREADABLE, DataException.java_name)
+        fault = StepFault(~(true | false), _UNREADABLE, DataException.java_name)
         return F.when(true, F.lit(True)).when(false, F.lit(False)), fault
 
 
@@ -412,16 +414,16 @@ class WriteNumber(WriteSide):
 
     kind: NumberKind
 
-    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+    def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``WriteSide``."""
         schema = known.schema if known.schema is not None else known.carrier
-        if self.kind.fits(schema) and known.physical.form is Form.SCALAR:
+        if self.kind.fits(schema) and known.physical.form is LayoutKind.SCALAR:
             if self.kind.layout is not None:
                 return (bytes_of_float(column, self.kind.layout),)
             return (bytes_of_integer(column, self.kind.size),)
         assert schema is not None, "values of one kind have a carrier"
         refusal = self.kind.refusal(java_class(schema))
-        return F.lit(None).cast("binary"), Fault(column.isNotNull(), refusal, DataException.java_name)
+        return F.lit(None).cast("binary"), StepFault(column.isNotNull(), refusal, DataException.java_name)
 
 
 @dataclass(frozen=True)
@@ -435,7 +437,7 @@ class ReadNumber(ReadSide):
         """See ``ReadSide``."""
         return self.kind.schema()
 
-    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``ReadSide``."""
         kind = self.kind
         if kind.layout is not None:
@@ -443,7 +445,7 @@ class ReadNumber(ReadSide):
         else:
             number = integer_of_bytes(data, kind.size).try_cast(spark_type(kind.schema()))
         whole = F.octet_length(data) == kind.size
-        return F.when(whole, number), Fault(~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name)
+        return F.when(whole, number), StepFault(~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name)
 
 
 class _NumberConverter(PlainConverter):

@@ -30,14 +30,14 @@ from penstock.pipeline.columns.expressions import apart
 from penstock.pipeline.plan.frame_values import java_text
 from penstock.pipeline.plan.step import (
     RAW_TEXT,
-    Fault,
-    Keep,
+    NameColumn,
     ReadAtOnce,
     Shape,
     Side,
     SideName,
     Sorted,
     Step,
+    StepFault,
     StepPlan,
 )
 
@@ -271,7 +271,7 @@ class WriteText(WriteSide):
 
     encoding: str
 
-    def written(self, column: Column, known: Side, keep: Keep) -> tuple[Column, *tuple[Fault, ...]]:
+    def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``WriteSide``."""
         return (encoded(keep(java_text(column, known.carrier, known.physical)), self.encoding),)
 
@@ -290,7 +290,7 @@ class ReadText(ReadSide):
             return StepPlan(shape.with_side(self.side, text), reads=frozenset({self.side}))
         return super().plan(shape)
 
-    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[Fault, ...]]:
+    def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
         """See ``ReadSide``."""
         return (decoded(data, self.encoding),)
 

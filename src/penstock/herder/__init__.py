@@ -4,7 +4,7 @@ Start from:
 
 - ``Herder`` (``herder``): the requests. One thread (``loop``) owns the state; requests are queued to it and answered
   with futures, reads come from an immutable snapshot (``control_plane``).
-- ``Changes`` and ``Restarts`` (``changes``), ``Questions`` (``queries``), ``OffsetChanges``
+- ``ConfigurationChanges`` and ``Restarts`` (``changes``), ``Questions`` (``queries``), ``OffsetChanges``
   (``offset_changes``): a class for each kind of request.
 - ``Reconfiguration`` (``changes``): asks connectors for the configurations of their tasks.
 - ``Membership`` (``membership``): the part of the configuration that runs here; ``spec_of`` next to it: the settings of

@@ -1,10 +1,10 @@
 """Requests that change connectors: create, delete, change target states, store task configurations, restart.
 
-Main types: ``Changes`` (configurations and target states), ``Restarts``, ``Reconfiguration`` (asks connectors for the
-configurations of their tasks). Their methods are requests, coroutines of the herder's thread. The leader decides on
-changes and stores them; each worker applies them when it reads them. Only the worker that runs a connector asks it for
-task configurations, and the leader stores them if they differ. A restart replaces the instance on the worker that runs
-it; every worker reads a restart with parameters, and restarts its own instances.
+Main types: ``ConfigurationChanges`` (configurations and target states), ``Restarts``, ``Reconfiguration`` (asks
+connectors for the configurations of their tasks). Their methods are requests, coroutines of the herder's thread. The
+leader decides on changes and stores them; each worker applies them when it reads them. Only the worker that runs a
+connector asks it for task configurations, and the leader stores them if they differ. A restart replaces the instance on
+the worker that runs it; every worker reads a restart with parameters, and restarts its own instances.
 
 Thread: the herder's.
 Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder, RestartPlan; KIP-745.
@@ -350,7 +350,7 @@ class _OvertakenError(Exception):
     """Another change of the same configuration came first."""
 
 
-class Changes:
+class ConfigurationChanges:
     """Requests that change the configuration.
 
     Args:

@@ -18,7 +18,7 @@ from penstock.herder.loop import HerderLoop
 from penstock.model import ConnectorType
 from penstock.model.cluster_config import Properties
 from penstock.settings import CONNECTOR, SINK, SOURCE
-from penstock.validation.validator import Checked, Validator
+from penstock.validation.validator import Checked, ConfigurationValidator
 
 #: Settings of Connect itself, none of which is a secret.
 _OPEN: Final = CONNECTOR.keys.keys() | SOURCE.keys.keys() | SINK.keys.keys()
@@ -48,7 +48,10 @@ class ConnectorFacts:
     """
 
     def __init__(
-        self, loop: HerderLoop, validator: Validator, resolve: Callable[[Mapping[str, str]], Mapping[str, str]]
+        self,
+        loop: HerderLoop,
+        validator: ConfigurationValidator,
+        resolve: Callable[[Mapping[str, str]], Mapping[str, str]],
     ) -> None:
         self._loop = loop
         self._validator = validator

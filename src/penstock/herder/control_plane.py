@@ -31,11 +31,11 @@ from penstock.model.payloads import ConnectorInfo, ConnectorView
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.validation.config_infos import masked, masked_tasks, unmasked
 from penstock.validation.redaction import Redaction
-from penstock.validation.validator import Validator
+from penstock.validation.validator import ConfigurationValidator
 from penstock.worker.worker import Worker
 
 
-class Cluster(TaskOwnership, Protocol):
+class ClusterMember(TaskOwnership, Protocol):
     """The part that a worker takes in its group of workers."""
 
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
@@ -95,13 +95,13 @@ class HerderParts:
     """
 
     worker: Worker
-    validator: Validator
+    validator: ConfigurationValidator
     config: ConfigStore
     statuses: StatusStore
     membership: Membership
     kafka_cluster_id: str | None = None
     on_deleted: Callable[[str], None] = lambda name: None
-    cluster: Cluster | None = None
+    cluster: ClusterMember | None = None
 
 
 class ControlPlane:

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
 from penstock.herder.backfills import BackfillRequests
-from penstock.herder.changes import Changes, Reconfiguration, Restarts
+from penstock.herder.changes import ConfigurationChanges, Reconfiguration, Restarts
 from penstock.herder.connector_facts import ConnectorFacts
-from penstock.herder.control_plane import Cluster, ControlPlane, Created, Health, HerderParts, Views
+from penstock.herder.control_plane import ClusterMember, ControlPlane, Created, Health, HerderParts, Views
 from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
 from penstock.herder.membership import Unit, connector_of
@@ -65,7 +65,7 @@ class Herder:
     def __init__(self, worker_id: str, loop: HerderLoop | None = None) -> None:
         self._loop = loop or HerderLoop("herder")
         self._plane = ControlPlane(self._loop, worker_id)
-        self._changes = Changes(self._plane)
+        self._changes = ConfigurationChanges(self._plane)
         self._restarts = Restarts(self._plane)
         self._reconfiguration = Reconfiguration(self._plane)
         self._questions = Questions(self._plane)
@@ -460,7 +460,7 @@ class Herder:
         plane.parts.on_deleted(name)
         return True
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> ClusterMember:
         cluster = self._plane.parts.cluster
         if cluster is None:
             raise NotFoundException("This worker is standalone: no other workers share its work")

@@ -1,8 +1,8 @@
 """The worker's membership in its group, and the units that it runs by its assignment.
 
 Main types: ``Membership`` (the herder's interface to a group), and ``SoleMember``, the group of one of a standalone
-worker; ``ConnectorSpec`` and ``TaskSpec``, the settings of one instance; ``Unit``, the name of either. Main function:
-``spec_of``. An instance keeps running as long as its spec stays equal; another spec replaces the instance.
+worker; ``AssignedConnector`` and ``AssignedTask``, the settings of one instance; ``Unit``, the name of either. Main
+function: ``spec_of``. An instance keeps running as long as its spec stays equal; another spec replaces the instance.
 
 Thread: the herder's for every method of ``Membership``, unless it says otherwise. Specs are values and pure functions.
 Source: DistributedHerder (startConnector, startTask) of Kafka Connect.
@@ -24,7 +24,7 @@ Unit: TypeAlias = str | ConnectorTaskId
 
 
 @dataclass(frozen=True)
-class ConnectorSpec:
+class AssignedConnector:
     """The specification of an instance of a connector.
 
     Attributes:
@@ -37,7 +37,7 @@ class ConnectorSpec:
 
 
 @dataclass(frozen=True)
-class TaskSpec:
+class AssignedTask:
     """The specification of a task.
 
     Attributes:
@@ -55,7 +55,7 @@ class TaskSpec:
     turn: int = 0
 
 
-Spec: TypeAlias = ConnectorSpec | TaskSpec
+Spec: TypeAlias = AssignedConnector | AssignedTask
 
 
 def connector_of(unit: Unit) -> str:
@@ -79,13 +79,13 @@ def spec_of(config: ClusterConfig, unit: Unit, turn: int, *, fenced: bool = Fals
     if known is None:
         return None
     if isinstance(unit, str):
-        return ConnectorSpec(known.config, turn)
+        return AssignedConnector(known.config, turn)
     stopped = config.target(unit.connector) is TargetState.STOPPED
     if stopped or unit.task >= len(known.tasks):
         return None
     # Task configurations exist only after a commit, which records the settings in force.
     applied = known.config if known.applied is None else known.applied
-    return TaskSpec(known.tasks[unit.task], applied, len(known.tasks), known.generation if fenced else 0, turn)
+    return AssignedTask(known.tasks[unit.task], applied, len(known.tasks), known.generation if fenced else 0, turn)
 
 
 class NotHereException(ConnectException):

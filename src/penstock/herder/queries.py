@@ -31,7 +31,7 @@ from penstock.traces import root_cause
 from penstock.validation.config_infos import ConfigInfos, is_secret_name, masked, redaction_of
 from penstock.validation.redaction import Redaction
 from penstock.validation.settings import clients_of, placeholder_warnings
-from penstock.worker.task.waiting import Hints, Waiting, because, connector_waiting, places, task_waiting
+from penstock.worker.task.waiting import Hints, WaitReason, because, connector_waiting, places, task_waiting
 
 #: The time limit of Kafka for a sink's offsets: users ask for explanations when Kafka is unavailable, too.
 _KAFKA_TIMEOUT_S: Final = 5.0
@@ -183,7 +183,7 @@ class Surroundings:
     topics: Sequence[str] = ()
     input: Sequence[str] = ()
 
-    def behind(self, waiting: Waiting) -> Waiting:
+    def behind(self, waiting: WaitReason) -> WaitReason:
         """Returns the wait, or its cause: a missing topic or input explains only a task without work."""
         if waiting.reason == "broker":
             return waiting if waiting.cause else waiting.because(self.kafka)
@@ -235,7 +235,7 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
         return ()
 
 
-def _failed(waiting: Waiting, trace: str | None, then: str) -> Waiting:
+def _failed(waiting: WaitReason, trace: str | None, then: str) -> WaitReason:
     """The same; if something has failed, with its error and advice."""
     if waiting.reason != "failed" or not trace:
         return waiting

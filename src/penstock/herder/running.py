@@ -24,7 +24,7 @@ from penstock.assignors.assignment import Units
 from penstock.errors import NotFoundException
 from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.loop import HerderLoop
-from penstock.herder.membership import ConnectorSpec, Spec, TaskSpec, Unit, connector_of
+from penstock.herder.membership import AssignedConnector, AssignedTask, Spec, Unit, connector_of
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import Properties
 from penstock.worker.connector.runner import PreemptedException
@@ -62,7 +62,7 @@ class TaskOwnership(Protocol):
             ConnectException: the error that fails the task.
         """
 
-    def confirm(self, task: ConnectorTaskId, spec: TaskSpec, counts: Callable[[], bool]) -> None:
+    def confirm(self, task: ConnectorTaskId, spec: AssignedTask, counts: Callable[[], bool]) -> None:
         """Raises unless a task is still to run here, from the same settings. Blocks; thread: any but the herder's.
 
         Raises:
@@ -111,7 +111,7 @@ class Running:
 
     def __init__(self, parts: RunningParts) -> None:
         self._parts = parts
-        self._instances: dict[Unit, _Instance[ConnectorSpec] | _Instance[TaskSpec]] = {}
+        self._instances: dict[Unit, _Instance[AssignedConnector] | _Instance[AssignedTask]] = {}
         self._begins = asyncio.Semaphore(_AT_ONCE)
 
     @property
@@ -178,7 +178,7 @@ class Running:
             self._instances[unit].want(None)
         await self.settled(units)
 
-    def _made(self, unit: Unit) -> _Instance[ConnectorSpec] | _Instance[TaskSpec]:
+    def _made(self, unit: Unit) -> _Instance[AssignedConnector] | _Instance[AssignedTask]:
         if isinstance(unit, str):
             return _ConnectorInstance(unit, self._parts, self._begins, self._gone)
         return _TaskInstance(unit, self._parts, self._begins, self._gone)
@@ -252,7 +252,7 @@ class _Instance(ABC, Generic[S]):
         """Ends the instance, within its deadline."""
 
 
-class _ConnectorInstance(_Instance[ConnectorSpec]):
+class _ConnectorInstance(_Instance[AssignedConnector]):
     """A connector."""
 
     def __init__(
@@ -271,13 +271,13 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return future
 
-    def replaced(self, spec: ConnectorSpec | None) -> None:
+    def replaced(self, spec: AssignedConnector | None) -> None:
         if spec is None:
             return
         _succeed(self.outcome)
         self.outcome = self._future()
 
-    async def begin(self, spec: ConnectorSpec) -> bool:
+    async def begin(self, spec: AssignedConnector) -> bool:
         worker, outcome = self.parts.worker, self.outcome
         try:
             async with self.begins:
@@ -310,7 +310,7 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
 
     async def _started(
         self,
-        spec: ConnectorSpec,
+        spec: AssignedConnector,
         started: asyncio.Future[TargetState],
         target: TargetState,
         outcome: asyncio.Future[None],
@@ -348,7 +348,7 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
                 self.parts.note(self.unit, State(target.value), None)
 
     async def _reached(
-        self, spec: ConnectorSpec | None, reached: asyncio.Future[TargetState], target: TargetState
+        self, spec: AssignedConnector | None, reached: asyncio.Future[TargetState], target: TargetState
     ) -> None:
         try:
             await reached
@@ -369,7 +369,7 @@ class _ConnectorInstance(_Instance[ConnectorSpec]):
             _fail(self.outcome, NotFoundException(f"Connector {self.name} was deleted or moved away in between"))
 
 
-class _TaskInstance(_Instance[TaskSpec]):
+class _TaskInstance(_Instance[AssignedTask]):
     """A task."""
 
     def __init__(
@@ -379,7 +379,7 @@ class _TaskInstance(_Instance[TaskSpec]):
         assert isinstance(unit, ConnectorTaskId)
         self.task = unit
 
-    async def begin(self, spec: TaskSpec) -> bool:
+    async def begin(self, spec: AssignedTask) -> bool:
         worker, config = self.parts.worker, dict(_without_nulls(spec.config))
 
         def counts() -> bool:

@@ -18,7 +18,7 @@ from enum import Enum
 from penstock.model.states import State, TargetState
 
 
-class Phase(Enum):
+class ConnectorPhase(Enum):
     """The phases of an instance's lifecycle; each value describes the phase."""
 
     NEW = "NEW"
@@ -49,7 +49,7 @@ class Phase(Enum):
 class ConnectorLife:
     """The state: the phase, and True if ``stop`` of the user's instance is still to be called."""
 
-    phase: Phase = Phase.NEW
+    phase: ConnectorPhase = ConnectorPhase.NEW
     live: bool = False
 
 
@@ -84,7 +84,7 @@ class CallFailed:
 
 
 @dataclass(frozen=True)
-class Raised:
+class ConnectorRaised:
     """The connector said so itself, through ``context.raise_error``."""
 
     trace: str
@@ -95,17 +95,17 @@ class ShutdownAsked:
     """The instance is to end."""
 
 
-ConnectorEvent = InitializeDone | Asked | StartDone | StopDone | CallFailed | Raised | ShutdownAsked
+ConnectorEvent = InitializeDone | Asked | StartDone | StopDone | CallFailed | ConnectorRaised | ShutdownAsked
 
 
 # ------------------------------------------------------------------ effects
 @dataclass(frozen=True)
-class CallStart:
+class CallConnectorStart:
     """Call the instance's ``start`` and report ``StartDone`` or ``CallFailed``."""
 
 
 @dataclass(frozen=True)
-class CallStop:
+class CallConnectorStop:
     """Call the instance's ``stop`` and report ``StopDone`` or ``CallFailed``."""
 
 
@@ -118,14 +118,14 @@ class WriteStatus:
 
 
 @dataclass(frozen=True)
-class Reached:
+class TargetReached:
     """The requested target is reached: answer the request."""
 
     target: TargetState
 
 
 @dataclass(frozen=True)
-class Refused:
+class TargetRefused:
     """The requested target cannot be reached: answer the request."""
 
     reason: str
@@ -136,10 +136,13 @@ class CloseContext:
     """Close the context and the offset reader; the thread ends."""
 
 
-ConnectorEffect = CallStart | CallStop | WriteStatus | Reached | Refused | CloseContext
+ConnectorEffect = CallConnectorStart | CallConnectorStop | WriteStatus | TargetReached | TargetRefused | CloseContext
 
-_RESTING = {TargetState.PAUSED: (Phase.PAUSED, State.PAUSED), TargetState.STOPPED: (Phase.STOPPED, State.STOPPED)}
-_STOPPING_FOR = {TargetState.PAUSED: Phase.PAUSING, TargetState.STOPPED: Phase.STOPPING}
+_RESTING = {
+    TargetState.PAUSED: (ConnectorPhase.PAUSED, State.PAUSED),
+    TargetState.STOPPED: (ConnectorPhase.STOPPED, State.STOPPED),
+}
+_STOPPING_FOR = {TargetState.PAUSED: ConnectorPhase.PAUSING, TargetState.STOPPED: ConnectorPhase.STOPPING}
 
 
 def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, list[ConnectorEffect]]:
@@ -149,95 +152,103 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
         ValueError: the pair of state and event cannot happen.
     """
     phase = life.phase
-    if phase is Phase.CLOSED:
+    if phase is ConnectorPhase.CLOSED:
         # A late raise_error from the connector's own thread: the context is closed, and the error has no receiver.
-        if isinstance(event, (Raised, ShutdownAsked)):
+        if isinstance(event, (ConnectorRaised, ShutdownAsked)):
             return life, []
         raise ValueError(f"no transition from {phase.name} on {event!r}")
     match event:
-        case InitializeDone() if phase is Phase.NEW:
-            return replace(life, phase=Phase.READY), []
-        case InitializeDone() if phase is Phase.FAILED:
+        case InitializeDone() if phase is ConnectorPhase.NEW:
+            return replace(life, phase=ConnectorPhase.READY), []
+        case InitializeDone() if phase is ConnectorPhase.FAILED:
             return life, []  # raise_error came during initialize
         case Asked(target=target):
             return _asked(life, target)
-        case StartDone() if phase is Phase.STARTING:
+        case StartDone() if phase is ConnectorPhase.STARTING:
             return (
-                ConnectorLife(Phase.RUNNING, live=True),
-                [WriteStatus(State.RUNNING), Reached(TargetState.STARTED)],
+                ConnectorLife(ConnectorPhase.RUNNING, live=True),
+                [WriteStatus(State.RUNNING), TargetReached(TargetState.STARTED)],
             )
-        case StartDone() if phase is Phase.FAILED:
+        case StartDone() if phase is ConnectorPhase.FAILED:
             # raise_error came during start; it won, but stop is owed now.
-            return ConnectorLife(Phase.FAILED, live=True), [Refused("the connector raised an error while it started")]
+            return ConnectorLife(ConnectorPhase.FAILED, live=True), [
+                TargetRefused("the connector raised an error while it started")
+            ]
         case StopDone():
             return _stop_ended(life, None)
         case CallFailed(trace=trace):
             return _call_failed(life, trace)
-        case Raised(trace=trace):
-            if phase in (Phase.FAILED, Phase.CLOSING):
+        case ConnectorRaised(trace=trace):
+            if phase in (ConnectorPhase.FAILED, ConnectorPhase.CLOSING):
                 return life, []  # the first cause wins
-            return replace(life, phase=Phase.FAILED), [WriteStatus(State.FAILED, trace)]
+            return replace(life, phase=ConnectorPhase.FAILED), [WriteStatus(State.FAILED, trace)]
         case ShutdownAsked():
-            if life.live and phase is not Phase.CLOSING:
-                return replace(life, phase=Phase.CLOSING), [CallStop()]
-            return ConnectorLife(Phase.CLOSED), [WriteStatus(State.UNASSIGNED), CloseContext()]
+            if life.live and phase is not ConnectorPhase.CLOSING:
+                return replace(life, phase=ConnectorPhase.CLOSING), [CallConnectorStop()]
+            return ConnectorLife(ConnectorPhase.CLOSED), [WriteStatus(State.UNASSIGNED), CloseContext()]
     raise ValueError(f"no transition from {phase.name} on {event!r}")
 
 
 def _asked(life: ConnectorLife, target: TargetState) -> tuple[ConnectorLife, list[ConnectorEffect]]:
     phase = life.phase
     if target is TargetState.STARTED:
-        if phase is Phase.RUNNING:
-            return life, [Reached(target)]
-        if phase in (Phase.READY, Phase.PAUSED, Phase.STOPPED):
-            return replace(life, phase=Phase.STARTING), [CallStart()]
-        if phase is Phase.FAILED:
-            return life, [Refused("the connector has failed; restart it or fix its configuration")]
+        if phase is ConnectorPhase.RUNNING:
+            return life, [TargetReached(target)]
+        if phase in (ConnectorPhase.READY, ConnectorPhase.PAUSED, ConnectorPhase.STOPPED):
+            return replace(life, phase=ConnectorPhase.STARTING), [CallConnectorStart()]
+        if phase is ConnectorPhase.FAILED:
+            return life, [TargetRefused("the connector has failed; restart it or fix its configuration")]
     else:
         resting, state = _RESTING[target]
         if phase is resting:
-            return life, [Reached(target)]
-        if phase is Phase.RUNNING:
-            return replace(life, phase=_STOPPING_FOR[target]), [CallStop()]
-        if phase in (Phase.READY, Phase.PAUSED, Phase.STOPPED):
-            return replace(life, phase=resting), [WriteStatus(state), Reached(target)]
-        if phase is Phase.FAILED and target is TargetState.PAUSED:
-            return life, [Refused("a failed connector cannot be paused; restart it or stop it")]
-        if phase is Phase.FAILED:
+            return life, [TargetReached(target)]
+        if phase is ConnectorPhase.RUNNING:
+            return replace(life, phase=_STOPPING_FOR[target]), [CallConnectorStop()]
+        if phase in (ConnectorPhase.READY, ConnectorPhase.PAUSED, ConnectorPhase.STOPPED):
+            return replace(life, phase=resting), [WriteStatus(state), TargetReached(target)]
+        if phase is ConnectorPhase.FAILED and target is TargetState.PAUSED:
+            return life, [TargetRefused("a failed connector cannot be paused; restart it or stop it")]
+        if phase is ConnectorPhase.FAILED:
             if life.live:
-                return replace(life, phase=Phase.STOPPING), [CallStop()]
-            return replace(life, phase=Phase.STOPPED), [WriteStatus(state), Reached(target)]
+                return replace(life, phase=ConnectorPhase.STOPPING), [CallConnectorStop()]
+            return replace(life, phase=ConnectorPhase.STOPPED), [WriteStatus(state), TargetReached(target)]
     raise ValueError(f"no transition from {phase.name} on {Asked(target)!r}")
 
 
 def _stop_ended(life: ConnectorLife, trace: str | None) -> tuple[ConnectorLife, list[ConnectorEffect]]:
     """``stop`` returned, or raised ``trace``. Either way it is not called again."""
     phase = life.phase
-    if phase is Phase.CLOSING:
+    if phase is ConnectorPhase.CLOSING:
         last = WriteStatus(State.UNASSIGNED) if trace is None else WriteStatus(State.FAILED, trace)
-        return ConnectorLife(Phase.CLOSED), [last, CloseContext()]
-    if phase is Phase.STOPPING:
+        return ConnectorLife(ConnectorPhase.CLOSED), [last, CloseContext()]
+    if phase is ConnectorPhase.STOPPING:
         # A stop request ends in STOPPED even when the connector's own stop fails (it is logged).
-        return ConnectorLife(Phase.STOPPED), [WriteStatus(State.STOPPED), Reached(TargetState.STOPPED)]
-    if phase is Phase.PAUSING and trace is None:
-        return ConnectorLife(Phase.PAUSED), [WriteStatus(State.PAUSED), Reached(TargetState.PAUSED)]
-    if phase is Phase.PAUSING:
-        return ConnectorLife(Phase.FAILED), [WriteStatus(State.FAILED, trace), Refused("the connector's stop failed")]
-    if phase is Phase.FAILED:
+        return ConnectorLife(ConnectorPhase.STOPPED), [WriteStatus(State.STOPPED), TargetReached(TargetState.STOPPED)]
+    if phase is ConnectorPhase.PAUSING and trace is None:
+        return ConnectorLife(ConnectorPhase.PAUSED), [WriteStatus(State.PAUSED), TargetReached(TargetState.PAUSED)]
+    if phase is ConnectorPhase.PAUSING:
+        return ConnectorLife(ConnectorPhase.FAILED), [
+            WriteStatus(State.FAILED, trace),
+            TargetRefused("the connector's stop failed"),
+        ]
+    if phase is ConnectorPhase.FAILED:
         # raise_error came while stop was running.
-        return ConnectorLife(Phase.FAILED), [Refused("the connector raised an error while it stopped")]
+        return ConnectorLife(ConnectorPhase.FAILED), [TargetRefused("the connector raised an error while it stopped")]
     raise ValueError(f"no transition from {phase.name} at the end of stop")
 
 
 def _call_failed(life: ConnectorLife, trace: str) -> tuple[ConnectorLife, list[ConnectorEffect]]:
     phase = life.phase
-    if phase in (Phase.PAUSING, Phase.STOPPING, Phase.CLOSING):
+    if phase in (ConnectorPhase.PAUSING, ConnectorPhase.STOPPING, ConnectorPhase.CLOSING):
         return _stop_ended(life, trace)
-    if phase is Phase.NEW:
-        return ConnectorLife(Phase.FAILED), [WriteStatus(State.FAILED, trace)]
-    if phase is Phase.STARTING:
-        return ConnectorLife(Phase.FAILED), [WriteStatus(State.FAILED, trace), Refused("the connector's start failed")]
-    if phase is Phase.FAILED:
+    if phase is ConnectorPhase.NEW:
+        return ConnectorLife(ConnectorPhase.FAILED), [WriteStatus(State.FAILED, trace)]
+    if phase is ConnectorPhase.STARTING:
+        return ConnectorLife(ConnectorPhase.FAILED), [
+            WriteStatus(State.FAILED, trace),
+            TargetRefused("the connector's start failed"),
+        ]
+    if phase is ConnectorPhase.FAILED:
         # The call was in progress when raise_error came: the first cause stays. stop is not tried twice.
-        return ConnectorLife(Phase.FAILED), [Refused("the connector has failed")]
+        return ConnectorLife(ConnectorPhase.FAILED), [TargetRefused("the connector has failed")]
     raise ValueError(f"no transition from {phase.name} on a failed call")

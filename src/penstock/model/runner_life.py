@@ -21,7 +21,7 @@ from typing import NamedTuple
 from penstock.model.states import State
 
 
-class Phase(Enum):
+class RunnerPhase(Enum):
     """The phases of the task's thread; each value says what is true in it."""
 
     NEW = "NEW"
@@ -46,7 +46,7 @@ class Phase(Enum):
     """The end was reported, unless the task was cancelled."""
 
 
-class Ending(Enum):
+class TaskEnding(Enum):
     """The ways in which a task ends."""
 
     NO = "NO"
@@ -78,13 +78,13 @@ class RunnerLife(NamedTuple):
         failure: The first error, also if it does not count.
     """
 
-    phase: Phase = Phase.NEW
+    phase: RunnerPhase = RunnerPhase.NEW
     paused: bool = False
-    ending: Ending = Ending.NO
+    ending: TaskEnding = TaskEnding.NO
     stop: StopCall = StopCall.NONE
     failure: BaseException | None = None
 
-    def at(self, phase: Phase) -> RunnerLife:
+    def at(self, phase: RunnerPhase) -> RunnerLife:
         """The same in another phase."""
         made = self._replace(phase=phase)
         return next((one for one in (_BETWEEN_CALLS, _IN_CALL) if one == made), made)
@@ -92,16 +92,16 @@ class RunnerLife(NamedTuple):
     @property
     def is_ending(self) -> bool:
         """True if no further call of the task's loop is to begin."""
-        return self.ending is not Ending.NO
+        return self.ending is not TaskEnding.NO
 
     @property
     def is_cancelled(self) -> bool:
         """True if the task was abandoned."""
-        return self.ending is Ending.CANCEL
+        return self.ending is TaskEnding.CANCEL
 
 
 #: The two states between which an undisturbed task alternates; see ``step``.
-_BETWEEN_CALLS, _IN_CALL = RunnerLife(Phase.BETWEEN), RunnerLife(Phase.WORKING)
+_BETWEEN_CALLS, _IN_CALL = RunnerLife(RunnerPhase.BETWEEN), RunnerLife(RunnerPhase.WORKING)
 
 
 # ------------------------------------------------------------------ events
@@ -121,7 +121,7 @@ class PollReturned:
 
 
 @dataclass(frozen=True)
-class Raised:
+class TaskRaised:
     """An event: the current work of the task's thread has raised an exception."""
 
     error: BaseException
@@ -153,12 +153,12 @@ class ResumeAsked:
 
 
 @dataclass(frozen=True)
-class StopAsked:
+class RunnerStopAsked:
     """The worker requests the end."""
 
 
 @dataclass(frozen=True)
-class CancelAsked:
+class RunnerCancelAsked:
     """The task is abandoned."""
 
 
@@ -178,14 +178,14 @@ RunnerEvent = (
     Proceed
     | Started
     | PollReturned
-    | Raised
+    | TaskRaised
     | Drained
     | StopReturned
     | Closed
     | PauseAsked
     | ResumeAsked
-    | StopAsked
-    | CancelAsked
+    | RunnerStopAsked
+    | RunnerCancelAsked
     | Failed
     | PollOverdue
 )
@@ -211,7 +211,7 @@ class CallWakeup:
 
 
 @dataclass(frozen=True)
-class CallStop:
+class CallTaskStop:
     """Call the task's `stop`, on this thread."""
 
 
@@ -235,7 +235,7 @@ class LogFailure:
     """
 
     error: BaseException
-    asked: Ending
+    asked: TaskEnding
 
 
 @dataclass(frozen=True)
@@ -243,12 +243,12 @@ class Abandon:
     """Make sure that nothing more is committed, and abandon the work in flight. Invariant 4."""
 
 
-RunnerEffect = Report | Interrupt | CallWakeup | CallStop | AwaitStop | BeginRest | LogFailure | Abandon
+RunnerEffect = Report | Interrupt | CallWakeup | CallTaskStop | AwaitStop | BeginRest | LogFailure | Abandon
 _Step = tuple[RunnerLife, Sequence[RunnerEffect]]
 
 _NOTHING: Sequence[RunnerEffect] = ()
-_IN_LOOP = frozenset({Phase.BETWEEN, Phase.WORKING, Phase.RESTING})
-_BEFORE = frozenset({Phase.NEW, Phase.HELD, Phase.PREPARING})
+_IN_LOOP = frozenset({RunnerPhase.BETWEEN, RunnerPhase.WORKING, RunnerPhase.RESTING})
+_BEFORE = frozenset({RunnerPhase.NEW, RunnerPhase.HELD, RunnerPhase.PREPARING})
 
 
 def step(life: RunnerLife, event: RunnerEvent) -> _Step:
@@ -266,34 +266,34 @@ def step(life: RunnerLife, event: RunnerEvent) -> _Step:
     match event:
         case Proceed():
             return _proceed(life)
-        case PollReturned() if phase is Phase.WORKING:
-            return life.at(Phase.BETWEEN), _NOTHING
-        case Started() if phase is Phase.STARTING:
-            return life.at(Phase.BETWEEN), [] if life.is_ending else [Report(State.RUNNING)]
-        case Raised(error=error) if phase not in (Phase.CLOSING, Phase.ENDED):
+        case PollReturned() if phase is RunnerPhase.WORKING:
+            return life.at(RunnerPhase.BETWEEN), _NOTHING
+        case Started() if phase is RunnerPhase.STARTING:
+            return life.at(RunnerPhase.BETWEEN), [] if life.is_ending else [Report(State.RUNNING)]
+        case TaskRaised(error=error) if phase not in (RunnerPhase.CLOSING, RunnerPhase.ENDED):
             return _raised(life, error)
-        case Drained() if phase is Phase.DRAINING:
+        case Drained() if phase is RunnerPhase.DRAINING:
             return _closing(life)
         case StopReturned() if life.stop is StopCall.UNDER_WAY:
             return life._replace(stop=StopCall.RETURNED), _NOTHING
-        case Closed() if phase is Phase.CLOSING:
-            return life.at(Phase.ENDED), _last_words(life)
+        case Closed() if phase is RunnerPhase.CLOSING:
+            return life.at(RunnerPhase.ENDED), _last_words(life)
         case PauseAsked() | ResumeAsked():
             return life._replace(paused=isinstance(event, PauseAsked)), _NOTHING
-        case StopAsked() | CancelAsked() | Failed() if phase is Phase.ENDED:
+        case RunnerStopAsked() | RunnerCancelAsked() | Failed() if phase is RunnerPhase.ENDED:
             return life, _NOTHING
-        case StopAsked():
-            return (life, _NOTHING) if life.is_ending else (life._replace(ending=Ending.STOP), _interrupted(life))
-        case CancelAsked():
+        case RunnerStopAsked():
+            return (life, _NOTHING) if life.is_ending else (life._replace(ending=TaskEnding.STOP), _interrupted(life))
+        case RunnerCancelAsked():
             if life.is_cancelled:
                 return life, _NOTHING
-            return life._replace(ending=Ending.CANCEL), [Abandon(), *_interrupted(life)]
+            return life._replace(ending=TaskEnding.CANCEL), [Abandon(), *_interrupted(life)]
         case Failed(error=error):
             noted, told = _noted(life, error)
             return noted, [*told, *_interrupted(life)]
         case PollOverdue():
-            if phase is Phase.WORKING and life.stop is StopCall.NONE:
-                return life._replace(stop=StopCall.UNDER_WAY), [CallStop()]
+            if phase is RunnerPhase.WORKING and life.stop is StopCall.NONE:
+                return life._replace(stop=StopCall.UNDER_WAY), [CallTaskStop()]
             return life, _NOTHING
     raise ValueError(f"no transition from {life} on {event!r}")
 
@@ -302,21 +302,21 @@ def _proceed(life: RunnerLife) -> _Step:
     phase = life.phase
     if phase in _IN_LOOP:
         if life.is_ending:
-            return life.at(Phase.DRAINING), _NOTHING
-        rests = phase is Phase.RESTING
+            return life.at(RunnerPhase.DRAINING), _NOTHING
+        rests = phase is RunnerPhase.RESTING
         if life.paused:
             begins: list[RunnerEffect] = [] if rests else [BeginRest(), Report(State.PAUSED)]
-            return life.at(Phase.RESTING), begins
-        return life.at(Phase.WORKING), [Report(State.RUNNING)] if rests else _NOTHING
+            return life.at(RunnerPhase.RESTING), begins
+        return life.at(RunnerPhase.WORKING), [Report(State.RUNNING)] if rests else _NOTHING
     if phase not in _BEFORE:
         raise ValueError(f"no transition from {life} on {Proceed()!r}")
     if life.is_ending:
-        return life.at(Phase.CLOSING), _NOTHING
-    if phase is Phase.PREPARING:
-        return life.at(Phase.STARTING), _NOTHING
+        return life.at(RunnerPhase.CLOSING), _NOTHING
+    if phase is RunnerPhase.PREPARING:
+        return life.at(RunnerPhase.STARTING), _NOTHING
     if life.paused:
-        return life.at(Phase.HELD), [Report(State.PAUSED)] if phase is Phase.NEW else _NOTHING
-    return life.at(Phase.PREPARING), _NOTHING
+        return life.at(RunnerPhase.HELD), [Report(State.PAUSED)] if phase is RunnerPhase.NEW else _NOTHING
+    return life.at(RunnerPhase.PREPARING), _NOTHING
 
 
 def _raised(life: RunnerLife, error: BaseException) -> _Step:
@@ -324,28 +324,28 @@ def _raised(life: RunnerLife, error: BaseException) -> _Step:
     noted, told = _noted(life, error)
     effects = [*told, *([] if life.is_ending else [Interrupt()])]
     if life.phase in _BEFORE:
-        return noted.at(Phase.CLOSING), effects
-    if life.phase is Phase.STARTING:
+        return noted.at(RunnerPhase.CLOSING), effects
+    if life.phase is RunnerPhase.STARTING:
         # Nothing was delivered, and the task's `commit` may not be ready for a call.
         closing, calls = _closing(noted)
         return closing, [*effects, *calls]
-    return noted.at(Phase.DRAINING), effects
+    return noted.at(RunnerPhase.DRAINING), effects
 
 
 def _closing(life: RunnerLife) -> _Step:
     match life.stop:
         case StopCall.NONE:
-            return life._replace(phase=Phase.CLOSING, stop=StopCall.UNDER_WAY), [CallStop()]
+            return life._replace(phase=RunnerPhase.CLOSING, stop=StopCall.UNDER_WAY), [CallTaskStop()]
         case StopCall.UNDER_WAY:
-            return life.at(Phase.CLOSING), [AwaitStop()]
-    return life.at(Phase.CLOSING), _NOTHING
+            return life.at(RunnerPhase.CLOSING), [AwaitStop()]
+    return life.at(RunnerPhase.CLOSING), _NOTHING
 
 
 def _noted(life: RunnerLife, error: BaseException) -> _Step:
     """The first error counts, unless the end was requested before."""
     if life.failure is not None:
         return life, _NOTHING
-    ending = life.ending if life.is_ending else Ending.FAILURE
+    ending = life.ending if life.is_ending else TaskEnding.FAILURE
     return life._replace(failure=error, ending=ending), [LogFailure(error, life.ending)]
 
 
@@ -358,9 +358,9 @@ def _interrupted(life: RunnerLife) -> list[RunnerEffect]:
 
 def _last_words(life: RunnerLife) -> list[RunnerEffect]:
     match life.ending:
-        case Ending.CANCEL:
+        case TaskEnding.CANCEL:
             # Invariant 4: nothing is reported any more.
             return []
-        case Ending.FAILURE:
+        case TaskEnding.FAILURE:
             return [Report(State.FAILED, life.failure)]
     return [Report(State.UNASSIGNED)]

@@ -49,16 +49,16 @@ class Reports:
 
 
 @dataclass(frozen=True)
-class StopAsked:
+class TaskStopAsked:
     """The worker asks the task to end."""
 
 
 @dataclass(frozen=True)
-class CancelAsked:
+class TaskCancelAsked:
     """The worker abandons the task."""
 
 
-TaskEvent = Built | Reports | StopAsked | CancelAsked
+TaskEvent = Built | Reports | TaskStopAsked | TaskCancelAsked
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect
         ValueError: the pair of phase and event cannot happen.
     """
     match event:
-        case CancelAsked():
+        case TaskCancelAsked():
             return TaskPhase.CANCELLED, []
         # Invariant 4: the reports of a cancelled task do not count.
         case _ if phase is TaskPhase.CANCELLED:
@@ -97,7 +97,7 @@ def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect
                 return TaskPhase.STARTING, []
             if phase is TaskPhase.STOPPING:
                 return phase, []
-        case StopAsked():
+        case TaskStopAsked():
             if phase in _ALIVE:
                 return TaskPhase.STOPPING, []
             return phase, []

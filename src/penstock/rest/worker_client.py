@@ -1,6 +1,6 @@
 """Requests of a worker to other workers of its group.
 
-Main types: ``WorkerClient``; ``Answer``; ``SignedRequests``, which makes the signed requests between workers.
+Main types: ``WorkerClient``; ``WorkerResponse``; ``SignedRequests``, which makes the signed requests between workers.
 
 Thread: any but the REST server's and the herder's: every call blocks.
 Source: org.apache.kafka.connect.runtime.rest.RestClient; KIP-507.
@@ -29,7 +29,7 @@ _LARGEST_ANSWER: Final = 64 << 20
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkerResponse:
     """The answer of a worker.
 
     Attributes:
@@ -76,7 +76,7 @@ class WorkerClient:
         headers: Mapping[str, str] | None = None,
         *,
         timeout_s: float | None = None,
-    ) -> Answer:
+    ) -> WorkerResponse:
         """Makes one request.
 
         Args:
@@ -100,7 +100,7 @@ class WorkerClient:
                 connection.sock.settimeout(self._timeout_s if timeout_s is None else timeout_s)
                 connection.request(method, path, body or None, sent)
                 answer = connection.getresponse()
-                return Answer(
+                return WorkerResponse(
                     answer.status,
                     {name.lower(): value for name, value in answer.getheaders()},
                     answer.read(_LARGEST_ANSWER),

@@ -11,7 +11,7 @@ Start from:
 - ``enrich`` (``connector``): adds the settings of a connector's transforms and predicates.
 - ``TopicCreation`` (``topics``): the topics that a worker creates for a source; ``check_topics`` next to it: the topics
   that a sink reads.
-- ``Fault``, ``InvalidSettingsError`` (``faults``): all faults of a configuration, at once.
+- ``SettingFault``, ``InvalidSettingsError`` (``faults``): all faults of a configuration, at once.
 
 ``penstock.config`` parses single settings. Settings of Kafka's clients are in ``penstock.kafka.settings.table``; those
 of a connector, transform or converter are next to its class.
@@ -37,8 +37,8 @@ from penstock.settings.connector_definitions import (
     SOURCE,
     SOURCE_RETRY,
 )
-from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSupport, KeySettings
-from penstock.settings.faults import Fault, InvalidSettingsError
+from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSourceSupport, KeySettings
+from penstock.settings.faults import InvalidSettingsError, SettingFault
 from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
 from penstock.settings.worker import (
@@ -66,8 +66,7 @@ __all__ = [
     "ConnectorSettings",
     "ConverterSettings",
     "DistributedSettings",
-    "ExactlyOnceSupport",
-    "Fault",
+    "ExactlyOnceSourceSupport",
     "InstalledPlugins",
     "InvalidSettingsError",
     "KeySettings",
@@ -75,6 +74,7 @@ __all__ = [
     "PluginSpec",
     "PredicateSpec",
     "ProviderSettings",
+    "SettingFault",
     "SinkSettings",
     "SourceSettings",
     "StandaloneSettings",

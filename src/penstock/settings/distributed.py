@@ -1,7 +1,7 @@
 """A distributed worker's file: its settings in addition to those of every worker, and their parsed values.
 
-Main types: `DistributedSettings`, `ExactlyOnceSupport`, `KeySettings` (the signatures of requests between workers).
-Frozen values; any thread.
+Main types: `DistributedSettings`, `ExactlyOnceSourceSupport`, `KeySettings` (the signatures of requests between
+workers). Frozen values; any thread.
 
 Source: DistributedConfig, SaslConfigs and CommonClientConfigs of Kafka 4.3; the defaults of the group and of the three
 topics are those of the documentation's chapter on Kafka Connect.
@@ -16,14 +16,14 @@ from enum import Enum
 from typing import Any, Final
 
 from penstock.config import CaseInsensitiveValidString, ConfigType, Password, Range, ValidString, setting
-from penstock.settings.faults import Fault
+from penstock.settings.faults import SettingFault
 from penstock.settings.topics import PARTITIONS, REPLICAS
 from penstock.settings.worker import JVM, WorkerSettings, high, low
 
 _ANY_LENGTH: Final = Range.between(0, 2147483647)
 
 
-class ExactlyOnceSupport(Enum):
+class ExactlyOnceSourceSupport(Enum):
     """`exactly.once.source.support`."""
 
     DISABLED = "disabled"
@@ -36,7 +36,7 @@ class ExactlyOnceSupport(Enum):
     @property
     def leader_is_fenced(self) -> bool:
         """True if the leader's writes are transactions."""
-        return self is not ExactlyOnceSupport.DISABLED
+        return self is not ExactlyOnceSourceSupport.DISABLED
 
 
 _DEFAULTED: Final = ("group.id", "config.storage.topic", "offset.storage.topic", "status.storage.topic")
@@ -85,10 +85,10 @@ class DistributedSettings(WorkerSettings):
         "long its herder may be busy before it leaves the group.",
     )
     heartbeat_interval_ms: int = high(default=3000, doc="How often a worker shows the group that it is there.")
-    exactly_once: ExactlyOnceSupport = high(
+    exactly_once: ExactlyOnceSourceSupport = high(
         "exactly.once.source.support",
-        default=ExactlyOnceSupport.DISABLED,
-        validator=CaseInsensitiveValidString(*(one.value for one in ExactlyOnceSupport)),
+        default=ExactlyOnceSourceSupport.DISABLED,
+        validator=CaseInsensitiveValidString(*(one.value for one in ExactlyOnceSourceSupport)),
         doc="Whether source connectors write their records and offsets in transactions. All workers go from 'disabled' "
         "through 'preparing' to 'enabled', with a rolling restart for each step.",
     )
@@ -314,7 +314,7 @@ class DistributedSettings(WorkerSettings):
         )
 
     @classmethod
-    def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
+    def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
         """Faults of several settings together; faults of signatures count only for `connect.protocol=sessioned`."""
         faults = _group_faults(properties, values)
         if values.get("connect.protocol") == "sessioned":
@@ -336,7 +336,7 @@ def mac_of(algorithm: str) -> str | None:
     return digest if lower.startswith("hmac") and digest in hashlib.algorithms_available else None
 
 
-def _group_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
+def _group_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
     faults = []
     session, heartbeat = values.get("session.timeout.ms"), values.get("heartbeat.interval.ms")
     if isinstance(session, int) and isinstance(heartbeat, int) and heartbeat >= session:
@@ -344,23 +344,25 @@ def _group_faults(properties: Mapping[str, str], values: Mapping[str, object]) -
             f"Invalid value {heartbeat} for configuration heartbeat.interval.ms: it must be lower than "
             f"session.timeout.ms, which is {session}; a third of it is usual"
         )
-        faults.append(Fault("heartbeat.interval.ms", properties.get("heartbeat.interval.ms"), rule))
+        faults.append(SettingFault("heartbeat.interval.ms", properties.get("heartbeat.interval.ms"), rule))
     topics = [name for name in _DEFAULTED if name.endswith("topic")]
     for name in topics:
         same = [other for other in topics if other != name and values.get(other) == values.get(name)]
         if same and name > same[0]:
             rule = f"Invalid value {values.get(name)} for configuration {name}: {same[0]} is the same topic"
-            faults.append(Fault(name, properties.get(name), rule))
+            faults.append(SettingFault(name, properties.get(name), rule))
     for name in _DEFAULTED:
         if name in values and not str(values[name]).strip():
             rule = f"Invalid value {values[name]} for configuration {name}: it must have a name"
-            faults.append(Fault(name, properties.get(name), rule))
+            faults.append(SettingFault(name, properties.get(name), rule))
     return faults
 
 
-def _key_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
-    def fault(name: str, why: str) -> Fault:
-        return Fault(name, properties.get(name), f"Invalid value {values.get(name)} for configuration {name}: {why}")
+def _key_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
+    def fault(name: str, why: str) -> SettingFault:
+        return SettingFault(
+            name, properties.get(name), f"Invalid value {values.get(name)} for configuration {name}: {why}"
+        )
 
     faults = []
     verified = values.get("inter.worker.verification.algorithms")

@@ -1,6 +1,6 @@
 """All faults of a configuration at once.
 
-Main types: `Fault`, `InvalidSettingsError`. Values; any thread.
+Main types: `SettingFault`, `InvalidSettingsError`. Values; any thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from penstock.errors import ConfigException
 
 
 @dataclass(frozen=True)
-class Fault:
+class SettingFault:
     """A setting that is wrong.
 
     Attributes:
@@ -31,19 +31,19 @@ class Fault:
 class InvalidSettingsError(ConfigException):
     """A configuration that has faults, all of which are in `faults` and in the message."""
 
-    def __init__(self, what: str, faults: Sequence[Fault]) -> None:
+    def __init__(self, what: str, faults: Sequence[SettingFault]) -> None:
         lines = "".join(f"\n  {fault.rule}" for fault in faults)
         super().__init__(f"{what} is invalid and contains the following {len(faults)} error(s):{lines}")
         self.faults = tuple(faults)
 
 
-def faults_of(definition: ConfigDef, properties: dict[str, object], found: Iterable[ConfigValue]) -> list[Fault]:
+def faults_of(definition: ConfigDef, properties: dict[str, object], found: Iterable[ConfigValue]) -> list[SettingFault]:
     """The faults that a validation found, in the order of definition."""
-    faults: list[Fault] = []
+    faults: list[SettingFault] = []
     for value in found:
         key = definition.keys.get(value.name)
         secret = key is not None and key.type is ConfigType.PASSWORD
         given = properties.get(value.name)
         text = None if value.name not in properties else HIDDEN if secret else java_text(given)
-        faults.extend(Fault(value.name, text, message) for message in value.error_messages)
+        faults.extend(SettingFault(value.name, text, message) for message in value.error_messages)
     return faults

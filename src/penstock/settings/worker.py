@@ -34,7 +34,7 @@ from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import invalid, java_trim
 from penstock.errors import ConfigException
 from penstock.settings.connector import with_prefix
-from penstock.settings.faults import Fault, InvalidSettingsError, faults_of
+from penstock.settings.faults import InvalidSettingsError, SettingFault, faults_of
 
 _EXAMPLE: Final = "ex: http://localhost:8080,https://localhost:8443"
 _ACTIONS: Final = ("set", "add", "setDate", "addDate")
@@ -338,19 +338,19 @@ class WorkerSettings(TypedConfig):
         for name in cls.never_null():
             if name in values and values[name] is None:
                 rule = f"Invalid value null for configuration {name}: Value must be non-null"
-                faults.append(Fault(name, "null", rule))
+                faults.append(SettingFault(name, "null", rule))
         faults.extend(cls.cross_faults(properties, values))
         interval = values.get("offset.flush.interval.ms")
         if isinstance(interval, int) and interval < 1:
             # Kafka's definition takes it, and then every source task fails.
             rule = f"Invalid value {interval} for configuration offset.flush.interval.ms: Value must be at least 1"
-            faults.append(Fault("offset.flush.interval.ms", str(interval), rule))
+            faults.append(SettingFault("offset.flush.interval.ms", str(interval), rule))
         if faults:
             raise InvalidSettingsError("Worker configuration", faults)
         return cls.of(values, **cls.beside(dict(properties), values))
 
     @classmethod
-    def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
+    def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
         """Faults of several settings of such a worker together."""
         return []
 
@@ -474,20 +474,20 @@ _SERVER: Final = re.compile(r".*?\[?[0-9a-zA-Z\-%._:]*\]?:([0-9]+)")
 _HIGHEST_PORT: Final = 65535
 
 
-def _cross_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[Fault]:
+def _cross_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
     """Faults that only show when more than one setting is looked at, or that Kafka reports later."""
     faults = []
     servers = properties.get("bootstrap.servers")
     if "bootstrap.servers" in values and not java_trim(servers or ""):
         rule = f"Invalid value {servers} for configuration bootstrap.servers: Expected at least one host:port"
-        faults.append(Fault("bootstrap.servers", servers, rule))
+        faults.append(SettingFault("bootstrap.servers", servers, rule))
     for server in filter(None, map(java_trim, (servers or "").split(","))):
         found = _SERVER.fullmatch(server)
         if found is None or int(found[1]) > _HIGHEST_PORT:
             rule = f"Invalid value {server} for configuration bootstrap.servers: Expected host:port"
-            faults.append(Fault("bootstrap.servers", server, rule))
+            faults.append(SettingFault("bootstrap.servers", server, rule))
     try:
         providers_of(properties)
     except ConfigException as error:
-        faults.append(Fault("config.providers", properties.get("config.providers"), str(error)))
+        faults.append(SettingFault("config.providers", properties.get("config.providers"), str(error)))
     return faults

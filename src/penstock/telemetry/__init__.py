@@ -5,8 +5,8 @@ Start from:
 - ``log_context``, ``ContextFormatter`` (``logs``): ``[connector|task-0]`` in every line of a thread.
 - ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` next to it: warnings that would repeat
   themselves.
-- ``Metrics``, ``Counter``, ``Gauge``, ``Family`` (``metrics``): the registry of one worker; ``metrics_text`` next to
-  it: as text for Prometheus.
+- ``Metrics``, ``Counter``, ``Gauge``, ``MetricFamily`` (``metrics``): the registry of one worker; ``metrics_text`` next
+  to it: as text for Prometheus.
 - ``BusyTimes`` (``waits``): the busy time of each stage of a task. ``waiting_for`` next to it: announces the wait of a
   thread in the code that waits.
 
@@ -17,15 +17,15 @@ Thread: any.
 """
 
 from penstock.telemetry.logs import ContextFormatter, configure_logging, current_log_context, log_context
-from penstock.telemetry.metrics import Counter, Family, Gauge, Metrics
+from penstock.telemetry.metrics import Counter, Gauge, MetricFamily, Metrics
 from penstock.telemetry.waits import BusyTimes, Stack, Wait, waiting_for, waits
 
 __all__ = [
     "BusyTimes",
     "ContextFormatter",
     "Counter",
-    "Family",
     "Gauge",
+    "MetricFamily",
     "Metrics",
     "Stack",
     "Wait",

@@ -1,7 +1,7 @@
 """Counters and gauges with tags, readable at any moment, also as text for Prometheus.
 
 Main types: ``Metrics`` (the registry of one worker, passed as an argument: there is no global one), ``Counter``,
-``Gauge``, ``Family`` (gauges that come and go). Main function: ``metrics_text``, pure.
+``Gauge``, ``MetricFamily`` (gauges that come and go). Main function: ``metrics_text``, pure.
 
 Thread: any updates and reads.
 """
@@ -58,7 +58,7 @@ class Gauge:
         return self._read()
 
 
-class Family:
+class MetricFamily:
     """Numbers of one name that are computed when somebody asks; which ones there are can change.
 
     Attributes:
@@ -96,7 +96,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._counters: dict[_Key, Counter] = {}
         self._gauges: dict[_Key, Gauge] = {}
-        self._families: dict[_Key, Family] = {}
+        self._families: dict[_Key, MetricFamily] = {}
 
     # Names before the slash are no keywords, so that tags can have any name.
     def counter(self, name: str, /, **tags: str) -> Counter:
@@ -118,7 +118,7 @@ class Metrics:
         description: str = "",
         /,
         **tags: str,
-    ) -> Family:
+    ) -> MetricFamily:
         """Registers the function that reads gauges that come and go; replaces an earlier family of that name and tags.
 
         Args:
@@ -127,12 +127,12 @@ class Metrics:
             description: The help text.
             tags: Their common tags.
         """
-        family = Family(_key(name, tags), read, description)
+        family = MetricFamily(_key(name, tags), read, description)
         with self._lock:
             self._families[family.key] = family
         return family
 
-    def drop(self, family: Family) -> None:
+    def drop(self, family: MetricFamily) -> None:
         """Forgets a family, unless another one has taken its place."""
         with self._lock:
             if self._families.get(family.key) is family:
@@ -154,13 +154,13 @@ class Metrics:
     def read(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
         """Name, tags and value of each metric, ordered by name and tags."""
         with self._lock:
-            everything: list[tuple[_Key, Counter | Gauge | Family]] = [
+            everything: list[tuple[_Key, Counter | Gauge | MetricFamily]] = [
                 *self._counters.items(),
                 *self._gauges.items(),
                 *self._families.items(),
             ]
         for (name, tags), metric in sorted(everything, key=lambda entry: entry[0]):
-            if isinstance(metric, Family):
+            if isinstance(metric, MetricFamily):
                 for all_tags, value in metric.read():
                     yield name, all_tags, value
             else:

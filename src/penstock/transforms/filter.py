@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.transform import R
 from penstock.config import AbstractConfig
-from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 
@@ -21,7 +21,7 @@ class FilterConfig(AbstractConfig):
     """``Filter`` has no settings."""
 
 
-def _drop(bag: Bag, keep: Keep) -> Made:
+def _drop(bag: RecordColumns, keep: NameColumn) -> Made:
     return Made(drops=F.lit(True))
 
 

@@ -23,7 +23,7 @@ from penstock.config import (
 )
 from penstock.config.patterns.translation import compile_java
 from penstock.pipeline.columns.header_columns import has_header
-from penstock.pipeline.plan.step import Bag, ColumnPredicate, Shape
+from penstock.pipeline.plan.step import ColumnPredicate, RecordColumns, Shape
 from penstock.pipeline.plan.topics import TopicPredicate
 from penstock.transforms.definition import ensure_regex
 
@@ -63,7 +63,7 @@ class HasHeaderKey(ColumnPredicate, Predicate):
         """See ``ColumnPredicate``. The name of the header."""
         return self._key
 
-    def condition(self, bag: Bag, shape: Shape) -> Column:
+    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
         """See ``ColumnPredicate``."""
         return has_header(bag.headers, self._key)
 
@@ -94,7 +94,7 @@ class RecordIsTombstone(ColumnPredicate, Predicate):
         """See ``ColumnPredicate``. Not values of mixed kinds."""
         return not shape.value.is_variant
 
-    def condition(self, bag: Bag, shape: Shape) -> Column:
+    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
         """See ``ColumnPredicate``."""
         return bag.value.isNull()
 

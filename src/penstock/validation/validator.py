@@ -42,7 +42,7 @@ from penstock.settings import (
     kind_of_setting,
     validate_connector,
 )
-from penstock.settings.distributed import ExactlyOnceSupport as WorkerSupport
+from penstock.settings.distributed import ExactlyOnceSourceSupport as WorkerSupport
 from penstock.settings.topics import topic_creation_faults, uses_topic_creation
 from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of, redaction_of
 from penstock.validation.plugin_checks import check_converters, try_plugins
@@ -145,7 +145,7 @@ class Checked:
     defined: frozenset[str] = field(default=frozenset(), compare=False)
 
 
-class Validator(Protocol):
+class ConfigurationValidator(Protocol):
     """Checks configurations."""
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
@@ -240,7 +240,7 @@ class ConnectorValidator:
         self._policy = policy or OverridePolicy()
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
-        """See ``Validator``."""
+        """See ``ConfigurationValidator``."""
         examined = self.examine(config, resolved)
         # Each message once, in order.
         found = dict.fromkeys(f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None)
@@ -256,7 +256,7 @@ class ConnectorValidator:
         return self._checked(examined.type, examined.connector, examined.values, infos.findings, infos.warnings)
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
-        """See ``Validator``. The connector's own ``validate`` is not called."""
+        """See ``ConfigurationValidator``. The connector's own ``validate`` is not called."""
         connector_type, connector = self.connector_of(resolved)
         definition, found = self._framework_settings(connector_type, resolved)
         from_converters, _ = check_converters(resolved, found, self._classes)
@@ -319,11 +319,11 @@ class ConnectorValidator:
         return []
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
-        """See ``Validator``."""
+        """See ``ConfigurationValidator``."""
         return self.examine(config, resolved).infos
 
     def new_connector(self, config: Mapping[str, str]) -> Connector:
-        """See ``Validator``."""
+        """See ``ConfigurationValidator``."""
         return self.connector_of(config)[1]
 
     def examine(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:

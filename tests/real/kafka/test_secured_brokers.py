@@ -28,7 +28,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
-from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.settings.client import admin_settings, consumer_settings, producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -215,7 +215,7 @@ def test_dead_letters_arrive_encrypted_by_who_has_logged_in(broker: EmbeddedBrok
     name, told = topic(broker, "letters"), threading.Event()
     given = {"bootstrap.servers": broker.bootstrap_of("SASL_SSL"), **way("SASL_SSL", "SCRAM-SHA-256", "")}
     worker = {f"producer.{key}": text for key, text in given.items()}
-    made = LetterProducer(ColumnSettings.of(producer_settings(worker, {}, client_id="l")), name="l")
+    made = RecordProducer(ColumnSettings.of(producer_settings(worker, {}, client_id="l")), name="l")
     answers: list[Exception | None] = []
 
     def answer(error: Exception | None, _: RecordMetadata | None) -> None:

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.java_dates import DateParser, compile_pattern, print_column
 from penstock.pipeline.columns.java_dates.printing import print_millis
-from penstock.pipeline.plan.step import Keep, unnamed
+from penstock.pipeline.plan.step import NameColumn, unnamed
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -72,7 +72,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("keep", [None, unnamed], ids=["in_a_lambda", "named"])
-def test_moments_are_printed_as_one_by_one(spark_runtime: SparkRuntime, keep: Keep | None) -> None:
+def test_moments_are_printed_as_one_by_one(spark_runtime: SparkRuntime, keep: NameColumn | None) -> None:
     frame = spark_runtime.session(180).createDataFrame([(moment,) for moment in MOMENTS], "m bigint")
 
     rows = frame.select(*[print_column(compile_pattern(one), F.col("m"), keep) for one in PRINTED]).collect()

@@ -26,7 +26,7 @@ from penstock.data import (
     Type,
 )
 from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
-from penstock.pipeline.columns.layout import Form, collectable, physical_of_spark, spark_type
+from penstock.pipeline.columns.layout import LayoutKind, collectable, physical_of_spark, spark_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -130,7 +130,7 @@ def test_variants_pass_through_spark_when_null_is_made_collectable(session: Spar
     frame = session.createDataFrame(pa.table({"v": array}))
 
     assert errors == {}
-    assert physical.form is Form.VARIANT
+    assert physical.form is LayoutKind.VARIANT
     assert from_arrow(frame.select(collectable(F.col("v")).alias("v")).toArrow()["v"], None) == SCHEMALESS
 
 

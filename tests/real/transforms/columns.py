@@ -17,7 +17,7 @@ from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_r
 from penstock.pipeline.batch.roads import why_rows
 from penstock.pipeline.batch.segments import Failures, class_name
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
@@ -108,7 +108,7 @@ def _columns(runtime: SparkRuntime, pairs: Sequence[tuple[Case, ConnectRecord]])
     return outcomes
 
 
-def _groups(pairs: Sequence[tuple[Case, ConnectRecord]]) -> Iterator[Group]:
+def _groups(pairs: Sequence[tuple[Case, ConnectRecord]]) -> Iterator[ShapeGroup]:
     at = 0
     for case, several in groupby(pairs, lambda pair: pair[0]):
         steps = tuple(Staged(_step(one), Stage.TRANSFORMATION, class_name(one)) for one in case.chain)
@@ -121,7 +121,7 @@ def _groups(pairs: Sequence[tuple[Case, ConnectRecord]]) -> Iterator[Group]:
             split = _one_by_one(group, records, rows, sink) if mixed else [group]
             for one in split:
                 if why_rows(steps, one.shape) is None:
-                    yield Group(steps, one.shape, one.rows, one.columns)
+                    yield ShapeGroup(steps, one.shape, one.rows, one.columns)
 
 
 def _one_by_one(group: RecordGroup, records: Sequence[ConnectRecord], rows: range, sink: bool) -> Iterator[RecordGroup]:

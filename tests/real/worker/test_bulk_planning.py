@@ -22,7 +22,7 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.topics.regex_router import RegexRouter
 from penstock.worker.bulk.executor import HASH, PlannedRoad, RowRoad
 from penstock.worker.bulk.planning import Chain, Planned, planned, run_session
-from penstock.worker.bulk.shipping import Parts, Recipe, own_path, probe_executors, shipped
+from penstock.worker.bulk.shipping import InstanceRecipe, Parts, own_path, probe_executors, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,8 +43,8 @@ class Lab:
         value.configure(JSON, False)
         header.configure({})
         jobs = SparkJobs(runtime)
-        recipe = Recipe(JsonConverter, JSON)
-        parts = Parts("c", recipe, recipe, Recipe(SimpleHeaderConverter, {}))
+        recipe = InstanceRecipe(JsonConverter, JSON)
+        parts = Parts("c", recipe, recipe, InstanceRecipe(SimpleHeaderConverter, {}))
         self._chain = Chain(SourcePipeline(PipelineSpec(key, value, header, chain), jobs), jobs, parts)
         self._session = session
 
@@ -144,7 +144,7 @@ def test_what_is_no_query_is_refused(lab: Lab) -> None:
 def test_executors_are_asked_for_penstock_and_classes(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     import pickle
 
-    probe_executors(session, pickle.dumps(Recipe(Marked, {})), own_path(), 1)
+    probe_executors(session, pickle.dumps(InstanceRecipe(Marked, {})), own_path(), 1)
     missing = b"cno_such_module\nThing\n."
     with pytest.raises(ConnectException, match=r"cannot make what is sent to them \(ModuleNotFoundError"):
         probe_executors(session, missing, own_path(), 1)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.assignors.assignment import NOTHING, Memory, Round, Units, assign
+from penstock.assignors.assignment import NOTHING, LeaderMemory, Round, Units, assign
 from penstock.model import ConnectorTaskId
 
 DELAY_MS = 5_000
@@ -18,7 +18,7 @@ class Group:
     def __init__(self, members: int, max_delay_ms: int = DELAY_MS) -> None:
         self.running = {f"m{number}": NOTHING for number in range(members)}
         self.configured = NOTHING
-        self.memory = Memory()
+        self.memory = LeaderMemory()
         self.generation = 0
         self.now_ms = 0
         self.max_delay_ms = max_delay_ms

@@ -12,7 +12,7 @@ from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
     BadProtocolException,
-    Metadata,
+    MemberMetadata,
     Subprotocol,
     decode_assignment,
     decode_metadata,
@@ -36,8 +36,8 @@ assignments = st.builds(
 
 
 def test_a_member_without_work_joins_with_these_bytes():
-    assert encode_metadata(Metadata(URL, 12), 2) == FIRST
-    assert decode_metadata(FIRST) == Metadata(URL, 12)
+    assert encode_metadata(MemberMetadata(URL, 12), 2) == FIRST
+    assert decode_metadata(FIRST) == MemberMetadata(URL, 12)
 
 
 def test_a_leader_that_is_behind_says_so():
@@ -68,9 +68,9 @@ def test_what_is_written_is_read(assignment, version):
         assignment.delay_ms,
         assignment.config_offset,
     )
-    metadata = Metadata(URL, 5, read)
+    metadata = MemberMetadata(URL, 5, read)
     assert decode_metadata(encode_metadata(metadata, version)) == metadata
-    assert decode_metadata(encode_metadata(metadata, 0)) == Metadata(URL, 5)
+    assert decode_metadata(encode_metadata(metadata, 0)) == MemberMetadata(URL, 5)
 
 
 @examples(100)

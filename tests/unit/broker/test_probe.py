@@ -8,7 +8,7 @@ from penstock.broker import free_ports
 from penstock.broker.process import (
     BrokerAddress,
     BrokerException,
-    ClusterView,
+    BrokerView,
     ask_cluster,
     await_serving,
     parse_metadata,
@@ -46,7 +46,7 @@ def framed(body: bytes) -> bytes:
 
 
 def test_the_brokers_of_a_metadata_answer_are_read() -> None:
-    assert parse_metadata(metadata(7, (1, "localhost", 9092), (2, "b", 19092))) == ClusterView(
+    assert parse_metadata(metadata(7, (1, "localhost", 9092), (2, "b", 19092))) == BrokerView(
         CLUSTER, (BrokerAddress(1, "localhost", 9092), BrokerAddress(2, "b", 19092))
     )
 

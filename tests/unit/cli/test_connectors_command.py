@@ -27,7 +27,7 @@ from penstock.herder import queries as explanation
 from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
-from penstock.worker.task.waiting import Hints, Waiting
+from penstock.worker.task.waiting import Hints, WaitReason
 
 
 class Shell:
@@ -297,9 +297,9 @@ def test_waiting_goes_on_while_tasks_wait_to_begin(
 ) -> None:
     left = iter(reasons)
 
-    def waiting(*args: object, **more: object) -> Waiting:
+    def waiting(*args: object, **more: object) -> WaitReason:
         reason = next(left)
-        return Waiting(reason, f"{reason}.", cause="no file" if reason == "input_missing" else None)
+        return WaitReason(reason, f"{reason}.", cause="no file" if reason == "input_missing" else None)
 
     monkeypatch.setattr(explanation, "task_waiting", waiting)
     monkeypatch.setattr(connector_configurations, "_STEADY_S", 0.01)

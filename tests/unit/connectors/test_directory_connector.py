@@ -10,7 +10,7 @@ import pytest
 from penstock.api import ExactlyOnceSupport, OffsetStorageReader, SourceConnectorContext, SourceTaskContext
 from penstock.connectors.directory import DirectorySourceConnector, DirectorySourceTask
 from penstock.connectors.directory import task as task_module
-from penstock.connectors.directory.connector import Assignment, DirectoryMonitor
+from penstock.connectors.directory.connector import DirectoryMonitor, TaskShare
 from penstock.connectors.directory.planning import (
     Committed,
 )
@@ -268,7 +268,7 @@ class FakeWorker(SourceConnectorContext):
         self.task_class = DirectorySourceTask
         self.connector = DirectorySourceConnector()
         self.connector.initialize(self)
-        self.monitor = self.connector._monitor = self.watch(Assignment())
+        self.monitor = self.connector._monitor = self.watch(TaskShare())
         self.connector._props = dict(self.props)
 
     def watch(self, assignment):
@@ -471,8 +471,8 @@ class TestConnector:
     def test_the_first_plan_waits_for_the_first_look_only_so_long(self, tmp_path, monkeypatch):
         monkeypatch.setattr("penstock.connectors.directory.connector.FIRST_LOOK_S", 0.01)
         worker = FakeWorker(tmp_path)
-        monitor = worker.watch(Assignment([["/d/a"]]))
-        assert monitor.plan(5) == Assignment([["/d/a"]])
+        monitor = worker.watch(TaskShare([["/d/a"]]))
+        assert monitor.plan(5) == TaskShare([["/d/a"]])
 
     def test_offsets_have_to_be_positions_in_files(self):
         connector = DirectorySourceConnector()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.herder.membership import ConnectorSpec, TaskSpec, all_units, spec_of
+from penstock.herder.membership import AssignedConnector, AssignedTask, all_units, spec_of
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import (
     ClusterConfig,
@@ -31,8 +31,8 @@ def configured(*more):
 
 def test_connectors_and_tasks_have_their_settings():
     config = configured()
-    assert spec_of(config, "a", 0) == ConnectorSpec(A)
-    assert spec_of(config, T1, 0) == TaskSpec({"n": "1"}, A)
+    assert spec_of(config, "a", 0) == AssignedConnector(A)
+    assert spec_of(config, T1, 0) == AssignedTask({"n": "1"}, A)
     assert list(all_units(config.task_counts)) == ["a", T0, T1]
 
 
@@ -44,7 +44,7 @@ def test_what_is_not_configured_is_not_to_run(unit):
 def test_a_stopped_connector_has_no_tasks_and_a_paused_one_keeps_them():
     stopped = configured(*target_entries("a", TargetState.STOPPED))
     assert spec_of(stopped, T0, 0) is None
-    assert spec_of(stopped, "a", 0) == ConnectorSpec(A)
+    assert spec_of(stopped, "a", 0) == AssignedConnector(A)
     assert spec_of(configured(*target_entries("a", TargetState.PAUSED)), T0, 0) == spec_of(configured(), T0, 0)
 
 
@@ -71,7 +71,7 @@ def test_settings_of_the_connector_count_for_tasks_from_the_next_commit_on():
     assert spec_of(changed, T0, 0) == spec_of(before, T0, 0)
     assert spec_of(changed, "a", 0) != spec_of(before, "a", 0)
     committed = configured(*connector_entries("a", other), *task_entries("a", [{"n": "0"}, {"n": "1"}]))
-    assert spec_of(committed, T0, 0) == TaskSpec({"n": "0"}, other)
+    assert spec_of(committed, T0, 0) == AssignedTask({"n": "0"}, other)
 
 
 def test_where_commits_fence_every_commit_makes_other_tasks():

@@ -9,7 +9,7 @@ import pytest
 from penstock.kafka.producer import transaction_coordinator as coordinator
 from penstock.kafka.protocol import messages as wire
 from penstock.kafka.protocol.fields import MalformedResponse
-from penstock.kafka.protocol.messages import Address, LoginAnswer, ProducerIdentity
+from penstock.kafka.protocol.messages import BrokerEndpoint, LoginAnswer, ProducerIdentity
 
 COORDINATOR = bytes.fromhex("00000007000000000000ffff0000000300016100002384")
 NO_COORDINATOR = bytes.fromhex("0000000700000000000f00026e6fffffffff0000ffffffff")
@@ -25,12 +25,12 @@ ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
     (
         coordinator.find_coordinator_response,
         COORDINATOR,
-        coordinator.FoundCoordinator(0, None, Address("a", 9092)),
+        coordinator.FoundCoordinator(0, None, BrokerEndpoint("a", 9092)),
     ),
     (
         coordinator.find_coordinator_response,
         NO_COORDINATOR,
-        coordinator.FoundCoordinator(15, "no", Address("", -1)),
+        coordinator.FoundCoordinator(15, "no", BrokerEndpoint("", -1)),
     ),
     (coordinator.init_transactions_response, IDENTITY, ProducerIdentity(0, 1000, 2)),
     (coordinator.add_partitions_response, ADDED, {("t", 0): 0, ("t", 3): 51}),

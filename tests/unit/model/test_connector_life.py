@@ -7,21 +7,21 @@ import pytest
 from penstock.model import State, TargetState
 from penstock.model.connector_life import (
     Asked,
+    CallConnectorStart,
+    CallConnectorStop,
     CallFailed,
-    CallStart,
-    CallStop,
     CloseContext,
     ConnectorEffect,
     ConnectorEvent,
     ConnectorLife,
+    ConnectorPhase,
+    ConnectorRaised,
     InitializeDone,
-    Phase,
-    Raised,
-    Reached,
-    Refused,
     ShutdownAsked,
     StartDone,
     StopDone,
+    TargetReached,
+    TargetRefused,
     WriteStatus,
     step,
 )
@@ -42,55 +42,55 @@ STARTED = (InitializeDone(), Asked(TargetState.STARTED), StartDone())
 
 def test_a_connector_starts_after_initialize() -> None:
     life, effects = run(*STARTED)
-    assert life == ConnectorLife(Phase.RUNNING, live=True)
-    assert effects == [CallStart(), WriteStatus(State.RUNNING), Reached(TargetState.STARTED)]
+    assert life == ConnectorLife(ConnectorPhase.RUNNING, live=True)
+    assert effects == [CallConnectorStart(), WriteStatus(State.RUNNING), TargetReached(TargetState.STARTED)]
 
 
 def test_a_connector_that_begins_paused_is_not_started() -> None:
     life, effects = run(InitializeDone(), Asked(TargetState.PAUSED))
-    assert life == ConnectorLife(Phase.PAUSED)
-    assert effects == [WriteStatus(State.PAUSED), Reached(TargetState.PAUSED)]
+    assert life == ConnectorLife(ConnectorPhase.PAUSED)
+    assert effects == [WriteStatus(State.PAUSED), TargetReached(TargetState.PAUSED)]
 
 
 def test_pause_and_resume_stop_and_start_the_same_instance() -> None:
     _, effects = run(*STARTED, Asked(TargetState.PAUSED), StopDone(), Asked(TargetState.STARTED), StartDone())
-    assert [effect for effect in effects if isinstance(effect, (CallStart, CallStop))] == [
-        CallStart(),
-        CallStop(),
-        CallStart(),
+    assert [effect for effect in effects if isinstance(effect, (CallConnectorStart, CallConnectorStop))] == [
+        CallConnectorStart(),
+        CallConnectorStop(),
+        CallConnectorStart(),
     ]
 
 
 def test_stopping_a_paused_connector_does_not_call_stop_again() -> None:
     life, effects = run(*STARTED, Asked(TargetState.PAUSED), StopDone(), Asked(TargetState.STOPPED))
-    assert life == ConnectorLife(Phase.STOPPED)
-    assert effects.count(CallStop()) == 1
+    assert life == ConnectorLife(ConnectorPhase.STOPPED)
+    assert effects.count(CallConnectorStop()) == 1
 
 
 def test_a_failing_stop_is_a_failed_pause_but_a_reached_stop() -> None:
     paused, effects = run(*STARTED, Asked(TargetState.PAUSED), CallFailed("t"))
-    assert paused == ConnectorLife(Phase.FAILED)
+    assert paused == ConnectorLife(ConnectorPhase.FAILED)
     assert WriteStatus(State.FAILED, "t") in effects
     stopped, effects = run(*STARTED, Asked(TargetState.STOPPED), CallFailed("t"))
-    assert stopped == ConnectorLife(Phase.STOPPED)
-    assert effects[-1] == Reached(TargetState.STOPPED)
+    assert stopped == ConnectorLife(ConnectorPhase.STOPPED)
+    assert effects[-1] == TargetReached(TargetState.STOPPED)
 
 
 def test_only_a_stop_leads_out_of_a_failure() -> None:
     failed = (InitializeDone(), Asked(TargetState.STARTED), CallFailed("t"))
     for target in (TargetState.STARTED, TargetState.PAUSED):
         life, effects = run(*failed, Asked(target))
-        assert life.phase is Phase.FAILED
-        assert isinstance(effects[-1], Refused)
+        assert life.phase is ConnectorPhase.FAILED
+        assert isinstance(effects[-1], TargetRefused)
     life, _ = run(*failed, Asked(TargetState.STOPPED), Asked(TargetState.STARTED), StartDone())
-    assert life.phase is Phase.RUNNING
+    assert life.phase is ConnectorPhase.RUNNING
 
 
 def test_an_error_raised_by_a_started_connector_still_owes_it_a_stop() -> None:
-    life, effects = run(*STARTED, Raised("first"), Raised("second"), ShutdownAsked(), StopDone())
-    assert life == ConnectorLife(Phase.CLOSED)
+    life, effects = run(*STARTED, ConnectorRaised("first"), ConnectorRaised("second"), ShutdownAsked(), StopDone())
+    assert life == ConnectorLife(ConnectorPhase.CLOSED)
     assert [effect.trace for effect in effects if isinstance(effect, WriteStatus)] == [None, "first", None]
-    assert effects[-3:] == [CallStop(), WriteStatus(State.UNASSIGNED), CloseContext()]
+    assert effects[-3:] == [CallConnectorStop(), WriteStatus(State.UNASSIGNED), CloseContext()]
 
 
 def test_a_shutdown_whose_stop_fails_ends_failed() -> None:
@@ -115,7 +115,7 @@ def test_random_lives_never_start_twice_nor_stop_what_is_not_started(seed: int) 
             call = pending.pop(0)
             failed = chance.random() < 0.3
             event: ConnectorEvent
-            if isinstance(call, CallStart):
+            if isinstance(call, CallConnectorStart):
                 assert not started
                 started = not failed
                 event = CallFailed("t") if failed else StartDone()
@@ -124,16 +124,16 @@ def test_random_lives_never_start_twice_nor_stop_what_is_not_started(seed: int) 
                 started = False
                 event = CallFailed("t") if failed else StopDone()
             if chance.random() < 0.2:
-                life, effects = step(life, Raised("r"))
-                assert not any(isinstance(effect, (CallStart, CallStop)) for effect in effects)
-        elif life.phase is Phase.CLOSED:
+                life, effects = step(life, ConnectorRaised("r"))
+                assert not any(isinstance(effect, (CallConnectorStart, CallConnectorStop)) for effect in effects)
+        elif life.phase is ConnectorPhase.CLOSED:
             closed = True
             assert not started
             break
         else:
             choices: list[ConnectorEvent] = [Asked(target) for target in TargetState]
-            event = chance.choice([*choices, Raised("r"), ShutdownAsked()])
+            event = chance.choice([*choices, ConnectorRaised("r"), ShutdownAsked()])
         life, effects = step(life, event)
         assert life.live == started
-        pending += [effect for effect in effects if isinstance(effect, (CallStart, CallStop))]
-    assert closed or life.phase is not Phase.CLOSED
+        pending += [effect for effect in effects if isinstance(effect, (CallConnectorStart, CallConnectorStop))]
+    assert closed or life.phase is not ConnectorPhase.CLOSED

@@ -14,30 +14,30 @@ from penstock.model.runner_life import (
     Abandon,
     AwaitStop,
     BeginRest,
-    CallStop,
+    CallTaskStop,
     CallWakeup,
-    CancelAsked,
     Closed,
     Drained,
-    Ending,
     Failed,
     Interrupt,
     LogFailure,
     PauseAsked,
-    Phase,
     PollOverdue,
     PollReturned,
     Proceed,
-    Raised,
     Report,
     ResumeAsked,
+    RunnerCancelAsked,
     RunnerEffect,
     RunnerEvent,
     RunnerLife,
+    RunnerPhase,
+    RunnerStopAsked,
     Started,
-    StopAsked,
     StopCall,
     StopReturned,
+    TaskEnding,
+    TaskRaised,
     step,
 )
 
@@ -57,80 +57,84 @@ def run(*events: RunnerEvent, life: RunnerLife = MADE) -> tuple[RunnerLife, list
 
 
 def test_a_task_that_runs_and_ends_as_asked() -> None:
-    life, done = run(*RUNNING, StopAsked(), PollReturned(), Proceed(), Drained(), StopReturned(), Closed())
-    assert life.phase is Phase.ENDED
-    assert done == [Report(State.RUNNING), Interrupt(), CallWakeup(), CallStop(), Report(State.UNASSIGNED)]
+    life, done = run(*RUNNING, RunnerStopAsked(), PollReturned(), Proceed(), Drained(), StopReturned(), Closed())
+    assert life.phase is RunnerPhase.ENDED
+    assert done == [Report(State.RUNNING), Interrupt(), CallWakeup(), CallTaskStop(), Report(State.UNASSIGNED)]
 
 
 def test_a_task_of_a_paused_connector_is_not_started_before_it_is_resumed() -> None:
     life, done = run(Proceed(), Proceed(), life=RunnerLife(paused=True))
-    assert (life.phase, done) == (Phase.HELD, [Report(State.PAUSED)])
-    assert run(ResumeAsked(), Proceed(), life=life)[0].phase is Phase.PREPARING
-    life, done = run(StopAsked(), Proceed(), Closed(), life=life)
-    assert (life.phase, done) == (Phase.ENDED, [Interrupt(), Report(State.UNASSIGNED)])
+    assert (life.phase, done) == (RunnerPhase.HELD, [Report(State.PAUSED)])
+    assert run(ResumeAsked(), Proceed(), life=life)[0].phase is RunnerPhase.PREPARING
+    life, done = run(RunnerStopAsked(), Proceed(), Closed(), life=life)
+    assert (life.phase, done) == (RunnerPhase.ENDED, [Interrupt(), Report(State.UNASSIGNED)])
 
 
 def test_a_task_that_is_asked_to_stop_while_it_is_prepared_is_not_initialized() -> None:
-    life, done = run(Proceed(), StopAsked(), Proceed())
-    assert (life.phase, done) == (Phase.CLOSING, [Interrupt()])
+    life, done = run(Proceed(), RunnerStopAsked(), Proceed())
+    assert (life.phase, done) == (RunnerPhase.CLOSING, [Interrupt()])
 
 
 def test_a_task_rests_and_goes_on_and_says_so() -> None:
     life, done = run(*RUNNING, PauseAsked(), PollReturned(), Proceed(), Proceed(), ResumeAsked(), Proceed())
-    assert life.phase is Phase.WORKING
+    assert life.phase is RunnerPhase.WORKING
     assert done == [Report(State.RUNNING), BeginRest(), Report(State.PAUSED), Report(State.RUNNING)]
 
 
 def test_an_error_of_start_is_followed_by_stop_and_by_no_last_commit() -> None:
-    life, done = run(Proceed(), Proceed(), Raised(ERROR), StopReturned(), Closed())
-    assert life.phase is Phase.ENDED
-    assert done == [LogFailure(ERROR, Ending.NO), Interrupt(), CallStop(), Report(State.FAILED, ERROR)]
+    life, done = run(Proceed(), Proceed(), TaskRaised(ERROR), StopReturned(), Closed())
+    assert life.phase is RunnerPhase.ENDED
+    assert done == [LogFailure(ERROR, TaskEnding.NO), Interrupt(), CallTaskStop(), Report(State.FAILED, ERROR)]
 
 
 def test_an_error_of_poll_needs_no_wakeup_and_is_followed_by_a_last_commit() -> None:
-    life, done = run(*RUNNING, PollReturned(), Raised(ERROR))
-    assert life.phase is Phase.DRAINING
-    assert done[1:] == [LogFailure(ERROR, Ending.NO), Interrupt()]
+    life, done = run(*RUNNING, PollReturned(), TaskRaised(ERROR))
+    assert life.phase is RunnerPhase.DRAINING
+    assert done[1:] == [LogFailure(ERROR, TaskEnding.NO), Interrupt()]
 
 
 def test_a_failed_stage_ends_the_poll_and_the_first_error_is_reported() -> None:
-    _, done = run(*RUNNING, Failed(ERROR), Failed(LATER), StopAsked(), PollReturned(), Proceed(), Drained())
-    assert done[1:] == [LogFailure(ERROR, Ending.NO), Interrupt(), CallWakeup(), CallStop()]
-    life, _ = run(*RUNNING, Failed(ERROR), StopAsked(), PollReturned(), Proceed(), Drained(), StopReturned())
+    _, done = run(*RUNNING, Failed(ERROR), Failed(LATER), RunnerStopAsked(), PollReturned(), Proceed(), Drained())
+    assert done[1:] == [LogFailure(ERROR, TaskEnding.NO), Interrupt(), CallWakeup(), CallTaskStop()]
+    life, _ = run(*RUNNING, Failed(ERROR), RunnerStopAsked(), PollReturned(), Proceed(), Drained(), StopReturned())
     assert step(life, Closed())[1] == [Report(State.FAILED, ERROR)]
 
 
 def test_an_error_after_stop_was_asked_is_logged_and_not_reported() -> None:
-    life, done = run(*RUNNING, StopAsked(), PollReturned(), Raised(ERROR), Drained(), StopReturned(), Closed())
-    assert done[3:] == [LogFailure(ERROR, Ending.STOP), CallStop(), Report(State.UNASSIGNED)]
+    life, done = run(
+        *RUNNING, RunnerStopAsked(), PollReturned(), TaskRaised(ERROR), Drained(), StopReturned(), Closed()
+    )
+    assert done[3:] == [LogFailure(ERROR, TaskEnding.STOP), CallTaskStop(), Report(State.UNASSIGNED)]
     assert life.failure is ERROR
 
 
 def test_a_poll_that_does_not_return_is_ended_by_stop_beside_it_and_not_stopped_again() -> None:
-    life, done = run(*RUNNING, StopAsked(), PollOverdue(), PollOverdue())
-    assert done[-1] == CallStop()
-    assert done.count(CallStop()) == 1
+    life, done = run(*RUNNING, RunnerStopAsked(), PollOverdue(), PollOverdue())
+    assert done[-1] == CallTaskStop()
+    assert done.count(CallTaskStop()) == 1
     waiting, done = run(PollReturned(), Proceed(), Drained(), life=life)
-    assert (waiting.phase, done) == (Phase.CLOSING, [AwaitStop()])
+    assert (waiting.phase, done) == (RunnerPhase.CLOSING, [AwaitStop()])
     returned, done = run(StopReturned(), PollReturned(), Proceed(), Drained(), life=life)
-    assert (returned.phase, done) == (Phase.CLOSING, [])
+    assert (returned.phase, done) == (RunnerPhase.CLOSING, [])
 
 
 def test_start_and_a_rest_are_not_taken_for_a_poll() -> None:
     for events in ([Proceed(), Proceed()], [*RUNNING, PauseAsked(), PollReturned(), Proceed()]):
-        assert CallStop() not in run(*events, StopAsked(), PollOverdue())[1]
+        assert CallTaskStop() not in run(*events, RunnerStopAsked(), PollOverdue())[1]
 
 
 def test_a_cancelled_task_reports_nothing_more() -> None:
-    life, done = run(*RUNNING, CancelAsked(), CancelAsked(), Failed(ERROR), PollReturned(), Proceed(), Drained())
-    assert done[1:] == [Abandon(), Interrupt(), CallWakeup(), LogFailure(ERROR, Ending.CANCEL), CallStop()]
+    life, done = run(
+        *RUNNING, RunnerCancelAsked(), RunnerCancelAsked(), Failed(ERROR), PollReturned(), Proceed(), Drained()
+    )
+    assert done[1:] == [Abandon(), Interrupt(), CallWakeup(), LogFailure(ERROR, TaskEnding.CANCEL), CallTaskStop()]
     assert run(StopReturned(), Closed(), life=life)[1] == []
-    assert run(*RUNNING, StopAsked(), CancelAsked())[1][3:] == [Abandon()]
+    assert run(*RUNNING, RunnerStopAsked(), RunnerCancelAsked())[1][3:] == [Abandon()]
 
 
 def test_what_comes_when_all_is_over_changes_nothing() -> None:
-    life, _ = run(Proceed(), StopAsked(), Proceed(), Closed())
-    assert run(StopAsked(), CancelAsked(), Failed(ERROR), PollOverdue(), life=life) == (life, [])
+    life, _ = run(Proceed(), RunnerStopAsked(), Proceed(), Closed())
+    assert run(RunnerStopAsked(), RunnerCancelAsked(), Failed(ERROR), PollOverdue(), life=life) == (life, [])
 
 
 def test_the_short_ways_of_a_poll_are_those_of_the_rules() -> None:
@@ -154,42 +158,49 @@ def test_what_cannot_happen_is_refused(event: RunnerEvent) -> None:
 
 
 # ------------------------------------------------------------------ whatever happens
-ASKED: list[RunnerEvent] = [PauseAsked(), ResumeAsked(), StopAsked(), CancelAsked(), Failed(ERROR), PollOverdue()]
+ASKED: list[RunnerEvent] = [
+    PauseAsked(),
+    ResumeAsked(),
+    RunnerStopAsked(),
+    RunnerCancelAsked(),
+    Failed(ERROR),
+    PollOverdue(),
+]
 
 
 def next_of_thread(life: RunnerLife, chance: random.Random) -> RunnerEvent | None:
     """What the task's thread may say next; None while it waits."""
     raises = chance.random() < 0.1
     match life.phase:
-        case Phase.NEW | Phase.HELD | Phase.BETWEEN | Phase.RESTING:
+        case RunnerPhase.NEW | RunnerPhase.HELD | RunnerPhase.BETWEEN | RunnerPhase.RESTING:
             return Proceed()
-        case Phase.PREPARING:
-            return Raised(LATER) if raises else Proceed()
-        case Phase.STARTING:
-            return Raised(LATER) if raises else Started()
-        case Phase.WORKING:
+        case RunnerPhase.PREPARING:
+            return TaskRaised(LATER) if raises else Proceed()
+        case RunnerPhase.STARTING:
+            return TaskRaised(LATER) if raises else Started()
+        case RunnerPhase.WORKING:
             # A poll returns, a round of a sink comes to its end, or either has raised.
             if raises:
-                return Raised(LATER)
+                return TaskRaised(LATER)
             return PollReturned() if chance.random() < 0.5 else Proceed()
-        case Phase.DRAINING:
-            return Raised(LATER) if raises else Drained()
-        case Phase.CLOSING:
+        case RunnerPhase.DRAINING:
+            return TaskRaised(LATER) if raises else Drained()
+        case RunnerPhase.CLOSING:
             return None if life.stop is StopCall.UNDER_WAY else Closed()
     return None
 
 
 def check(before: RunnerLife, event: RunnerEvent, after: RunnerLife, done: list[RunnerEffect]) -> None:
     """What holds after each step."""
-    assert done.count(CallStop()) <= 1
+    assert done.count(CallTaskStop()) <= 1
     assert done.count(CallWakeup()) <= 1
     assert done.count(Interrupt()) <= 1
     assert sum(isinstance(effect, LogFailure) for effect in done) <= 1
-    assert (after.stop is StopCall.NONE) == (CallStop() not in done)
+    assert (after.stop is StopCall.NONE) == (CallTaskStop() not in done)
     reports = [effect for effect in done if isinstance(effect, Report)]
     assert sum(report.state is State.FAILED for report in reports) <= 1
     last = [report for report in reports if report.state in (State.FAILED, State.UNASSIGNED)]
-    assert last == ([] if after.phase is not Phase.ENDED or after.is_cancelled else [reports[-1]])
+    assert last == ([] if after.phase is not RunnerPhase.ENDED or after.is_cancelled else [reports[-1]])
     if before.is_ending and not isinstance(event, Closed):
         assert not any(isinstance(effect, Report) for effect in step(before, event)[1])
 
@@ -203,7 +214,7 @@ def live(chance: random.Random) -> None:
     """One life of random events, up to its end."""
     life, done, initialized = RunnerLife(paused=chance.random() < 0.3), list[RunnerEffect](), False
     for turn in range(200):
-        events: list[RunnerEvent] = [StopAsked()] if turn >= 150 else list(ASKED)
+        events: list[RunnerEvent] = [RunnerStopAsked()] if turn >= 150 else list(ASKED)
         if life.stop is StopCall.UNDER_WAY:
             events.extend([StopReturned()] * 3)
         if (own := next_of_thread(life, chance)) is not None:
@@ -212,21 +223,21 @@ def live(chance: random.Random) -> None:
         before = life
         life, effects = step(life, event)
         done += effects
-        initialized = initialized or life.phase is Phase.STARTING
+        initialized = initialized or life.phase is RunnerPhase.STARTING
         check(before, event, life, done)
-        assert initialized or CallStop() not in done
-    assert life.phase is Phase.ENDED
-    assert initialized == (CallStop() in done)
+        assert initialized or CallTaskStop() not in done
+    assert life.phase is RunnerPhase.ENDED
+    assert initialized == (CallTaskStop() in done)
 
 
 # ------------------------------------------------------------------ the table in the docs
 CASES: list[tuple[str, RunnerLife]] = [
     ("-", RunnerLife()),
     ("a pause", RunnerLife(paused=True)),
-    ("the end", RunnerLife(ending=Ending.STOP)),
+    ("the end", RunnerLife(ending=TaskEnding.STOP)),
 ]
-EVENTS: list[RunnerEvent] = [Proceed(), Started(), PollReturned(), Raised(ERROR), Drained(), Closed(), *ASKED[2:]]
-ENDINGS = (Phase.DRAINING, Phase.CLOSING, Phase.ENDED)
+EVENTS: list[RunnerEvent] = [Proceed(), Started(), PollReturned(), TaskRaised(ERROR), Drained(), Closed(), *ASKED[2:]]
+ENDINGS = (RunnerPhase.DRAINING, RunnerPhase.CLOSING, RunnerPhase.ENDED)
 
 
 def shown(effect: RunnerEffect) -> str:
@@ -236,10 +247,10 @@ def shown(effect: RunnerEffect) -> str:
 def table() -> str:
     """What ``step`` does. Left out is what changes nothing, and what is the same whatever was asked before."""
     rows: dict[tuple[str, str, str, str], list[str]] = {}
-    for event, phase in product(EVENTS, Phase):
+    for event, phase in product(EVENTS, RunnerPhase):
         seen = set()
         for asked, base in CASES[2 if phase in ENDINGS else 0 :]:
-            stop = StopCall.RETURNED if phase is Phase.CLOSING else StopCall.NONE
+            stop = StopCall.RETURNED if phase is RunnerPhase.CLOSING else StopCall.NONE
             life = base._replace(phase=phase, stop=stop)
             try:
                 after, effects = step(life, event)

@@ -6,13 +6,13 @@ from penstock.model import State
 from penstock.model.task_life import (
     BuildAgain,
     Built,
-    CancelAsked,
     PublishStatus,
     Reports,
-    StopAsked,
+    TaskCancelAsked,
     TaskEffect,
     TaskEvent,
     TaskPhase,
+    TaskStopAsked,
     step,
 )
 
@@ -28,7 +28,7 @@ def run(*events: TaskEvent) -> tuple[TaskPhase, list[TaskEffect]]:
 
 
 def test_a_task_that_runs_and_ends_as_asked() -> None:
-    phase, published = run(Built(), Reports(State.RUNNING), StopAsked(), Reports(State.UNASSIGNED))
+    phase, published = run(Built(), Reports(State.RUNNING), TaskStopAsked(), Reports(State.UNASSIGNED))
     assert phase is TaskPhase.ENDED
     assert published == [PublishStatus(State.RUNNING), PublishStatus(State.UNASSIGNED)]
 
@@ -40,7 +40,7 @@ def test_a_failure_is_the_last_word() -> None:
 
 
 def test_a_failure_after_stop_was_asked_is_an_end() -> None:
-    _, published = run(Built(), StopAsked(), Reports(State.RUNNING), Reports(State.FAILED, "t"))
+    _, published = run(Built(), TaskStopAsked(), Reports(State.RUNNING), Reports(State.FAILED, "t"))
     assert published == [PublishStatus(State.UNASSIGNED)]
 
 
@@ -55,12 +55,14 @@ def test_a_task_that_is_to_start_again_is_built_again() -> None:
 
 
 def test_a_task_that_was_asked_to_stop_is_not_built_again() -> None:
-    phase, done = run(Built(), StopAsked(), Reports(State.RESTARTING))
+    phase, done = run(Built(), TaskStopAsked(), Reports(State.RESTARTING))
     assert (phase, done) == (TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)])
 
 
 def test_nothing_counts_after_a_cancel() -> None:
-    phase, published = run(Built(), StopAsked(), CancelAsked(), Reports(State.FAILED, "t"), Built(), StopAsked())
+    phase, published = run(
+        Built(), TaskStopAsked(), TaskCancelAsked(), Reports(State.FAILED, "t"), Built(), TaskStopAsked()
+    )
     assert phase is TaskPhase.CANCELLED
     assert published == []
 

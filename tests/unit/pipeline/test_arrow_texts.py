@@ -10,10 +10,10 @@ import pytest
 
 from penstock.data import Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.data.text import to_java_text
-from penstock.pipeline.columns.layout import Form, Physical, default_physical
+from penstock.pipeline.columns.layout import Layout, LayoutKind, default_physical
 from penstock.pipeline.columns.texts.arrow import text_of
 from penstock.pipeline.columns.texts.values import java_texts
-from penstock.pipeline.plan.map_structs import Member, object_member
+from penstock.pipeline.plan.map_structs import ValueDescription, object_member
 
 OF_KIND: dict[Type, tuple[pa.DataType, list[Any]]] = {
     Type.STRING: (pa.string(), ["", "a", "two words", "\u00e4\U0001f600", "null", None]),
@@ -31,7 +31,7 @@ OF_KIND: dict[Type, tuple[pa.DataType, list[Any]]] = {
 def test_scalars_are_printed_as_they_are_one_by_one(kind: Type) -> None:
     arrow, values = OF_KIND[kind]
 
-    texts = text_of(pa.array(values, arrow), Schema(kind, optional=True), Physical(Form.SCALAR))
+    texts = text_of(pa.array(values, arrow), Schema(kind, optional=True), Layout(LayoutKind.SCALAR))
 
     assert texts is not None
     assert texts.to_pylist() == [None if value is None else to_java_text(value) for value in values]
@@ -42,15 +42,20 @@ def test_doubles_of_usual_size_are_printed_as_they_are_one_by_one() -> None:
     values = [round(chance.random() * 10 ** chance.randrange(-2, 7), chance.randrange(9)) + 1e-3 for _ in range(5_000)]
     values += [float(number) for number in range(-50, 9_999_000, 99_999) if number]
 
-    texts = text_of(pa.array(values), Schema(Type.FLOAT64), Physical(Form.SCALAR))
+    texts = text_of(pa.array(values), Schema(Type.FLOAT64), Layout(LayoutKind.SCALAR))
 
     assert texts is not None
     assert texts.to_pylist() == [to_java_text(value) for value in values]
 
 
 def test_objects_are_printed_as_maps_in_the_order_of_java_and_nulls_by_name() -> None:
-    inner = object_member({"x": Member.of(Type.FLOAT64), "longer": Member.of(Type.BOOLEAN)}, optional=True)
-    whole = object_member({"source": Member.of(Type.STRING), "line": Member.of(Type.INT64), "in": inner}, optional=True)
+    inner = object_member(
+        {"x": ValueDescription.of(Type.FLOAT64), "longer": ValueDescription.of(Type.BOOLEAN)}, optional=True
+    )
+    whole = object_member(
+        {"source": ValueDescription.of(Type.STRING), "line": ValueDescription.of(Type.INT64), "in": inner},
+        optional=True,
+    )
     values: list[dict[str, Any] | None] = [
         {"source": "a", "line": 1, "in": {"x": 1.0, "longer": None}},
         None,
@@ -104,9 +109,9 @@ def struct_of(schema: Schema, row: dict[str, Any]) -> Struct:
 
 
 def test_what_has_a_text_of_its_own_kind_goes_through_a_plan() -> None:
-    assert text_of(pa.array([1]), Timestamp.SCHEMA, Physical(Form.SCALAR)) is None
-    assert text_of(pa.array([1.5], pa.float32()), Schema(Type.FLOAT32), Physical(Form.SCALAR)) is None
-    assert text_of(pa.array([b"a"]), Schema(Type.BYTES), Physical(Form.SCALAR)) is None
+    assert text_of(pa.array([1]), Timestamp.SCHEMA, Layout(LayoutKind.SCALAR)) is None
+    assert text_of(pa.array([1.5], pa.float32()), Schema(Type.FLOAT32), Layout(LayoutKind.SCALAR)) is None
+    assert text_of(pa.array([b"a"]), Schema(Type.BYTES), Layout(LayoutKind.SCALAR)) is None
     struct = SchemaBuilder.struct().field("at", Timestamp.SCHEMA).build()
     assert text_of(pa.array([{"at": 1}]), struct, default_physical(struct)) is None
 

@@ -2,11 +2,11 @@
 
 import threading
 
-from penstock.pipeline.spark.driver.jvm import Heartbeat
+from penstock.pipeline.spark.driver.jvm import JvmProbe
 
 
 def test_what_answers_is_alive() -> None:
-    heartbeat = Heartbeat(lambda: None)
+    heartbeat = JvmProbe(lambda: None)
 
     assert [heartbeat.answers(5.0) for _ in range(3)] == [True, True, True]
     assert heartbeat.refused is None
@@ -19,7 +19,7 @@ def test_what_refuses_is_told_with_its_reason_until_it_answers_again() -> None:
         if errors:
             raise errors.pop()
 
-    heartbeat = Heartbeat(ask)
+    heartbeat = JvmProbe(ask)
 
     assert not heartbeat.answers(5.0)
     assert str(heartbeat.refused) == "gone"
@@ -36,7 +36,7 @@ def test_what_is_silent_is_asked_no_second_question_and_counts_once_it_answers()
         asked.append(1)
         go_on.wait(30)
 
-    heartbeat = Heartbeat(ask)
+    heartbeat = JvmProbe(ask)
 
     assert [heartbeat.answers(0.01) for _ in range(3)] == [False, False, False]
     assert len(asked) == 1

@@ -29,7 +29,7 @@ from penstock.pipeline.spark.isolated_session import (
     SUSPECT_BYTES,
     IsolatedSessionLostException,
     Loss,
-    Order,
+    SessionOrder,
     goes_alone,
 )
 from penstock.pipeline.spark.memory_budget import MemoryBudget, shares
@@ -115,7 +115,7 @@ class Apartment:
         self.does: Callable[[], object] = lambda: "done"
         self.isolated = self
 
-    def run(self, order: Order) -> object:
+    def run(self, order: SessionOrder) -> object:
         return self.does()
 
 
@@ -164,7 +164,7 @@ def test_a_task_keeps_away_from_the_workers_session_for_a_while_since_its_last_l
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("penstock.pipeline.plan.isolated_jobs.time.monotonic", lambda: now[0])
-    session, work, order = Apartment(), PythonWork(), Order("m", "f", ())
+    session, work, order = Apartment(), PythonWork(), SessionOrder("m", "f", ())
     apart = Apart(cast("SparkRuntime", session), work)
     assert not keeps_away(apart)
     assert apart.run(order) == "done"

@@ -11,7 +11,7 @@ from penstock.data import INT64_SCHEMA, SchemaBuilder, Timestamp
 from penstock.pipeline.batch.sink.known_texts import with_texts
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
-from penstock.pipeline.plan.jobs import Group
+from penstock.pipeline.plan.jobs import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Side
 
 POINT = SchemaBuilder.struct().field("x", INT64_SCHEMA).build()
@@ -19,8 +19,8 @@ LAST = Staged(AsText("value"), "VALUE_CONVERTER", "any.Converter")
 KEY = Staged(AsText("key"), "KEY_CONVERTER", "any.Converter")
 
 
-def group(side: Side, column: pa.Array, *steps: Staged) -> Group:
-    return Group((*steps, LAST), Shape(RAW, side, sink=True), None, {"value": pa.chunked_array([column])})
+def group(side: Side, column: pa.Array, *steps: Staged) -> ShapeGroup:
+    return ShapeGroup((*steps, LAST), Shape(RAW, side, sink=True), None, {"value": pa.chunked_array([column])})
 
 
 def test_what_was_read_as_columns_has_texts_and_its_steps_on_keys() -> None:

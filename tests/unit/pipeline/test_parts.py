@@ -14,8 +14,8 @@ from penstock.api import ConnectRecord, SinkRecord, SourceRecord, TimestampType
 from penstock.data import STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
 from penstock.pipeline.batch.groups import group_records
 from penstock.pipeline.batch.transfer import (
-    Part,
     Same,
+    ShippedRecords,
     Structs,
     beside_of,
     by_row,
@@ -27,7 +27,7 @@ from penstock.pipeline.batch.transfer import (
     parts_of_outcomes,
     with_parts,
 )
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, Shape
 
 SCHEMA = SchemaBuilder.struct().field("a", STRING_SCHEMA).build()
@@ -41,8 +41,8 @@ def source(value: Any, **more: Any) -> SourceRecord:
     return SourceRecord({"file": "f"}, {"line": 1}, "t", value, **more)
 
 
-def sent(part: Part) -> Part:
-    found: Part = pickle.loads(pickle.dumps(part, 5))
+def sent(part: ShippedRecords) -> ShippedRecords:
+    found: ShippedRecords = pickle.loads(pickle.dumps(part, 5))
     return found
 
 
@@ -86,7 +86,7 @@ def test_what_is_the_same_is_said_once() -> None:
     assert packed([one, None]) == [one, None]
 
 
-def grouped(records: Sequence[ConnectRecord], first: int = 0) -> Part:
+def grouped(records: Sequence[ConnectRecord], first: int = 0) -> ShippedRecords:
     (group,) = group_records(records, None, sink=False, on_bad=lambda *_: None, mixed=False)
     return part_of_group(records, np.arange(first, first + len(records)), group)
 
@@ -112,7 +112,7 @@ def test_what_a_plan_made_of_records_is_a_part_without_failed_and_dropped_ones()
         "topic": pa.chunked_array([["u", "v", "w", "x"]]),
     }
     dropped = pa.chunked_array([[False, True, None, False]])
-    outcome = Outcome(np.array([0, 1, 3, 4]), group.shape, columns, None, dropped, {})
+    outcome = GroupOutcome(np.array([0, 1, 3, 4]), group.shape, columns, None, dropped, {})
     gone = np.array([True, False, False, False, False])
 
     (part,) = parts_of_outcomes(SourceRecord, [outcome], 5, beside_of(given), gone)
@@ -137,5 +137,5 @@ def test_what_some_rows_have_is_spread_over_the_batch() -> None:
 
 
 def test_a_part_without_columns_has_no_keys_and_values() -> None:
-    part = Part(SourceRecord, np.arange(2), beside_of([source(1), source(2)]), Shape(NOTHING, NOTHING), {})
+    part = ShippedRecords(SourceRecord, np.arange(2), beside_of([source(1), source(2)]), Shape(NOTHING, NOTHING), {})
     assert [(one.key, one.value) for one in sent(part).records()] == [(None, None)] * 2

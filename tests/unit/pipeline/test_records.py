@@ -28,7 +28,7 @@ from penstock.data import (
 )
 from penstock.errors import DataException
 from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
-from penstock.pipeline.columns.layout import HEADERS_ARROW, Form, arrow_type
+from penstock.pipeline.columns.layout import HEADERS_ARROW, LayoutKind, arrow_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
 
 INTS = SchemaBuilder.array(INT32_SCHEMA).build()
@@ -52,40 +52,44 @@ def outer(number: Number | None = Number("1.00")) -> Struct:
 
 
 CASES = [
-    ([1, None, -128, 127], INT8_SCHEMA, Form.SCALAR),
-    ([(1 << 63) - 1, None, -(1 << 63)], INT64_SCHEMA, Form.SCALAR),
-    ([1.5, None, float("inf"), -0.0], FLOAT32_SCHEMA, Form.SCALAR),
-    ([0.1, None], FLOAT64_SCHEMA, Form.SCALAR),
-    ([True, None, False], BOOLEAN_SCHEMA, Form.SCALAR),
-    (["a", None, "", "ü😀\x00"], STRING_SCHEMA, Form.SCALAR),
-    (["a lone \ud800 surrogate", None, "b"], STRING_SCHEMA, Form.SCALAR),
-    ([b"a", None, b"", b"\xff"], BYTES_SCHEMA, Form.SCALAR),
-    ([datetime(2020, 1, 1, 2, 3, 4, 5000, UTC), None, datetime(1, 1, 1, tzinfo=UTC)], Timestamp.SCHEMA, Form.SCALAR),
-    ([1 << 62, None, -(1 << 63)], Timestamp.SCHEMA, Form.SCALAR),
-    ([time(23, 59, 59, 999_000), None, 86_400_000, -1], Time.SCHEMA, Form.SCALAR),
-    ([date(1, 1, 1), None, date(9999, 12, 31), (1 << 31) - 1], Date.SCHEMA, Form.SCALAR),
-    ([Number("1.10"), None, Number("-9") * 10**30 + Number("0.01")], Decimal.schema(2), Form.UNSCALED),
-    ([Number("1.10"), None, Number("-0.01")], Decimal.schema(2), Form.DECIMAL),
-    ([Number("1.1"), None, Number("1.10")], Decimal.schema(2), Form.UNSCALED),
-    ([Number("9" * 39), None], Decimal.schema(0), Form.UNSCALED),
-    ([Number("1E+3"), None], Decimal.schema(-3), Form.UNSCALED),
-    ([[1, None], None, []], INTS, Form.ARRAY),
-    ([["x", 1, None, {"a": [None]}], None, []], Schema(Type.ARRAY), Form.ARRAY),
-    ([[[1], None, []], None], SchemaBuilder.array(INTS).build(), Form.ARRAY),
-    ([{"a": date(2020, 1, 1), "b": None}, None, {}], DATES, Form.MAP),
-    ([{"a": date(2020, 1, 1), None: None}, None, {}], DATES, Form.ENTRIES),
-    ([{1: "a", None: None}, None, {}], SchemaBuilder.map(INT32_SCHEMA, STRING_SCHEMA).build(), Form.ENTRIES),
-    ([{1: "a", "2": 3}, None], Schema(Type.MAP), Form.ENTRIES),
-    ([{(1, 2): "a"}, None], SchemaBuilder.map(INTS, STRING_SCHEMA).build(), Form.ENTRIES),
-    ([outer(), None, Struct(OUTER), outer(None)], OUTER, Form.STRUCT),
-    ([Struct(EMPTY), None], EMPTY, Form.STRUCT),
-    ([{"a": 1}, None, [1], "x", 1.5, {}], None, Form.VARIANT),
+    ([1, None, -128, 127], INT8_SCHEMA, LayoutKind.SCALAR),
+    ([(1 << 63) - 1, None, -(1 << 63)], INT64_SCHEMA, LayoutKind.SCALAR),
+    ([1.5, None, float("inf"), -0.0], FLOAT32_SCHEMA, LayoutKind.SCALAR),
+    ([0.1, None], FLOAT64_SCHEMA, LayoutKind.SCALAR),
+    ([True, None, False], BOOLEAN_SCHEMA, LayoutKind.SCALAR),
+    (["a", None, "", "ü😀\x00"], STRING_SCHEMA, LayoutKind.SCALAR),
+    (["a lone \ud800 surrogate", None, "b"], STRING_SCHEMA, LayoutKind.SCALAR),
+    ([b"a", None, b"", b"\xff"], BYTES_SCHEMA, LayoutKind.SCALAR),
+    (
+        [datetime(2020, 1, 1, 2, 3, 4, 5000, UTC), None, datetime(1, 1, 1, tzinfo=UTC)],
+        Timestamp.SCHEMA,
+        LayoutKind.SCALAR,
+    ),
+    ([1 << 62, None, -(1 << 63)], Timestamp.SCHEMA, LayoutKind.SCALAR),
+    ([time(23, 59, 59, 999_000), None, 86_400_000, -1], Time.SCHEMA, LayoutKind.SCALAR),
+    ([date(1, 1, 1), None, date(9999, 12, 31), (1 << 31) - 1], Date.SCHEMA, LayoutKind.SCALAR),
+    ([Number("1.10"), None, Number("-9") * 10**30 + Number("0.01")], Decimal.schema(2), LayoutKind.UNSCALED),
+    ([Number("1.10"), None, Number("-0.01")], Decimal.schema(2), LayoutKind.DECIMAL),
+    ([Number("1.1"), None, Number("1.10")], Decimal.schema(2), LayoutKind.UNSCALED),
+    ([Number("9" * 39), None], Decimal.schema(0), LayoutKind.UNSCALED),
+    ([Number("1E+3"), None], Decimal.schema(-3), LayoutKind.UNSCALED),
+    ([[1, None], None, []], INTS, LayoutKind.ARRAY),
+    ([["x", 1, None, {"a": [None]}], None, []], Schema(Type.ARRAY), LayoutKind.ARRAY),
+    ([[[1], None, []], None], SchemaBuilder.array(INTS).build(), LayoutKind.ARRAY),
+    ([{"a": date(2020, 1, 1), "b": None}, None, {}], DATES, LayoutKind.MAP),
+    ([{"a": date(2020, 1, 1), None: None}, None, {}], DATES, LayoutKind.ENTRIES),
+    ([{1: "a", None: None}, None, {}], SchemaBuilder.map(INT32_SCHEMA, STRING_SCHEMA).build(), LayoutKind.ENTRIES),
+    ([{1: "a", "2": 3}, None], Schema(Type.MAP), LayoutKind.ENTRIES),
+    ([{(1, 2): "a"}, None], SchemaBuilder.map(INTS, STRING_SCHEMA).build(), LayoutKind.ENTRIES),
+    ([outer(), None, Struct(OUTER), outer(None)], OUTER, LayoutKind.STRUCT),
+    ([Struct(EMPTY), None], EMPTY, LayoutKind.STRUCT),
+    ([{"a": 1}, None, [1], "x", 1.5, {}], None, LayoutKind.VARIANT),
 ]
 
 
 @pytest.mark.parametrize(("values", "schema", "form"), CASES, ids=lambda one: str(one)[:40])
 def test_values_survive_the_way_into_a_column_and_back(
-    values: Sequence[object], schema: Schema | None, form: Form
+    values: Sequence[object], schema: Schema | None, form: LayoutKind
 ) -> None:
     array, errors, physical = to_arrow(values, schema)
 
@@ -98,7 +102,7 @@ def test_values_survive_the_way_into_a_column_and_back(
 
 @pytest.mark.parametrize(("values", "schema", "form"), CASES, ids=lambda one: str(one)[:40])
 def test_slices_and_chunks_of_a_column_read_as_their_part(
-    values: Sequence[object], schema: Schema | None, form: Form
+    values: Sequence[object], schema: Schema | None, form: LayoutKind
 ) -> None:
     array, _, physical = to_arrow(values, schema)
 
@@ -160,7 +164,7 @@ def test_each_bad_value_has_an_error_of_its_own_and_leaves_the_others_alone(
 def test_a_bad_value_does_not_choose_the_layout_for_the_others() -> None:
     _, errors, physical = to_arrow([Number("1.00"), Number("Infinity")], Decimal.schema(2))
 
-    assert physical.form is Form.DECIMAL
+    assert physical.form is LayoutKind.DECIMAL
     assert "Infinity" in str(errors[1])
 
 

@@ -15,7 +15,7 @@ from penstock.pipeline.batch.roads import (
     HUGE_BYTES,
     MIN_SCHEMAS,
     ROWS_EACH,
-    Taken,
+    TakenPaths,
     Why,
     is_huge,
     many_schemas,
@@ -24,7 +24,7 @@ from penstock.pipeline.batch.roads import (
 )
 from penstock.pipeline.columns.nesting import PLAN_LEVELS
 from penstock.pipeline.plan.chain import Conditional, Staged
-from penstock.pipeline.plan.map_structs import Member, object_member, object_side
+from penstock.pipeline.plan.map_structs import ValueDescription, object_member, object_side
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side, Step
 from penstock.transforms.fields.hoist_field import Hoist
 from penstock.transforms.fields.insert_field import Insert, Insertion
@@ -92,7 +92,9 @@ def test_a_batch_with_a_huge_value_does_and_one_with_many_small_ones_does_not(va
     assert not is_huge(pa.table({"value": ["x" * 1000] * 20_000, "n": range(20_000)}))
 
 
-OBJECTS = object_side({"a": Member.of(Type.INT64), "in": object_member({"b": Member.of(Type.STRING)}, optional=False)})
+OBJECTS = object_side(
+    {"a": ValueDescription.of(Type.INT64), "in": object_member({"b": ValueDescription.of(Type.STRING)}, optional=False)}
+)
 STRUCTS = Side.of(FIELD)
 MIXED = SCHEMALESS
 
@@ -144,19 +146,19 @@ def test_a_value_without_a_schema_inside_of_others_goes_as_a_row() -> None:
 
 
 def test_a_record_counts_once_and_the_reason_of_a_stock_class_comes_first() -> None:
-    taken = Taken()
+    taken = TakenPaths()
     taken.note([3, 1], Why.MIXED_VALUES)
     taken.note(None, Why.OWN_CLASS)
     taken.note(np.array([0]), Why.STATELESS)
     taken.note([3], Why.NO_COLUMNS)
 
     assert taken.counts(5) == {Why.OWN_CLASS: 2, Why.STATELESS: 1, Why.MIXED_VALUES: 1, Why.NO_COLUMNS: 1}
-    assert Taken().counts(5) == {None: 5}
-    assert Taken().counts(0) == {}
+    assert TakenPaths().counts(5) == {None: 5}
+    assert TakenPaths().counts(0) == {}
 
 
 def test_rows_count_as_the_record_that_they_were_made_of() -> None:
-    taken = Taken()
+    taken = TakenPaths()
     taken.note([1, 7], Why.MIXED_VALUES)
 
     assert taken.counts(3, np.array([0, 1, 1, 2])) == {None: 2, Why.MIXED_VALUES: 2}

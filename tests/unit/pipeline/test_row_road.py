@@ -9,7 +9,7 @@ from penstock.api import ConnectRecord, SourceRecord, Transformation
 from penstock.config import ConfigDef
 from penstock.errors import DataException
 from penstock.pipeline.batch.row_path import merged, parted, transformed
-from penstock.pipeline.batch.segments import Classic, Columns, Failures
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Failures
 
 
 class Doing(Transformation):
@@ -23,8 +23,10 @@ class Doing(Transformation):
         return record.new_record(value=self._make(record.value)) if record.value != "drop" else None
 
 
-def chain(*makers: Callable[[Any], Any]) -> Columns:
-    return Columns((), tuple(Classic(Doing(one), None, False, f"my.{at}", f"{at}") for at, one in enumerate(makers)))
+def chain(*makers: Callable[[Any], Any]) -> ColumnarSegment:
+    return ColumnarSegment(
+        (), tuple(Classic(Doing(one), None, False, f"my.{at}", f"{at}") for at, one in enumerate(makers))
+    )
 
 
 def records(*values: object) -> list[ConnectRecord]:
@@ -71,4 +73,4 @@ def test_a_dropped_record_sees_no_more_of_the_chain() -> None:
 
 def test_a_chain_without_transforms_leaves_everything_as_it_is() -> None:
     rows = (records(1), [0])
-    assert transformed(Columns(()), rows, Failures()) is rows
+    assert transformed(ColumnarSegment(()), rows, Failures()) is rows

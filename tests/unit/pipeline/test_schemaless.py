@@ -23,7 +23,7 @@ from penstock.pipeline.batch.crossing import crossing_frame, frame_of
 from penstock.pipeline.batch.sink.loose_values import LooseValues
 from penstock.pipeline.columns.layout import VARIANT_ARROW
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.columns.schemaless import MAX_FIELDS, Column, KnownTypes, column_of, column_of_objects
+from penstock.pipeline.columns.schemaless import MAX_FIELDS, KnownTypes, SchemalessColumn, column_of, column_of_objects
 
 #: Few names and small numbers meet in one place more often.
 NAMES = st.sampled_from(["a", "b", "c", "", "a.b", "unscaled", "scale", "\x00map", "Ünï"]) | st.text(max_size=3)
@@ -50,11 +50,11 @@ def exact(value: object) -> object:
     return type(value), value
 
 
-def values_of(column: Column) -> list[object]:
+def values_of(column: SchemalessColumn) -> list[object]:
     return objects(column.array, column.marks, lambda part: from_arrow(part, None))
 
 
-def made_of(values: Sequence[object], before: pa.DataType | None = None) -> Column:
+def made_of(values: Sequence[object], before: pa.DataType | None = None) -> SchemalessColumn:
     column, errors = column_of(values, pa.null() if before is None else before)
     assert not errors
     assert column.marks.type == marks_type(column.array.type)

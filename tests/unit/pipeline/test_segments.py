@@ -12,7 +12,7 @@ from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.pipeline.batch.row_path import OneSide, all_rows
-from penstock.pipeline.batch.segments import Classic, Columns, Failures, Stateless, cut_transforms
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Failures, Stateless, cut_transforms
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 
@@ -165,5 +165,5 @@ def test_transforms_without_state_in_a_row_are_one_segment() -> None:
     assert isinstance(first, Stateless)
     assert [one.alias for one in first.chain] == ["a", "b", "c", "d"]
     assert isinstance(second, Classic), "its predicate may keep something"
-    assert isinstance(third, Columns)
+    assert isinstance(third, ColumnarSegment)
     assert isinstance(fourth, Classic)

@@ -30,7 +30,7 @@ from penstock.pipeline.batch.sink.frames import empty_frame, frames_of, records_
 from penstock.pipeline.batch.sink.loose_values import LooseValues
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.schemaless import KnownTypes
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, Side
 
 STRUCT = SchemaBuilder.struct().field("a", INT32_SCHEMA).build()
@@ -62,16 +62,16 @@ def side(values: Sequence[object], schema: Schema | None) -> tuple[Side, pa.Chun
 
 def outcome(
     values: Mapping[int, object], schema: Schema | None, keys: Sequence[object] = (), key_schema: Schema | None = None
-) -> Outcome:
+) -> GroupOutcome:
     """What came of the rows of these numbers."""
     value, column = side(list(values.values()), schema)
     key, key_column = side(list(keys) or [None] * len(values), key_schema)
     columns = {name: one for name, one in (("key", key_column), ("value", column)) if one is not None}
-    return Outcome(np.array(list(values)), Shape(key, value, sink=True), columns, None, None, {})
+    return GroupOutcome(np.array(list(values)), Shape(key, value, sink=True), columns, None, None, {})
 
 
 def frames(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[GroupOutcome],
     rows: int,
     gone: Sequence[int] = (),
     form: ValueForm = ValueForm.COLUMNS,
@@ -138,7 +138,7 @@ def test_null_keys_cut_nothing_either() -> None:
 
 def test_schemaless_nulls_are_null_and_no_variant() -> None:
     read, column = side([{"a": 1}, None, 7], None)
-    variant = Outcome(np.array([0, 2, 3]), Shape(NOTHING, read, sink=True), {"value": column}, None, None, {})
+    variant = GroupOutcome(np.array([0, 2, 3]), Shape(NOTHING, read, sink=True), {"value": column}, None, None, {})
 
     (found,) = frames([variant, outcome({1: None}, None)], 4)
 
@@ -151,7 +151,9 @@ def test_a_null_that_a_variant_holds_is_null() -> None:
     assert column is not None
     held = column.combine_chunks().flatten()
     held_null = pa.StructArray.from_arrays([held[0].fill_null(b"\x00"), held[1]], fields=list(column.type))
-    variant = Outcome(None, Shape(NOTHING, read, sink=True), {"value": pa.chunked_array([held_null])}, None, None, {})
+    variant = GroupOutcome(
+        None, Shape(NOTHING, read, sink=True), {"value": pa.chunked_array([held_null])}, None, None, {}
+    )
 
     (found,) = frames([variant], 2)
 
@@ -305,7 +307,7 @@ def test_rows_are_records_again_with_the_coordinates_of_their_messages() -> None
 
 
 def test_rows_of_text_are_records_of_text() -> None:
-    text = Outcome(
+    text = GroupOutcome(
         None, Shape(NOTHING, SCHEMALESS_TEXT, sink=True), {"value": pa.chunked_array([["{a=1}"]])}, None, None, {}
     )
     (frame,) = frames([text], 1, form=ValueForm.TEXT)

@@ -3,13 +3,13 @@
 from typing import cast
 
 from penstock.data import Schema, Type
-from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, Group, SparkJobs
+from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, ShapeGroup, SparkJobs
 from penstock.pipeline.plan.step import NOTHING, Shape, Side
 from penstock.pipeline.spark.session import SparkRuntime
 
 
-def group(name: str) -> Group:
-    return Group((), Shape(NOTHING, Side.of(Schema(Type.STRING, name=name))), None, {})
+def group(name: str) -> ShapeGroup:
+    return ShapeGroup((), Shape(NOTHING, Side.of(Schema(Type.STRING, name=name))), None, {})
 
 
 def test_equal_groups_of_later_jobs_have_the_numbers_of_earlier_ones() -> None:

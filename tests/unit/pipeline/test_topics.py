@@ -11,7 +11,7 @@ from testkit.doubles.chains import configured
 from penstock.api import Predicate, Transformation
 from penstock.errors import PatternTimeoutException
 from penstock.pipeline.batch.batches import TransformStage
-from penstock.pipeline.batch.segments import Columns, cut_transforms
+from penstock.pipeline.batch.segments import ColumnarSegment, cut_transforms
 from penstock.pipeline.plan.topics import ConditionalRoute, TopicLookup, looked_up
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches
@@ -130,4 +130,4 @@ def test_a_plan_ends_where_topics_are_asked_for_that_it_has_made_itself(
 ) -> None:
     segments = cut_transforms(chain)
 
-    assert [len(segment.steps) for segment in segments if isinstance(segment, Columns)] == plans
+    assert [len(segment.steps) for segment in segments if isinstance(segment, ColumnarSegment)] == plans

@@ -26,8 +26,8 @@ from penstock.pipeline.columns.layout import (
     UNSCALED_SPARK,
     VARIANT,
     VARIANT_ARROW,
-    Form,
-    Physical,
+    Layout,
+    LayoutKind,
     arrow_type,
     default_physical,
     physical_of_arrow,
@@ -117,12 +117,12 @@ def test_every_field_is_nullable_at_every_depth() -> None:
 
 def test_widening_keeps_what_two_frames_share_and_takes_the_larger_form_elsewhere() -> None:
     narrow = default_physical(NESTED)
-    list_of_unscaled = Physical(Form.ARRAY, (UNSCALED,))
-    entries = Physical(Form.ENTRIES, narrow.children[2].children)
-    one = Physical(Form.STRUCT, (SCALAR, list_of_unscaled, *narrow.children[2:]))
-    other = Physical(Form.STRUCT, (*narrow.children[:2], entries, narrow.children[3]))
+    list_of_unscaled = Layout(LayoutKind.ARRAY, (UNSCALED,))
+    entries = Layout(LayoutKind.ENTRIES, narrow.children[2].children)
+    one = Layout(LayoutKind.STRUCT, (SCALAR, list_of_unscaled, *narrow.children[2:]))
+    other = Layout(LayoutKind.STRUCT, (*narrow.children[:2], entries, narrow.children[3]))
 
-    assert widen(one, other) == widen(other, one) == Physical(Form.STRUCT, (*one.children[:2], *other.children[2:]))
+    assert widen(one, other) == widen(other, one) == Layout(LayoutKind.STRUCT, (*one.children[:2], *other.children[2:]))
     assert widen(narrow, narrow) == narrow
     assert widen(narrow, VARIANT) == VARIANT
     assert physical_of_arrow(arrow_type(NESTED, one), NESTED) == one
@@ -132,7 +132,7 @@ def test_widening_keeps_what_two_frames_share_and_takes_the_larger_form_elsewher
 def test_a_struct_that_has_the_fields_of_a_variant_is_no_variant() -> None:
     lookalike = SchemaBuilder.struct().field("value", INT8_SCHEMA).field("metadata", INT8_SCHEMA).build()
 
-    assert physical_of_arrow(arrow_type(lookalike), lookalike).form is Form.STRUCT
+    assert physical_of_arrow(arrow_type(lookalike), lookalike).form is LayoutKind.STRUCT
 
 
 def test_the_schema_of_a_task_s_own_columns_has_logical_types() -> None:

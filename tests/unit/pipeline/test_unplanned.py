@@ -19,7 +19,7 @@ from penstock.pipeline.batch.roads import parted_by_plan, shape_unplanned
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
-from penstock.pipeline.plan.jobs import Group, SparkJobs
+from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
 from penstock.pipeline.plan.variant_building import AsVariant
 from penstock.pipeline.spark.session import SparkRuntime
@@ -85,10 +85,10 @@ def test_which_steps_change_nothing(steps: tuple[Step, ...], given: Side, made: 
 def test_groups_without_a_plan_come_out_as_they_are() -> None:
     column = pa.chunked_array([pa.array([b"a", None])])
     groups = [
-        Group(
+        ShapeGroup(
             staged(ByteArrayConverter().reading("value", None)), Shape(NOTHING, RAW, sink=True), None, {"value": column}
         ),
-        Group(
+        ShapeGroup(
             staged(BooleanConverter().reading("value", None)), Shape(NOTHING, RAW, sink=True), None, {"value": column}
         ),
     ]

@@ -22,10 +22,10 @@ from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords
 from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.source.path import build_source_pipeline
-from penstock.pipeline.batch.transfer import Part
+from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.plan.jobs import Group, SparkJobs
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 
@@ -53,15 +53,15 @@ class NoSpark(SparkJobs):
 class Planned(NoSpark):
     """A plan that drops every fifth row, and sends the others to two other topics."""
 
-    def run(self, groups: Sequence[Group], shared: Any, rows: int, *, apart: bool) -> list[Any]:
+    def run(self, groups: Sequence[ShapeGroup], shared: Any, rows: int, *, apart: bool) -> list[Any]:
         assert apart, "what comes of it is no bytes yet"
-        found: list[Outcome] = []
+        found: list[GroupOutcome] = []
         for group in groups:
             mine = np.arange(rows) if group.rows is None else group.rows
             topics = pa.chunked_array([[f"x{row % 3 and 1}" for row in mine.tolist()]])
             dropped = pa.chunked_array([[row % 5 == 1 for row in mine.tolist()]])
             columns = {name: pa.chunked_array([column]) for name, column in group.columns.items()}
-            found.append(Outcome(group.rows, group.shape, {**columns, "topic": topics}, None, dropped, {}))
+            found.append(GroupOutcome(group.rows, group.shape, {**columns, "topic": topics}, None, dropped, {}))
         return found
 
 
@@ -183,11 +183,11 @@ def test_columns_behind_transforms_have_the_bytes_of_their_records(
     alone, _, _ = run(registry, batch, monkeypatch, at_once=False, avro_keys=True, jobs=Planned())
     made_of: list[int] = []
 
-    def no_records(part: Part) -> list[object]:
+    def no_records(part: ShippedRecords) -> list[object]:
         made_of.append(len(part))
         return []
 
-    monkeypatch.setattr(Part, "records", no_records)
+    monkeypatch.setattr(ShippedRecords, "records", no_records)
 
     made, roads, _ = run(registry, batch, monkeypatch, at_once=True, avro_keys=True, jobs=Planned())
 

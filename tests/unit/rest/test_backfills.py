@@ -11,7 +11,7 @@ from testkit.doubles.control_plane import SINK, SOURCE
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.herder.membership import NotHereException, SoleMember
-from penstock.rest.worker_client import Answer
+from penstock.rest.worker_client import WorkerResponse
 
 B = "/connectors/a/backfill"
 RANGE = {"kafka_topic": "t", "kafka_partition": 0, "start_offset": 5, "end_offset": 12}
@@ -157,9 +157,9 @@ class Owner:
 
     def ask(
         self, method: str, base_url: str, path: str, body: bytes = b"", headers: Any = None, *, timeout_s: Any = None
-    ) -> Answer:
+    ) -> WorkerResponse:
         self.asked.append((method, base_url + path, body))
-        return Answer(202, {"content-type": "application/json"}, b'{"state":"RUNNING"}')
+        return WorkerResponse(202, {"content-type": "application/json"}, b'{"state":"RUNNING"}')
 
 
 def test_requests_are_passed_on_to_the_worker_that_runs_the_connector(monkeypatch: pytest.MonkeyPatch) -> None:

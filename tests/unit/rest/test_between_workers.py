@@ -14,7 +14,7 @@ from penstock.errors import BadRequestException, ConflictException, ForbiddenExc
 from penstock.herder.cluster.session_keys import ALGORITHM, SIGNATURE, Signer, Verifier
 from penstock.herder.membership import NotHereException
 from penstock.model.cluster_config import SessionKey
-from penstock.rest.worker_client import Answer, SignedRequests, WorkerClient
+from penstock.rest.worker_client import SignedRequests, WorkerClient, WorkerResponse
 
 KEY = SessionKey(b"k" * 32, "HmacSHA256", 1_000)
 NOW_MS = 1_000_000_000
@@ -60,7 +60,7 @@ class Passing(WorkerClient):
 
     def ask(self, method, base_url, path, body=b"", headers=None, *, timeout_s=None):
         answer = self.asked.api.http.request(method, path, content=body, headers=headers)
-        return Answer(answer.status_code, dict(answer.headers), answer.content)
+        return WorkerResponse(answer.status_code, dict(answer.headers), answer.content)
 
 
 def done(value):
@@ -254,7 +254,7 @@ class Leader:
 
 
 def test_a_request_is_passed_on_with_its_login_and_twice_at_most(monkeypatch):
-    leader = Leader(Answer(404, {"content-type": "application/json"}, b'{"error_code":404,"message":"gone"}'))
+    leader = Leader(WorkerResponse(404, {"content-type": "application/json"}, b'{"error_code":404,"message":"gone"}'))
     with serving(workers=leader) as api:
         elsewhere(api, monkeypatch, "http://leader:8083/")
 
@@ -270,7 +270,7 @@ def test_a_request_is_passed_on_with_its_login_and_twice_at_most(monkeypatch):
 
 
 def test_what_another_worker_answers_is_passed_on_whatever_it_is(monkeypatch):
-    leader = Leader(Answer(418, {"content-type": "text/html", "transfer-encoding": "chunked"}, b"<p>proxy</p>"))
+    leader = Leader(WorkerResponse(418, {"content-type": "text/html", "transfer-encoding": "chunked"}, b"<p>proxy</p>"))
     with serving(workers=leader) as api:
         elsewhere(api, monkeypatch, "http://leader:8083/")
 

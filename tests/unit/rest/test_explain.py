@@ -20,14 +20,14 @@ from penstock.model import State
 from penstock.model.progress import Progress
 from penstock.telemetry import Wait
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
-from penstock.worker.task.waiting import Frame, Hints, Place
+from penstock.worker.task.waiting import CodeLocation, Hints, StackEntry
 
 FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"
 
 
 def idle(monkeypatch: pytest.MonkeyPatch, wait: Wait | None = None) -> None:
     """Lets tasks stand where those stand that have nothing to do: the doubles have no threads."""
-    polling = Place([Frame(f"{Path(penstock.__file__).parent}/worker/source/task.py", 1, "_poll")], wait)
+    polling = CodeLocation([StackEntry(f"{Path(penstock.__file__).parent}/worker/source/task.py", 1, "_poll")], wait)
     names = ("task-f-0", "task-a-0", "task-s-0")
     monkeypatch.setattr(explanation, "places", lambda: dict.fromkeys(names, polling))
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rest.api_client import serving
 
 from penstock.model import ConnectorTaskId, State, TaskStatus
-from penstock.rest.worker_client import Answer, UnreachableWorkerException
+from penstock.rest.worker_client import UnreachableWorkerException, WorkerResponse
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 
 OTHER, LOST = "other:8083", "lost:8083"
@@ -24,7 +24,9 @@ class Workers:
             raise UnreachableWorkerException("refused")
         waits = {"reason": "back_pressure", "text": "full"}
         roads = [{"road": "rows", "why": "odd", "records": 4}, {"road": "columns", "why": None, "records": 5}]
-        return Answer(200, {}, json.dumps({"tasks": [{"id": 1, "waiting_for": waits}], "roads": roads}).encode())
+        return WorkerResponse(
+            200, {}, json.dumps({"tasks": [{"id": 1, "waiting_for": waits}], "roads": roads}).encode()
+        )
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.unit.rest.api_client import Api, serving
 from penstock.errors import RetriableException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry.standstills import goes_on, stands_still
-from penstock.worker.task.retries import Backoff, Retries
+from penstock.worker.task.retries import Retries, RetryBackoff
 
 READY = "Worker has completed startup and is ready to handle requests."
 
@@ -25,7 +25,7 @@ def test_a_task_that_asks_again_is_in_its_status_and_in_health_until_it_does_not
     api.create("a")
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     assert api.call("GET", "/health") == (200, {"status": "healthy", "message": READY})
-    retries = Retries("a-0", "source_retry", Backoff(60, "source.retry.delay.max.ms"))
+    retries = Retries("a-0", "source_retry", RetryBackoff(60, "source.retry.delay.max.ms"))
     retries.failed("poll", RetriableException("the source is away"))
     for task in (
         api.call("GET", "/connectors/a/status")[1]["tasks"][0],
@@ -49,7 +49,7 @@ def test_a_task_that_asks_again_is_in_its_status_and_in_health_until_it_does_not
 def test_secrets_of_the_connector_are_in_neither(api: Api) -> None:
     api.create("a", password="s3cret-word")
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    retries = Retries(ConnectorTaskId("a", 0), "source_retry", Backoff(60, "source.retry.delay.max.ms"))
+    retries = Retries(ConnectorTaskId("a", 0), "source_retry", RetryBackoff(60, "source.retry.delay.max.ms"))
     retries.failed("poll", RetriableException("the login of me:s3cret-word failed"))
     try:
         waiting = api.call("GET", "/connectors/a/status")[1]["tasks"][0]["waiting_for"]

@@ -13,7 +13,7 @@ from penstock.errors import BadRequestException
 from penstock.herder.queries import explain_commit
 from penstock.model import ConnectorType
 from penstock.plugins import Plugins
-from penstock.settings.distributed import ExactlyOnceSupport as WorkerSupport
+from penstock.settings.distributed import ExactlyOnceSourceSupport as WorkerSupport
 from penstock.validation.validator import ConnectorValidator
 
 SAYS: dict[str, Any] = {}

@@ -33,7 +33,7 @@ from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
-from penstock.worker.source.transaction_boundaries import End, TransactionRequests
+from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
 from penstock.worker.task.configs import class_name
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 
@@ -134,12 +134,12 @@ class TestTransactions:
         requests = TransactionRequests("orders-0")
         task = started(isolated_tasks.BoundedSource, {}, SourceContext(requests))
 
-        def cut(polled: Any) -> list[tuple[int, End]]:
+        def cut(polled: Any) -> list[tuple[int, PieceEnd]]:
             pieces: Any = requests.pieces(polled)
             return [(len(piece), end) for piece, end in pieces]
 
-        assert cut(task.poll()) == [(1, End.COMMIT), (2, End.POLL)]
-        assert cut(task.poll()) == [(1, End.COMMIT), (2, End.ABORT)]
+        assert cut(task.poll()) == [(1, PieceEnd.COMMIT), (2, PieceEnd.POLL)]
+        assert cut(task.poll()) == [(1, PieceEnd.COMMIT), (2, PieceEnd.ABORT)]
         with pytest.raises(ConnectException, match="asks for a commit and for an abort"):
             task.poll()
 

@@ -8,55 +8,57 @@ from testkit.doubles.source_doubles import record
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import ConnectException, IllegalWorkerStateException
-from penstock.worker.source.transaction_boundaries import End, Polled, TransactionRequests
+from penstock.worker.source.transaction_boundaries import PieceEnd, Polled, TransactionRequests
 
 A, B, C = record(1), record(2), record(3)
 FRAME = SourceFrame(pa.table({"value": ["x"]}), "t", None, {"file": "f"}, {"position": 1})
 
 
-def pieces(requests: TransactionRequests, polled: Polled | None) -> list[tuple[list[object], End]]:
+def pieces(requests: TransactionRequests, polled: Polled | None) -> list[tuple[list[object], PieceEnd]]:
     found = requests.pieces(polled)
     return [([one] if isinstance(one, SourceFrame) else list(one), end) for one, end in found]
 
 
 def test_a_task_that_asks_for_nothing_goes_on_with_its_transaction() -> None:
     requests = TransactionRequests("c-0")
-    assert pieces(requests, [A, B]) == [([A, B], End.POLL)]
+    assert pieces(requests, [A, B]) == [([A, B], PieceEnd.POLL)]
     assert pieces(requests, None) == []
 
 
 def test_a_request_without_a_record_is_for_the_end_of_the_next_poll_also_of_one_that_is_empty() -> None:
     requests = TransactionRequests("c-0")
     requests.commit_transaction()
-    assert pieces(requests, [A]) == [([A], End.COMMIT)]
+    assert pieces(requests, [A]) == [([A], PieceEnd.COMMIT)]
     requests.abort_transaction()
-    assert pieces(requests, None) == [([], End.ABORT)]
-    assert pieces(requests, [A]) == [([A], End.POLL)]
+    assert pieces(requests, None) == [([], PieceEnd.ABORT)]
+    assert pieces(requests, [A]) == [([A], PieceEnd.POLL)]
 
 
 def test_a_poll_is_cut_behind_the_records_that_were_named() -> None:
     requests = TransactionRequests("c-0")
     requests.commit_transaction(A)
     requests.abort_transaction(C)
-    assert pieces(requests, [A, B, C]) == [([A], End.COMMIT), ([B, C], End.ABORT)]
+    assert pieces(requests, [A, B, C]) == [([A], PieceEnd.COMMIT), ([B, C], PieceEnd.ABORT)]
     requests.commit_transaction(A)
     requests.commit_transaction()
-    assert pieces(requests, [A, B]) == [([A], End.COMMIT), ([B], End.COMMIT)]
+    assert pieces(requests, [A, B]) == [([A], PieceEnd.COMMIT), ([B], PieceEnd.COMMIT)]
 
 
 def test_the_same_record_object_is_meant_and_not_an_equal_one() -> None:
     requests = TransactionRequests("c-0")
     equal = SourceRecord({"file": "f"}, {"position": 1}, "t", "v")
     requests.commit_transaction(equal)
-    assert pieces(requests, [A]) == [([A], End.POLL)]
-    assert pieces(requests, [A, equal, B]) == [([A, equal], End.COMMIT), ([B], End.POLL)], "it is still asked for"
+    assert pieces(requests, [A]) == [([A], PieceEnd.POLL)]
+    assert pieces(requests, [A, equal, B]) == [([A, equal], PieceEnd.COMMIT), ([B], PieceEnd.POLL)], (
+        "it is still asked for"
+    )
 
 
 def test_an_end_that_stands_already_is_not_made_twice() -> None:
     requests = TransactionRequests("c-0")
     requests.commit_transaction(B)
     requests.commit_transaction()
-    assert pieces(requests, [A, B]) == [([A, B], End.COMMIT)]
+    assert pieces(requests, [A, B]) == [([A, B], PieceEnd.COMMIT)]
 
 
 def test_a_commit_and_an_abort_at_the_same_place_are_an_error() -> None:
@@ -74,8 +76,8 @@ def test_a_commit_and_an_abort_at_the_same_place_are_an_error() -> None:
 def test_frames_end_transactions_as_a_whole() -> None:
     requests = TransactionRequests("c-0", frames=True)
     requests.commit_transaction()
-    assert pieces(requests, FRAME) == [([FRAME], End.COMMIT)]
-    assert pieces(requests, FRAME) == [([FRAME], End.POLL)]
+    assert pieces(requests, FRAME) == [([FRAME], PieceEnd.COMMIT)]
+    assert pieces(requests, FRAME) == [([FRAME], PieceEnd.POLL)]
     with pytest.raises(IllegalWorkerStateException, match="rows are no records"):
         requests.commit_transaction(A)
 

@@ -22,7 +22,7 @@ from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.worker.source.task import SourceTaskRunner
-from penstock.worker.task.waiting import Hints, Waiting, places, task_waiting
+from penstock.worker.task.waiting import Hints, WaitReason, places, task_waiting
 
 NO_HINTS = Hints()
 REGISTRY_CLIENT = """
@@ -68,7 +68,7 @@ def run() -> Iterator[Run]:
     await_true(lambda: not any(thread.name.endswith("-c-0") for thread in threading.enumerate()))
 
 
-def waiting(spark_up: bool = True, hints: Hints = NO_HINTS) -> Waiting:
+def waiting(spark_up: bool = True, hints: Hints = NO_HINTS) -> WaitReason:
     return task_waiting("c-0", State.RUNNING, places(), spark_up=spark_up, hints=hints)
 
 

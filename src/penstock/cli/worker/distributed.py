@@ -28,17 +28,17 @@ from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Herder
-from penstock.herder.control_plane import Cluster, ControlPlane
+from penstock.herder.control_plane import ClusterMember, ControlPlane
 from penstock.herder.membership import Membership
 from penstock.plugins import Plugins
 from penstock.rest.server import client_context
 from penstock.rest.worker_client import SignedRequests, WorkerClient
-from penstock.settings import DistributedSettings, ExactlyOnceSupport
+from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
 from penstock.telemetry import configure_logging
 
 if TYPE_CHECKING:
     from penstock.herder.cluster.group_metrics import RoundCounts
-    from penstock.herder.cluster.member import Member, WorkerGroup
+    from penstock.herder.cluster.member import GroupMembership, WorkerGroup
     from penstock.kafka.group.events import GroupEvents
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         self._others = self.workers = WorkerClient(self._tls)
 
     @property
-    def exactly_once(self) -> ExactlyOnceSupport | None:
+    def exactly_once(self) -> ExactlyOnceSourceSupport | None:
         """See ``ConnectWorker``."""
         return self.settings.exactly_once
 
@@ -136,7 +136,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
             return None
         fenced, exactly_once = (
             settings.exactly_once.leader_is_fenced,
-            settings.exactly_once is ExactlyOnceSupport.ENABLED,
+            settings.exactly_once is ExactlyOnceSourceSupport.ENABLED,
         )
         configs, offsets, statuses = (topic.name for topic in topics)
         config = ConfigTopicStore(
@@ -155,7 +155,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         static_id = settings.group_id if settings.static_members else None
         return Stores(config, status, SourceOffsets(offset, raw, exactly_once=exactly_once), static_id)
 
-    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, ClusterMember | None]:
         """See ``ConnectWorker``."""
         from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
         from penstock.herder.cluster.session_keys import Signer, Verifier
@@ -175,7 +175,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         others = SignedRequests(self._others, signer, lambda: plane.snapshot.session_key)
         verifier = Verifier(settings.keys.verified, _now_ms)
         fencing = None
-        if settings.exactly_once is ExactlyOnceSupport.ENABLED:
+        if settings.exactly_once is ExactlyOnceSourceSupport.ENABLED:
             fencing = FencingRounds(
                 plane, group.require_leader, settings.group_id, partial(fence_zombies, settings.raw)
             )
@@ -190,7 +190,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
 
         settings, made = self.settings, []
 
-        def new_member(events: GroupEvents) -> Member:
+        def new_member(events: GroupEvents) -> GroupMembership:
             rounds = RoundCounts(events, time.monotonic, settings.sample_window)
             member = GroupMember(group_settings(settings.raw, client_id=f"connect-{plane.worker_id}"), rounds)
             made.append((rounds, member))

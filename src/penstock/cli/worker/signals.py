@@ -29,7 +29,7 @@ _WATCHDOG_END_S = 5.0
 
 
 @dataclass(frozen=True)
-class Ending:
+class ExitReason:
     """The reason for the end of the process, and its exit code."""
 
     reason: str
@@ -43,7 +43,7 @@ class Events:
     """
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Ending] = SimpleQueue()
+        self._queue: SimpleQueue[ExitReason] = SimpleQueue()
         self._first: float | None = None
         self._previous: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
         self._watchdog: subprocess.Popen[bytes] | None = None
@@ -88,9 +88,9 @@ class Events:
 
     def end(self, reason: str, exit_code: int) -> None:
         """Asks for the end of the process."""
-        self._queue.put(Ending(reason, exit_code))
+        self._queue.put(ExitReason(reason, exit_code))
 
-    def wait(self) -> Ending:
+    def wait(self) -> ExitReason:
         """Waits for the first reason to end. The caller then stops the worker."""
         while True:
             try:
@@ -120,7 +120,7 @@ class Events:
         name = signal.Signals(number).name
         if self._first is None:
             self._first = now
-            self._queue.put(Ending(f"{name} received", 0))
+            self._queue.put(ExitReason(f"{name} received", 0))
         elif now - self._first > watchdog.SAME_WISH_S:
             os.write(sys.stderr.fileno(), f"{name} again: ending at once\n".encode())
             os._exit(FORCED_EXIT)

@@ -24,7 +24,7 @@ from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Herder, SoleMember
-from penstock.herder.control_plane import Cluster
+from penstock.herder.control_plane import ClusterMember
 from penstock.herder.membership import Membership
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
@@ -117,7 +117,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         static_id = kept_id(self.settings.offset_file) if self.settings.static_members else None
         return Stores(self._config, statuses, SourceOffsets(offsets), static_id)
 
-    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, ClusterMember | None]:
         """See ``ConnectWorker``: a standalone worker has no group."""
         return SoleMember(), None
 

@@ -4,9 +4,9 @@ Python runs the handler of a signal in the main thread, between two instructions
 such as a regular expression that searches for hours, keeps the handler from running. But the C part of the handler
 writes the signal's number into a pipe at once (``signal.set_wakeup_fd``). This process reads it.
 
-Main type: ``Verdict``, which decides. The worker's side is ``penstock.cli.worker.signals``, which runs this file by its
-path: importing the package would take a hundred times the memory and the time. It ends when the pipe does, which is
-when the worker ends.
+Main type: ``WatchdogVerdict``, which decides. The worker's side is ``penstock.cli.worker.signals``, which runs this
+file by its path: importing the package would take a hundred times the memory and the time. It ends when the pipe does,
+which is when the worker ends.
 
 Thread: this process's main thread.
 """
@@ -31,10 +31,10 @@ AGAIN_WITHIN_S = 0.5
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
-class Verdict:
+class WatchdogVerdict:
     """Decides when to kill a worker. No I/O; times are arguments.
 
-    >>> verdict = Verdict()
+    >>> verdict = WatchdogVerdict()
     >>> verdict.told(signal.SIGTERM, 5.0)
     >>> verdict.kill_at
     15.0
@@ -76,7 +76,7 @@ def main() -> None:
     for ignored in (signal.SIGHUP, *_ENDING):
         signal.signal(ignored, signal.SIG_IGN)
     worker = os.getppid()
-    verdict = Verdict()
+    verdict = WatchdogVerdict()
     pipe = select.poll()
     pipe.register(sys.stdin.fileno(), select.POLLIN)
     while True:

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from penstock import __version__
 from penstock.cli.connectors.files import read_text
-from penstock.cli.worker.signals import Ending, Events
+from penstock.cli.worker.signals import Events, ExitReason
 from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties
 from penstock.errors import (
@@ -38,7 +38,7 @@ from penstock.errors import (
     SparkUnavailableException,
 )
 from penstock.herder import Health, Herder, HerderParts
-from penstock.herder.control_plane import Cluster
+from penstock.herder.control_plane import ClusterMember
 from penstock.herder.membership import Membership
 from penstock.kafka.consumer.gc_tuning import collect_rarely
 from penstock.kafka.settings.override_policy import parse_policy
@@ -47,7 +47,7 @@ from penstock.rest.errors import own_paths
 from penstock.rest.server import RestSettings, WorkerRest
 from penstock.rest.services import Services
 from penstock.rest.worker_client import WorkerClient
-from penstock.settings.distributed import ExactlyOnceSupport
+from penstock.settings.distributed import ExactlyOnceSourceSupport
 from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_placeholders
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.telemetry import Metrics
@@ -253,7 +253,7 @@ class ConnectWorker(ABC, Generic[W]):
 
     # ------------------------------------------------------------------ for subclasses
     @property
-    def exactly_once(self) -> ExactlyOnceSupport | None:
+    def exactly_once(self) -> ExactlyOnceSourceSupport | None:
         """The exactly-once support of sources, or None for a worker without it, which checks no settings of it."""
         return None
 
@@ -274,7 +274,7 @@ class ConnectWorker(ABC, Generic[W]):
         """
 
     @abstractmethod
-    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, Cluster | None]:
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, ClusterMember | None]:
         """The worker's membership in its group, and its part in the group; None if there is no group."""
 
     def began(self, herder: Herder) -> None:
@@ -309,7 +309,7 @@ class ConnectWorker(ABC, Generic[W]):
         )
         self._startup.start()
 
-    def stop(self, ending: Ending | None = None) -> None:
+    def stop(self, ending: ExitReason | None = None) -> None:
         """Stops REST, tasks, connectors, Spark and the stores, in this order; Spark first while it boots."""
         if ending is not None:
             log.info("Stopping: %s", ending.reason)

@@ -1,9 +1,9 @@
 r"""The parts of Java's regular expressions: a reader of characters, and the translated pieces.
 
 Main types: ``CharacterReader`` walks through one pattern and reads everything that matches one character: escapes,
-properties, classes in brackets; ``translation`` reads the rest with it. ``Piece`` and ``Count`` are translated parts of
-a pattern. Main functions: ``unquoted`` (removes ``\\Q...\\E``); ``of_set``, ``in_order`` and ``either`` make pieces;
-the constants are anchors in the syntax of ``regex``.
+properties, classes in brackets; ``translation`` reads the rest with it. ``PatternPiece`` and ``Count`` are translated
+parts of a pattern. Main functions: ``unquoted`` (removes ``\\Q...\\E``); ``of_set``, ``in_order`` and ``either`` make
+pieces; the constants are anchors in the syntax of ``regex``.
 
 Thread: one thread reads a pattern; the rest are immutable values and pure functions.
 Source: java.util.regex.Pattern.
@@ -326,7 +326,7 @@ WORD_BOUNDARY: Final = rf"(?:{_WORD_BEFORE}(?!{_WORD_BEHIND})|(?!{_WORD_BEFORE})
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PatternPiece:
     r"""A part of a pattern.
 
     Attributes:
@@ -373,28 +373,28 @@ class Count:
 
 
 @lru_cache(maxsize=1024)
-def of_set(chars: CharSet) -> Piece:
+def of_set(chars: CharSet) -> PatternPiece:
     """A piece that matches one character of a set."""
     if chars == NONE:
-        return Piece("(?!)", r"[^\x{0}-\x{10ffff}]", least=1)
+        return PatternPiece("(?!)", r"[^\x{0}-\x{10ffff}]", least=1)
     # Never as a negated set: `regex` reads [^a]|[^b] as matching nothing.
-    return Piece(chars.expression(shown_for_limited), chars.expression(shown_for_linear), least=1, is_one=True)
+    return PatternPiece(chars.expression(shown_for_limited), chars.expression(shown_for_linear), least=1, is_one=True)
 
 
-def anchor(limited: str, linear: str | None = None) -> Piece:
+def anchor(limited: str, linear: str | None = None) -> PatternPiece:
     """A piece that matches a position and no character; ``linear`` is None if RE2 cannot express it."""
-    return Piece(limited, linear)
+    return PatternPiece(limited, linear)
 
 
-def _joined(pieces: Sequence[Piece], between: str) -> tuple[str, str | None]:
+def _joined(pieces: Sequence[PatternPiece], between: str) -> tuple[str, str | None]:
     linear = [piece.linear for piece in pieces]
     known = [one for one in linear if one is not None]
     return between.join(piece.limited for piece in pieces), between.join(known) if len(known) == len(linear) else None
 
 
-def in_order(pieces: Sequence[Piece]) -> Piece:
+def in_order(pieces: Sequence[PatternPiece]) -> PatternPiece:
     """A sequence of pieces."""
-    return Piece(
+    return PatternPiece(
         *_joined(pieces, ""),
         least=sum(piece.least for piece in pieces),
         weight=sum(piece.weight for piece in pieces),
@@ -405,7 +405,7 @@ def in_order(pieces: Sequence[Piece]) -> Piece:
     )
 
 
-def either(ways: Sequence[Piece]) -> Piece:
+def either(ways: Sequence[PatternPiece]) -> PatternPiece:
     """An alternative of several pieces."""
     if len(ways) == 1:
         return ways[0]
@@ -414,7 +414,7 @@ def either(ways: Sequence[Piece]) -> Piece:
     return replace(in_order(ways), limited=limited, linear=linear, least=least, fixed=False)
 
 
-LINE_BREAK: Final = Piece(
+LINE_BREAK: Final = PatternPiece(
     f"(?:\\r\\n|{VERTICAL.expression(shown_for_limited)})",
     f"(?:\\r\\n|{VERTICAL.expression(shown_for_linear)})",
     least=1,

@@ -29,7 +29,7 @@ from penstock.config.patterns.pieces import (
     CharacterReader,
     Count,
     JavaRegexError,
-    Piece,
+    PatternPiece,
     anchor,
     either,
     in_order,
@@ -136,10 +136,10 @@ class _Translator:
                 self._refuse(f"a reference to group {number}, and a repeated group that is between them or around one")
 
     # ------------------------------------------------------------------ sequences and quantifiers
-    def _alternatives(self) -> Piece:
+    def _alternatives(self) -> PatternPiece:
         """Everything up to the closing bracket or the end; flags set inside end there."""
         reader, outer = self._reader, self._reader.flags
-        ways: list[list[Piece]] = [[]]
+        ways: list[list[PatternPiece]] = [[]]
         while True:
             reader.skip_comments()
             if reader.ended or reader.peek() == ")":
@@ -151,7 +151,7 @@ class _Translator:
         reader.flags = outer
         return either([in_order(way) for way in ways])
 
-    def _quantified(self) -> Piece | None:
+    def _quantified(self) -> PatternPiece | None:
         reader = self._reader
         start = reader.at
         piece = self._atom()
@@ -201,7 +201,7 @@ class _Translator:
         high = str(most) if found[3] else ""
         return Count(f"{{{low}{found[2]}{high}}}", low, None if found[2] and not high else most)
 
-    def _repeated(self, piece: Piece, count: Count) -> Piece:
+    def _repeated(self, piece: PatternPiece, count: Count) -> PatternPiece:
         weight = piece.weight * max(count.low, 1)
         if weight > _MOST_REPEATED:
             self._reader.unsupported(f"repetitions that ask for more than {_MOST_REPEATED} of something")
@@ -227,13 +227,13 @@ class _Translator:
         )
 
     @staticmethod
-    def _is_forgotten(piece: Piece, count: Count) -> bool:
+    def _is_forgotten(piece: PatternPiece, count: Count) -> bool:
         """True if Java matches each repetition independently and does not backtrack into it."""
         if not piece.is_group:
             return piece.breaks
         return count.kind == "+" or (piece.breaks and piece.fixed and not count.is_optional)
 
-    def _repeated_groups(self, group: Piece, count: Count) -> frozenset[int]:
+    def _repeated_groups(self, group: PatternPiece, count: Count) -> frozenset[int]:
         """Records repeated groups whose text cannot be known; returns the groups that are set late."""
         if count.kind == "+":
             self._uncertain |= group.groups
@@ -251,7 +251,7 @@ class _Translator:
         self._uncertain |= group.groups - {group.own}
         return frozenset({group.own} if group.own is not None and not count.kind else ())
 
-    def _check_behind(self, piece: Piece, count: Count) -> None:
+    def _check_behind(self, piece: PatternPiece, count: Count) -> None:
         if not self._behind:
             return
         if piece.is_group and not piece.fixed and not count.is_optional and count.kind != "+":
@@ -263,14 +263,14 @@ class _Translator:
         self._reader.fail("Look-behind group does not have an obvious maximum length", self._reader.at - 1)
 
     # ------------------------------------------------------------------ what can be repeated
-    def _atom(self) -> Piece | None:
+    def _atom(self) -> PatternPiece | None:
         """One element that can be repeated; None for flags, which match nothing themselves."""
         reader = self._reader
         char = reader.peek()
         if char in "*+?":
             reader.fail(f"Dangling meta character '{char}'")
         if char == "{":
-            return Piece("", "")  # Java repeats an empty match.
+            return PatternPiece("", "")  # Java repeats an empty match.
         if char == "(":
             return self._group()
         if char == "[":
@@ -291,18 +291,18 @@ class _Translator:
             return ALL
         return ~CharSet.from_text("\n") if "d" in self._reader.flags else ~LINE_ENDS
 
-    def _beginning(self) -> Piece:
+    def _beginning(self) -> PatternPiece:
         if "m" not in self._reader.flags:
             return anchor(r"\A", r"\A")
         return anchor(r"(?:\A|(?<=\n))(?!\Z)" if "d" in self._reader.flags else LINE_BEGINNING)
 
-    def _line_end(self) -> Piece:
+    def _line_end(self) -> PatternPiece:
         return self._at_the_end(r"(?=\n|\Z)" if "d" in self._reader.flags else LINE_END)
 
-    def _last_line_end(self) -> Piece:
+    def _last_line_end(self) -> PatternPiece:
         return self._at_the_end(r"(?=\n?\Z)" if "d" in self._reader.flags else LAST_LINE_END)
 
-    def _at_the_end(self, limited: str) -> Piece:
+    def _at_the_end(self, limited: str) -> PatternPiece:
         """An anchor for the end of the text, where a match of the whole text ends anyway."""
         reader = self._reader
         reader.skip_comments()
@@ -311,7 +311,7 @@ class _Translator:
         self._only_whole = True
         return anchor(limited, "")
 
-    def _escape(self) -> Piece:
+    def _escape(self) -> PatternPiece:
         reader = self._reader
         char = reader.peek()
         if char == "k":
@@ -323,7 +323,7 @@ class _Translator:
         found = reader.escaped()
         return of_set(found if isinstance(found, CharSet) else reader.single(found))
 
-    def _boundary_escape(self, char: str) -> Piece:
+    def _boundary_escape(self, char: str) -> PatternPiece:
         reader = self._reader
         reader.at += 1
         if char in "GX" or (char == "b" and reader.peek(3) == "{g}"):
@@ -338,7 +338,7 @@ class _Translator:
         return LINE_BREAK if char == "R" else self._last_line_end()
 
     # ------------------------------------------------------------------ references
-    def _named_reference(self) -> Piece:
+    def _named_reference(self) -> PatternPiece:
         reader = self._reader
         reader.at += 1
         if not reader.accept("<"):
@@ -350,7 +350,7 @@ class _Translator:
             self._fail_behind()
         return self._reference(self._numbers[name])
 
-    def _numbered_reference(self) -> Piece:
+    def _numbered_reference(self) -> PatternPiece:
         reader = self._reader
         number = int(reader.peek())
         reader.at += 1
@@ -367,7 +367,7 @@ class _Translator:
         self._referred.append((number, reader.at))
         return replace(of_set(NONE), least=0)
 
-    def _reference(self, number: int) -> Piece:
+    def _reference(self, number: int) -> PatternPiece:
         reader = self._reader
         if number in self._open:
             reader.unsupported("a reference to a group inside of it")
@@ -380,7 +380,7 @@ class _Translator:
         return anchor(f"(?i:\\{number})")
 
     # ------------------------------------------------------------------ groups
-    def _group(self) -> Piece | None:
+    def _group(self) -> PatternPiece | None:
         reader = self._reader
         reader.at += 1
         if not reader.accept("?"):
@@ -399,7 +399,7 @@ class _Translator:
             reader.fail("Unknown group type")
         return self._inline_flags()
 
-    def _closed(self) -> Piece:
+    def _closed(self) -> PatternPiece:
         """The content of a group, up to its closing bracket."""
         self._depth += 1
         piece = self._alternatives()
@@ -408,16 +408,16 @@ class _Translator:
         self._depth -= 1
         return piece
 
-    def _plain(self, inside: Piece) -> Piece:
+    def _plain(self, inside: PatternPiece) -> PatternPiece:
         return self._grouped("(?:", inside)
 
-    def _grouped(self, opening: str, inside: Piece) -> Piece:
+    def _grouped(self, opening: str, inside: PatternPiece) -> PatternPiece:
         linear = None if inside.linear is None else f"(?:{inside.linear})"
         return replace(
             inside, limited=f"{opening}{inside.limited})", linear=linear, is_group=True, is_one=True, own=None
         )
 
-    def _capturing(self, opening: str) -> Piece:
+    def _capturing(self, opening: str) -> PatternPiece:
         self._groups += 1
         self._begun.append(self._reader.at)
         number = self._groups
@@ -427,7 +427,7 @@ class _Translator:
         piece = self._grouped(opening, inside)
         return replace(piece, groups=piece.groups | {number}, own=number)
 
-    def _named_group(self) -> Piece:
+    def _named_group(self) -> PatternPiece:
         reader = self._reader
         name = self._name("named capturing group")
         if name in self._numbers:
@@ -444,7 +444,7 @@ class _Translator:
             reader.fail(f"{what} is missing trailing '>'")
         return found[0]
 
-    def _around(self, direction: str, *, behind: bool) -> Piece:
+    def _around(self, direction: str, *, behind: bool) -> PatternPiece:
         """A look-ahead or look-behind."""
         reader, outer = self._reader, self._behind
         kind = reader.peek()
@@ -454,16 +454,16 @@ class _Translator:
         self._behind = outer
         self._uncertain |= inside.groups
         text = f"(?{direction}{kind}{inside.limited})"
-        return Piece(text, None, weight=inside.weight, groups=inside.groups)
+        return PatternPiece(text, None, weight=inside.weight, groups=inside.groups)
 
-    def _independent(self) -> Piece:
+    def _independent(self) -> PatternPiece:
         if self._behind:
             self._reader.unsupported("an independent group in look-behind")
         inside = self._closed()
         self._uncertain |= inside.groups
         return replace(inside, limited=f"(?>{inside.limited})", linear=None, is_one=True, own=None)
 
-    def _inline_flags(self) -> Piece | None:
+    def _inline_flags(self) -> PatternPiece | None:
         reader = self._reader
         start = reader.at
         found = reader.take(_FLAGS)

@@ -1,7 +1,7 @@
 """Values by their numbers: the same seed and the same numbers give the same values, whatever was generated before.
 
-Main types: ``Column`` and its kinds. Each generates the values of a run of rows with NumPy, so that a task can resume
-at any row after a restart. Main function: ``random_bits``. Pure; any thread.
+Main types: ``ValueGenerator`` and its kinds. Each generates the values of a run of rows with NumPy, so that a task can
+resume at any row after a restart. Main function: ``random_bits``. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _as_type(whole: npt.NDArray[np.int64], wanted: pa.DataType) -> pa.Array:
     return made.cast(wanted)
 
 
-class Column(ABC):
+class ValueGenerator(ABC):
     """Makes the values of a field."""
 
     schema: Schema
@@ -78,19 +78,19 @@ class Column(ABC):
 
 
 @dataclass(frozen=True)
-class Constant(Column):
+class Constant(ValueGenerator):
     """Null, or an empty record: one value in all rows."""
 
     schema: Schema
     type: pa.DataType
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         return pa.nulls(len(numbers), self.type)
 
 
 @dataclass(frozen=True)
-class Options(Column):
+class Options(ValueGenerator):
     """One of a few values."""
 
     schema: Schema
@@ -98,12 +98,12 @@ class Options(Column):
     values: Any
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         return self.values.take(pa.array(below(key, numbers, len(self.values))))
 
 
 @dataclass(frozen=True)
-class Booleans(Column):
+class Booleans(ValueGenerator):
     """True with a chance."""
 
     schema: Schema
@@ -111,12 +111,12 @@ class Booleans(Column):
     odds: float = 0.5
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         return pa.array(fractions(key, numbers) < self.odds)
 
 
 @dataclass(frozen=True)
-class Integers(Column):
+class Integers(ValueGenerator):
     """Integers of a range, whose upper end is not in it."""
 
     schema: Schema
@@ -125,7 +125,7 @@ class Integers(Column):
     high: int
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         bits = random_bits(key, numbers)
         width = self.high - self.low
         made = bits if width > _MASK else bits % np.uint64(width)
@@ -134,7 +134,7 @@ class Integers(Column):
 
 
 @dataclass(frozen=True)
-class Steps(Column):
+class Steps(ValueGenerator):
     """Numbers that go up, or down, and begin again."""
 
     schema: Schema
@@ -144,7 +144,7 @@ class Steps(Column):
     count: int | None
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         places = (numbers % np.uint64(self.count)) if self.count else numbers
         if pa.types.is_floating(self.type):
             return pa.array(places.astype(np.float64) * self.step + self.start).cast(self.type)
@@ -153,7 +153,7 @@ class Steps(Column):
 
 
 @dataclass(frozen=True)
-class Floats(Column):
+class Floats(ValueGenerator):
     """Numbers of a range."""
 
     schema: Schema
@@ -162,12 +162,12 @@ class Floats(Column):
     high: float
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         return pa.array(fractions(key, numbers) * (self.high - self.low) + self.low).cast(self.type)
 
 
 @dataclass(frozen=True)
-class Texts(Column):
+class Texts(ValueGenerator):
     """Random letters and digits, or random bytes, of a length that may vary."""
 
     schema: Schema
@@ -176,7 +176,7 @@ class Texts(Column):
     longest: int
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         rows, most = len(numbers), self.longest
         lengths = below(derived(key, "length"), numbers, self.longest - self.shortest + 1) + self.shortest
         words = max(1, -(-most // 8))
@@ -193,17 +193,17 @@ class Texts(Column):
 
 
 @dataclass(frozen=True)
-class Affixed(Column):
+class Affixed(ValueGenerator):
     """Text with a prefix and a suffix; other values are converted to text first."""
 
     schema: Schema
     type: pa.DataType
-    inner: Column
+    inner: ValueGenerator
     prefix: str
     suffix: str
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         import pyarrow.compute as pc
 
         return pc.binary_join_element_wise(
@@ -212,16 +212,16 @@ class Affixed(Column):
 
 
 @dataclass(frozen=True)
-class Nullable(Column):
+class Nullable(ValueGenerator):
     """Null with a chance."""
 
     schema: Schema
     type: pa.DataType
-    inner: Column
+    inner: ValueGenerator
     nulls: float
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         import pyarrow.compute as pc
 
         there = pa.array(fractions(derived(key, "null"), numbers) >= self.nulls)
@@ -229,17 +229,17 @@ class Nullable(Column):
 
 
 @dataclass(frozen=True)
-class Lists(Column):
+class Lists(ValueGenerator):
     """Lists of a length that may vary; also maps, whose keys are numbered."""
 
     schema: Schema
     type: pa.DataType
-    items: Column
+    items: ValueGenerator
     shortest: int
     longest: int
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         lengths = below(derived(key, "length"), numbers, self.longest - self.shortest + 1) + self.shortest
         offsets = np.zeros(len(numbers) + 1, np.int32)
         np.cumsum(lengths, out=offsets[1:])
@@ -253,7 +253,7 @@ class Lists(Column):
 
 
 @dataclass(frozen=True)
-class _Given(Column):
+class _Given(ValueGenerator):
     """Values that are known already."""
 
     values: Any
@@ -263,15 +263,15 @@ class _Given(Column):
 
 
 @dataclass(frozen=True)
-class Records(Column):
+class RecordGenerator(ValueGenerator):
     """Records of fields."""
 
     schema: Schema
     type: pa.DataType
     names: Sequence[str]
-    columns: Sequence[Column]
+    columns: Sequence[ValueGenerator]
 
     def make(self, key: int, numbers: Bits) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         made = [one.make(derived(key, name), numbers) for name, one in zip(self.names, self.columns, strict=True)]
         return pa.StructArray.from_arrays(made, fields=list(self.type))

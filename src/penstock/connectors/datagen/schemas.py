@@ -16,16 +16,16 @@ from penstock.api.arrow import connect_schema
 from penstock.connectors.datagen.columns import (
     Affixed,
     Booleans,
-    Column,
     Constant,
     Floats,
     Integers,
     Lists,
     Nullable,
     Options,
-    Records,
+    RecordGenerator,
     Steps,
     Texts,
+    ValueGenerator,
 )
 from penstock.data import Date, Field, Schema, Time, Timestamp, Type
 from penstock.errors import ConfigException
@@ -50,7 +50,7 @@ _ITEMS: Final = (1, 5)
 _MOST: Final = 100_000
 
 
-def records_of(avro: object) -> Records:
+def records_of(avro: object) -> RecordGenerator:
     """The columns of a record schema.
 
     Raises:
@@ -59,7 +59,7 @@ def records_of(avro: object) -> Records:
     if not isinstance(avro, Mapping) or avro.get("type") != "record":
         raise ConfigException('the schema must be an Avro record: {"type": "record", "name": .., "fields": [..]}')
     found = _Reader().column(avro, "the record")
-    assert isinstance(found, Records), "the type is record"
+    assert isinstance(found, RecordGenerator), "the type is record"
     return found
 
 
@@ -67,9 +67,9 @@ class _Reader:
     """Reads one schema; knows the named types that were read before."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Column | None] = {}
+        self._named: dict[str, ValueGenerator | None] = {}
 
-    def column(self, avro: object, where: str) -> Column:
+    def column(self, avro: object, where: str) -> ValueGenerator:
         """The column of a type, with or without hints."""
         if isinstance(avro, str):
             if avro in self._named:
@@ -100,7 +100,7 @@ class _Reader:
             self._named[name] = found
         return found
 
-    def _union(self, avro: list[Any], where: str) -> Column:
+    def _union(self, avro: list[Any], where: str) -> ValueGenerator:
         others = [one for one in avro if one != "null"]
         if len(others) > 1 or not avro:
             raise _fault(where, "a union must be of null and one other type")
@@ -111,7 +111,7 @@ class _Reader:
             return inner
         return Nullable(_optional(inner.schema), inner.type, inner, 0.5)
 
-    def _typed(self, kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> Column:
+    def _typed(self, kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> ValueGenerator:
         if kind == "record":
             return self._record(avro, hints, where)
         if kind == "array":
@@ -137,7 +137,7 @@ class _Reader:
             return Constant(Schema(Type.STRING, optional=True), pa.string())
         raise _fault(where, f'the type "{kind}" is not known')
 
-    def _record(self, avro: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> Column:
+    def _record(self, avro: Mapping[str, Any], hints: Mapping[str, Any], where: str) -> ValueGenerator:
         fields, names, columns, arrow = [], [], [], []
         for index, one in enumerate(avro["fields"]):
             name = str(one["name"])
@@ -152,7 +152,7 @@ class _Reader:
             raise _fault(where, "a record without fields")
         full = ".".join(str(avro[part]) for part in ("namespace", "name") if avro.get(part))
         schema = Schema(Type.STRUCT, name=full or None, doc=avro.get("doc"), fields=fields)
-        return _options(schema, pa.struct(arrow), hints) or Records(schema, pa.struct(arrow), names, columns)
+        return _options(schema, pa.struct(arrow), hints) or RecordGenerator(schema, pa.struct(arrow), names, columns)
 
 
 def _fault(where: str, text: str) -> ConfigException:
@@ -172,7 +172,7 @@ def _hints(found: object, where: str) -> Mapping[str, Any]:
     return found
 
 
-def _options(schema: Schema, type_: pa.DataType, hints: Mapping[str, Any]) -> Column | None:
+def _options(schema: Schema, type_: pa.DataType, hints: Mapping[str, Any]) -> ValueGenerator | None:
     values = hints.get("options")
     if values is None:
         return None
@@ -197,7 +197,7 @@ def _range(hints: Mapping[str, Any], low: Any, high: Any) -> tuple[Any, Any]:
     return low, high
 
 
-def _steps(schema: Schema, type_: pa.DataType, hints: Mapping[str, Any]) -> Column:
+def _steps(schema: Schema, type_: pa.DataType, hints: Mapping[str, Any]) -> ValueGenerator:
     found = hints["iteration"]
     start, restart = found["start"], found.get("restart")
     step = found.get("step", 1 if restart is None or restart > start else -1)
@@ -211,7 +211,7 @@ def _steps(schema: Schema, type_: pa.DataType, hints: Mapping[str, Any]) -> Colu
     return Steps(schema, type_, start, step, count)
 
 
-def _integers(kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any]) -> Column:
+def _integers(kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any]) -> ValueGenerator:
     type_, carrier, bits = _INTEGERS[kind]
     logical = _LOGICAL.get(str(avro.get("logicalType")))
     schema = Schema(carrier, name=logical, version=None if logical is None else 1)
@@ -247,7 +247,7 @@ def connect_type(schema: Schema, plain: pa.DataType) -> pa.DataType:
             return plain
 
 
-def _floats(kind: str, hints: Mapping[str, Any]) -> Column:
+def _floats(kind: str, hints: Mapping[str, Any]) -> ValueGenerator:
     type_, carrier = _FLOATS[kind]
     schema = Schema(carrier)
     found = _options(schema, type_, hints)
@@ -258,7 +258,7 @@ def _floats(kind: str, hints: Mapping[str, Any]) -> Column:
     return Floats(schema, type_, *(float(one) for one in _range(hints, 0.0, 1.0)))
 
 
-def _text(kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any]) -> Column:
+def _text(kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any]) -> ValueGenerator:
     if avro.get("logicalType") == "decimal":
         return _decimals(avro, hints)
     if kind == "enum":
@@ -269,7 +269,7 @@ def _text(kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any]) -> Colum
         shortest, longest = (size, size) if size is not None else _length(hints, _LENGTH)
         return Texts(Schema(Type.BYTES), pa.binary(), shortest, longest)
     schema, type_ = Schema(Type.STRING), pa.string()
-    inner: Column | None = _options(schema, type_, hints)
+    inner: ValueGenerator | None = _options(schema, type_, hints)
     if inner is None and "iteration" in hints:
         inner = _steps(schema, pa.int64(), hints)
     if inner is None and "range" in hints:
@@ -281,7 +281,7 @@ def _text(kind: str, avro: Mapping[str, Any], hints: Mapping[str, Any]) -> Colum
     return inner if plain else Affixed(schema, type_, inner, prefix, suffix)
 
 
-def _decimals(avro: Mapping[str, Any], hints: Mapping[str, Any]) -> Column:
+def _decimals(avro: Mapping[str, Any], hints: Mapping[str, Any]) -> ValueGenerator:
     precision, scale = int(avro["precision"]), int(avro.get("scale", 0))
     type_ = pa.decimal128(precision, scale)
     schema = connect_schema(type_)
@@ -297,7 +297,7 @@ class _Decimals(Integers):
     """Decimals, made of their digits as integers."""
 
     def make(self, key: int, numbers: Any) -> pa.Array:
-        """See ``Column``."""
+        """See ``ValueGenerator``."""
         digits = Integers(self.schema, pa.int64(), self.low, self.high).make(key, numbers)
         whole = digits.cast(pa.decimal128(38, 0))
         return pa.Array.from_buffers(pa.decimal128(38, self.type.scale), len(whole), whole.buffers()).cast(self.type)

@@ -20,7 +20,7 @@ from penstock.config import (
     Range,
     setting,
 )
-from penstock.connectors.datagen.columns import Records
+from penstock.connectors.datagen.columns import RecordGenerator
 from penstock.connectors.datagen.quickstarts import QUICKSTARTS
 from penstock.connectors.datagen.schemas import records_of
 from penstock.errors import ConfigException
@@ -144,7 +144,7 @@ class DatagenConfig(AbstractConfig):
             return float(self.rate)
         return 2000.0 / self.max_interval if self.max_interval else None
 
-    def records(self) -> Records:
+    def records(self) -> RecordGenerator:
         """Returns the generator of the records.
 
         Raises:

@@ -6,7 +6,7 @@ Main type: `DirectorySourceConnector`. The worker calls it on the connector's th
 The connector's own thread: follows directories and committed offsets, and asks the worker for what follows from it.
 
 Main types: `DirectoryMonitor`, one for each start of the connector, which owns the thread ``directory-monitor``;
-`Assignment`, what the tasks were given. `scan_directories` looks which files are there, how large, how old.
+`TaskShare`, what the tasks were given. `scan_directories` looks which files are there, how large, how old.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ FIRST_LOOK_S, END_S = 10.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class TaskShare:
     """The files of each task, and the offsets that are not to be used."""
 
     groups: Sequence[Sequence[str]] = ()
@@ -174,7 +174,7 @@ class DirectoryMonitor:
         self,
         config: DirectorySourceConfig,
         context: SourceConnectorContext,
-        assignment: Assignment,
+        assignment: TaskShare,
         *,
         scanner: Scanner = scan_directories,
         clock: Callable[[], float] = time.monotonic,
@@ -197,7 +197,7 @@ class DirectoryMonitor:
 
     # ------------------------------------------------------------------ the connector's thread
     @property
-    def assignment(self) -> Assignment:
+    def assignment(self) -> TaskShare:
         """The last assignment of files to tasks."""
         with self._changed:
             return self._assignment
@@ -217,7 +217,7 @@ class DirectoryMonitor:
                 ", ".join(self._config.paths),
             )
 
-    def plan(self, max_tasks: int) -> Assignment:
+    def plan(self, max_tasks: int) -> TaskShare:
         """Spreads the files that need a task; this is what the tasks have from now on.
 
         Right after a start it waits for the first look. When that takes long, or fails, the answer is the one before,
@@ -229,7 +229,7 @@ class DirectoryMonitor:
                 log.warning("The directories or offsets could not be looked at yet; the tasks stay as they are")
                 return self._assignment
             groups = assign(self._work.remaining, self._assignment.groups, max_tasks)
-            self._assignment = Assignment(groups, dict(self._work.stale))
+            self._assignment = TaskShare(groups, dict(self._work.stale))
             return self._assignment
 
     # ------------------------------------------------------------------ the monitor's thread
@@ -308,7 +308,7 @@ class DirectorySourceConnector(SourceConnector):
 
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
-        self._assignment = Assignment()
+        self._assignment = TaskShare()
         self._monitor: DirectoryMonitor | None = None
 
     def start(self, props: Mapping[str, str]) -> None:

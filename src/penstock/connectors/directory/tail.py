@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from penstock.connectors.directory.planning import Committed, resume_position
-from penstock.connectors.file.reader import Chunk, LineReader
+from penstock.connectors.file.reader import LineReader, PlacedLines
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ResumingReader(LineReader):
         """True if it holds a line without an end."""
         return self._held > 0
 
-    def finish(self) -> Chunk | None:
+    def finish(self) -> PlacedLines | None:
         """The line without an end, taken as complete."""
         return self._emit(final=True)
 
@@ -90,11 +90,11 @@ class ResumingReader(LineReader):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TailedLines:
     """Some lines of a file, and the size of the file when they were read."""
 
     path: str
-    chunk: Chunk
+    chunk: PlacedLines
     size: int
 
 
@@ -126,7 +126,7 @@ class FileTail:
         """True if it holds an open file descriptor."""
         return self._reader.is_open
 
-    def visit(self, now: float) -> Piece | None:
+    def visit(self, now: float) -> TailedLines | None:
         """The next lines, or None when there are none now; sets `due`, the time of the next visit. Does not wait.
 
         Raises:
@@ -149,7 +149,7 @@ class FileTail:
             return None
         self._last_data = self.due = now
         size = max(self._reader.size(), chunk.resume or 0)
-        return Piece(self.path, chunk, size)
+        return TailedLines(self.path, chunk, size)
 
     def failed(self, error: Exception, now: float) -> None:
         """Reading did not work: says so once, and tries again later."""
@@ -164,7 +164,7 @@ class FileTail:
         """Closes the file until the next visit."""
         self._reader.park()
 
-    def _at_end(self, now: float) -> Chunk | None:
+    def _at_end(self, now: float) -> PlacedLines | None:
         glance = self._glance()
         if self._seen_at is None or glance != self._seen:
             self._seen, self._seen_at = glance, now

@@ -20,7 +20,7 @@ from penstock.connectors.directory.planning import (
     parse_offset,
 )
 from penstock.connectors.directory.settings import TASK_FILES_CONFIG, DirectorySourceConfig, decode_files
-from penstock.connectors.directory.tail import FileTail, Piece
+from penstock.connectors.directory.tail import FileTail, TailedLines
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException
 
@@ -86,7 +86,7 @@ class DirectorySourceTask(FrameSourceTask):
             tail.park()
         self._open.clear()
 
-    def _round(self) -> Piece | None:
+    def _round(self) -> TailedLines | None:
         """Goes round the files once, from where it stopped last time, up to the first that has lines."""
         for _ in range(len(self._tails)):
             if self.context.stopping.is_set():
@@ -114,7 +114,7 @@ class DirectorySourceTask(FrameSourceTask):
         if len(self._open) > MAX_OPEN_FILES:
             self._open.pop(next(iter(self._open))).park()
 
-    def _frame(self, piece: Piece) -> SourceFrame:
+    def _frame(self, piece: TailedLines) -> SourceFrame:
         offset_after = _offset_after(piece)
         lines = piece.chunk.lines
         return SourceFrame(
@@ -128,7 +128,7 @@ class DirectorySourceTask(FrameSourceTask):
         )
 
 
-def _offset_after(piece: Piece) -> Callable[[int], Mapping[str, object]]:
+def _offset_after(piece: TailedLines) -> Callable[[int], Mapping[str, object]]:
     chunk, ends = piece.chunk, piece.chunk.lines.ends
 
     def offset_after(row: int) -> Mapping[str, object]:

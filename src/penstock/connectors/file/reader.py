@@ -1,8 +1,9 @@
 """Reads a growing file, or a stream, in chunks that end with a complete line, and splits them into lines as columns.
 
-Main types: `LineReader`, owned by the task's thread, and `Lines`; `split_lines` is pure. A line ends with LF, CRLF or a
-lone CR, as in Java's reader. The reader handles partial last lines, missing files, truncated files and files that were
-replaced. Streams are standard input, named pipes and devices: they cannot be read twice, so they have no positions.
+Main types: `LineReader`, owned by the task's thread, and `CompleteLines`; `split_lines` is pure. A line ends with LF,
+CRLF or a lone CR, as in Java's reader. The reader handles partial last lines, missing files, truncated files and files
+that were replaced. Streams are standard input, named pipes and devices: they cannot be read twice, so they have no
+positions.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REPLACEMENT: Final = "\ufffd".encode()
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class CompleteLines:
     """The complete lines at the start of some bytes.
 
     Attributes:
@@ -50,9 +51,9 @@ class Lines:
         """Bytes up to the end of the last line."""
         return int(self.ends[-1]) if len(self.ends) else 0
 
-    def slice(self, start: int, stop: int) -> Lines:
+    def slice(self, start: int, stop: int) -> CompleteLines:
         """The lines from `start` up to `stop`; `ends` still count from the start of the bytes."""
-        return Lines(self.values.slice(start, stop - start), self.ends[start:stop], self.replaced)
+        return CompleteLines(self.values.slice(start, stop - start), self.ends[start:stop], self.replaced)
 
 
 def memory(size: int) -> Bytes:
@@ -69,7 +70,7 @@ def has_line_end(data: Bytes) -> bool:
     return bool(_marked(data, LF).any() or _marked(data, CR).any())
 
 
-def split_lines(data: Bytes, *, final: bool = False) -> Lines:
+def split_lines(data: Bytes, *, final: bool = False) -> CompleteLines:
     """Splits the complete lines off the start of `data`.
 
     Args:
@@ -89,7 +90,7 @@ def split_lines(data: Bytes, *, final: bool = False) -> Lines:
         data = np.append(data, np.uint8(LF))
         ends = np.append(ends, len(data))
     if not len(ends):
-        return Lines(pa.array([], pa.string()), ends)
+        return CompleteLines(pa.array([], pa.string()), ends)
     offsets = np.zeros(len(ends) + 1, np.int32)
     offsets[1:] = ends
     with_ends = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -103,7 +104,7 @@ def _marked(data: Bytes, byte: int) -> npt.NDArray[np.bool_]:
     return np.equal(data, byte, out=memory(len(data)).view(np.bool_))
 
 
-def _split_any(buffer: Bytes, is_cr: npt.NDArray[np.bool_], final: bool) -> Lines:
+def _split_any(buffer: Bytes, is_cr: npt.NDArray[np.bool_], final: bool) -> CompleteLines:
     """The general form: CR and CRLF end lines too."""
     is_lf = _marked(buffer, LF)
     follows_lf = np.append(is_lf[1:], False)
@@ -114,7 +115,7 @@ def _split_any(buffer: Bytes, is_cr: npt.NDArray[np.bool_], final: bool) -> Line
     if final and len(buffer) > (int(ends[-1]) if len(ends) else 0):
         ends = np.append(ends, len(buffer))
     if not len(ends):
-        return Lines(pa.array([], pa.string()), ends)
+        return CompleteLines(pa.array([], pa.string()), ends)
     consumed = int(ends[-1])
     kept = ~(is_lf | lone_cr | (is_cr & follows_lf))[:consumed]
     offsets = np.zeros(len(ends) + 1, np.int32)
@@ -124,7 +125,7 @@ def _split_any(buffer: Bytes, is_cr: npt.NDArray[np.bool_], final: bool) -> Line
     return _decoded(values, ends)
 
 
-def _decoded(values: Any, ends: npt.NDArray[np.int64]) -> Lines:
+def _decoded(values: Any, ends: npt.NDArray[np.int64]) -> CompleteLines:
     """Binary lines as strings; bytes that are not UTF-8 become U+FFFD, as Java's reader does."""
     lines = values.view(pa.string())
     try:
@@ -135,8 +136,8 @@ def _decoded(values: Any, ends: npt.NDArray[np.int64]) -> Lines:
             text = _SURROGATE.sub(_REPLACEMENT, value).decode(errors="replace")
             replaced += text.encode() != value
             texts.append(text)
-        return Lines(pa.array(texts, pa.string()), ends, replaced)
-    return Lines(lines, ends)
+        return CompleteLines(pa.array(texts, pa.string()), ends, replaced)
+    return CompleteLines(lines, ends)
 
 
 log = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ MAX_LINE_BYTES = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class PlacedLines:
     """Complete lines and where they are in the file.
 
     Attributes:
@@ -158,7 +159,7 @@ class Chunk:
         resume: where to go on after all of them; None for a stream.
     """
 
-    lines: Lines
+    lines: CompleteLines
     start: int | None
     resume: int | None
 
@@ -182,7 +183,7 @@ class LineReader:
         self._at_end = False
         self._complained = False
 
-    def read(self) -> Chunk | None:
+    def read(self) -> PlacedLines | None:
         """The next complete lines, or None when there are none now. Does not wait.
 
         Raises:
@@ -258,7 +259,7 @@ class LineReader:
             self._buffer = larger
         return self._buffer[self._held : self._held + size]
 
-    def _take(self, count: int) -> Chunk | None:
+    def _take(self, count: int) -> PlacedLines | None:
         """The lines that the given number of new bytes completes."""
         before, self._held = self._held, self._held + count
         new = self._buffer[before : self._held]
@@ -273,7 +274,7 @@ class LineReader:
             )
         return chunk
 
-    def _emit(self, *, final: bool) -> Chunk | None:
+    def _emit(self, *, final: bool) -> PlacedLines | None:
         lines = split_lines(self._buffer[: self._held], final=final)
         consumed = lines.consumed_bytes
         self._keep(consumed)
@@ -290,8 +291,8 @@ class LineReader:
                 self._start,
             )
         if self._is_stream:
-            return Chunk(lines, None, None)
-        return Chunk(lines, start, self._start)
+            return PlacedLines(lines, None, None)
+        return PlacedLines(lines, start, self._start)
 
     def _keep(self, start: int) -> None:
         """Keeps only the bytes from `start` on, and no other memory, because a worker may read many files."""
@@ -302,7 +303,7 @@ class LineReader:
         """Hold nothing."""
         self._buffer, self._held = memory(0), 0
 
-    def _look_for_change(self) -> Chunk | None:
+    def _look_for_change(self) -> PlacedLines | None:
         """At the end of the file: was it truncated, or is another file under its name now?"""
         assert self._fd is not None
         assert self._path is not None
@@ -323,10 +324,10 @@ class LineReader:
         last = self._emit(final=True) if self._held else None
         self.close()
         self._position = self._start = 0
-        return Chunk(last.lines, last.start, 0) if last is not None else None
+        return PlacedLines(last.lines, last.start, 0) if last is not None else None
 
     # ------------------------------------------------------------------ streams
-    def _read_stream(self) -> Chunk | None:
+    def _read_stream(self) -> PlacedLines | None:
         assert self._fd is not None
         if self._at_end:
             return None

@@ -28,7 +28,7 @@ from penstock.api import (
     Task,
 )
 from penstock.config import AbstractConfig, ConfigDef, Importance, NonEmptyString, setting
-from penstock.connectors.file.reader import Chunk, LineReader, unreadable
+from penstock.connectors.file.reader import LineReader, PlacedLines, unreadable
 from penstock.data import STRING_SCHEMA
 from penstock.errors import BadRequestException
 
@@ -218,7 +218,7 @@ class FileStreamSourceTask(FrameSourceTask):
 
     def __init__(self) -> None:
         self._reader: LineReader | None = None
-        self._rest: Chunk | None = None
+        self._rest: PlacedLines | None = None
         self._partition: dict[str, object] = {}
         self._topic = ""
         self._max_lines: int | None = None
@@ -285,10 +285,10 @@ class FileStreamSourceTask(FrameSourceTask):
         if self._reader is not None:
             self._reader.close()
 
-    def _frame(self, chunk: Chunk) -> SourceFrame:
+    def _frame(self, chunk: PlacedLines) -> SourceFrame:
         lines, self._rest = chunk.lines, None
         if self._max_lines is not None and len(lines.values) > self._max_lines:
-            self._rest = Chunk(lines.slice(self._max_lines, len(lines.values)), chunk.start, chunk.resume)
+            self._rest = PlacedLines(lines.slice(self._max_lines, len(lines.values)), chunk.start, chunk.resume)
             lines = lines.slice(0, self._max_lines)
         return SourceFrame(
             data=pa.table({"value": lines.values}),
@@ -301,11 +301,11 @@ class FileStreamSourceTask(FrameSourceTask):
         )
 
 
-def _position(chunk: Chunk, end: int) -> int | None:
+def _position(chunk: PlacedLines, end: int) -> int | None:
     return None if chunk.start is None else chunk.start + int(end)
 
 
-def _offset_after(chunk: Chunk, ends: object) -> Callable[[int], Mapping[str, object]]:
+def _offset_after(chunk: PlacedLines, ends: object) -> Callable[[int], Mapping[str, object]]:
     def offset_after(row: int) -> Mapping[str, object]:
         return {POSITION_FIELD: _position(chunk, ends[row])}  # type: ignore[index]
 

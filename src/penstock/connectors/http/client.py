@@ -1,6 +1,6 @@
 """HTTP requests with credentials for one origin only, and responses with limits of size and time.
 
-Main types: ``Client``, ``Answer``. Main functions: ``expand`` (a URL with values in it), ``retry_after_s``. Needs
+Main types: ``Client``, ``HttpResponse``. Main functions: ``expand`` (a URL with values in it), ``retry_after_s``. Needs
 httpx.
 Thread: the task's; ``Client.close`` from any.
 Source: RFC 9110 (redirects, Retry-After), RFC 6749, section 4.4 (client credentials).
@@ -58,7 +58,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpResponse:
     """An answer: its status, headers and body, and where it is from after redirects."""
 
     url: str
@@ -96,7 +96,7 @@ class Client:
 
     def send(
         self, method: str, url: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> HttpResponse:
         """Sends a request. Redirects are followed for GET only.
 
         Raises:
@@ -130,11 +130,11 @@ class Client:
             raise ConnectException(f"The answer of {shown(url)} leads to {target!r:.100}, which is not http or https")
         return found
 
-    def _once(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _once(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
         own = {**self._config.header_pairs(), **self._login()} if _origin(url) == self._origin else {}
         return self._exchange(method, url, body, {**headers, **own})
 
-    def _exchange(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _exchange(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
         import httpx
 
         ends = time.monotonic() + self._config.request_timeout_ms / 1000
@@ -149,7 +149,7 @@ class Client:
                     if time.monotonic() > ends:
                         raise RetriableException(f"{shown(url)} did not answer within request.timeout.ms")
                 link = response.links.get("next", {}).get("url")
-                return Answer(url, response.status_code, response.headers, bytes(found), link)
+                return HttpResponse(url, response.status_code, response.headers, bytes(found), link)
         except httpx.InvalidURL as error:
             raise ConnectException(f"{shown(url)} is no URL: {error}") from error
         except (httpx.HTTPError, RuntimeError) as error:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from penstock.api import RetryPolicy, SinkConnector, SinkRecord, SinkTask
-from penstock.connectors.http.client import Answer, Client, expand, shown
+from penstock.connectors.http.client import Client, HttpResponse, expand, shown
 from penstock.connectors.http.json_values import body_of, plain
 from penstock.connectors.http.settings import HttpSinkConfig, NullValues, places
 from penstock.errors import ConnectException, DataException, RetriableException
@@ -90,7 +90,7 @@ class HttpSinkTask(SinkTask):
             raise fault
         reporter.report(batch[0], fault)
 
-    def _send(self, batch: Sequence[SinkRecord]) -> Answer | None:
+    def _send(self, batch: Sequence[SinkRecord]) -> HttpResponse | None:
         config, first = self.settings, batch[0]
         if first.value is None and config.behavior_on_null_values is NullValues.IGNORE:
             return None
@@ -108,7 +108,7 @@ class HttpSinkTask(SinkTask):
         return answer
 
 
-def _refused(answer: Answer) -> ConnectException:
+def _refused(answer: HttpResponse) -> ConnectException:
     target = answer.headers.get("location")
     leads = f" and leads to {shown(target)}: give the address at its end" if target else ""
     return ConnectException(f"{shown(answer.url)} answered with status {answer.status}{leads}: {answer.text!r}")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.api import SourceConnector, SourceRecord, SourceTask
-from penstock.connectors.http.client import Answer, Client, expand, shown
+from penstock.connectors.http.client import Client, HttpResponse, expand, shown
 from penstock.connectors.http.json_values import at, text_of
 from penstock.connectors.http.settings import HttpSourceConfig, Paging
 from penstock.errors import ConnectException, RetriableException
@@ -69,7 +69,7 @@ class HttpSourceTask(SourceTask):
         key = None if pointer is None else at(item, pointer, "an item (key.pointer)")
         return SourceRecord(self._partition, offset, self.settings.topic, item, key=key)
 
-    def _following(self, answer: Answer, body: Any, items: Sequence[Any]) -> dict[str, Any]:
+    def _following(self, answer: HttpResponse, body: Any, items: Sequence[Any]) -> dict[str, Any]:
         """The place of the next page; without one, where the next round begins."""
         config, place = self.settings, self._place
         seen = [place[name] for name in ("last", "offset") if name in place][:1]
@@ -99,7 +99,7 @@ def _order(offset: str) -> tuple[int, float, str]:
         return 1, 0.0, offset
 
 
-def _fault(answer: Answer) -> ConnectException:
+def _fault(answer: HttpResponse) -> ConnectException:
     text = f"{shown(answer.url)} answered with status {answer.status}: {answer.text!r}"
     if answer.status not in _PASSING:
         return ConnectException(text)

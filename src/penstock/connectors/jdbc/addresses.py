@@ -1,6 +1,6 @@
 """Addresses of databases: ``jdbc:`` URLs and SQLAlchemy URLs, and the drivers that they need.
 
-Main types: `Address`, made by `parse_address`. Pure; any thread. Nothing here connects.
+Main types: `DatabaseAddress`, made by `parse_address`. Pure; any thread. Nothing here connects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ URL_CONFIG: Final = "connection.url"
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class DatabaseDialect:
     """A kind of database.
 
     Attributes:
@@ -43,7 +43,7 @@ class Dialect:
     port: int | None = None
 
 
-_POSTGRESQL: Final = Dialect(
+_POSTGRESQL: Final = DatabaseDialect(
     "postgresql",
     "psycopg",
     "postgresql",
@@ -83,14 +83,14 @@ _MYSQL_OPTIONS: Final = {
 }
 
 #: What there is, by SQLAlchemy's name.
-DIALECTS: Final[Mapping[str, Dialect]] = {
+DIALECTS: Final[Mapping[str, DatabaseDialect]] = {
     one.name: one
     for one in (
         _POSTGRESQL,
-        Dialect("sqlite", "pysqlite", "sqlite", ("sqlalchemy",), {}),
-        Dialect("duckdb", "", "duckdb", ("sqlalchemy", "duckdb"), {}),
-        Dialect("mysql", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
-        Dialect("mariadb", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
+        DatabaseDialect("sqlite", "pysqlite", "sqlite", ("sqlalchemy",), {}),
+        DatabaseDialect("duckdb", "", "duckdb", ("sqlalchemy", "duckdb"), {}),
+        DatabaseDialect("mysql", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
+        DatabaseDialect("mariadb", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
     )
 }
 
@@ -103,7 +103,7 @@ _AUTHORITY = re.compile(
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Address:
+class DatabaseAddress:
     """The address of a database, with its login.
 
     Attributes:
@@ -116,7 +116,7 @@ class Address:
         options: The parameters of the URL, by the driver's names.
     """
 
-    dialect: Dialect
+    dialect: DatabaseDialect
     host: str
     port: int | None
     database: str
@@ -161,7 +161,7 @@ class Address:
         return f"postgresql://{login}{'@' if login else ''}{host}:{self.port}/{quote(self.database)}{options}"
 
 
-def parse_address(url: str, user: str | None = None, password: str | None = None) -> Address:
+def parse_address(url: str, user: str | None = None, password: str | None = None) -> DatabaseAddress:
     """The address that a URL names.
 
     Args:
@@ -199,7 +199,7 @@ def parse_address(url: str, user: str | None = None, password: str | None = None
         )
     query = dict(parse_qsl(parts["query"] or "", keep_blank_values=True))
     in_url = query.pop("user", None) or parts["user"], query.pop("password", None) or parts["password"]
-    return Address(
+    return DatabaseAddress(
         dialect,
         parts["host"].strip("[]"),
         int(parts["port"] or dialect.port),
@@ -210,15 +210,15 @@ def parse_address(url: str, user: str | None = None, password: str | None = None
     )
 
 
-def _file_address(dialect: Dialect, rest: str) -> Address:
+def _file_address(dialect: DatabaseDialect, rest: str) -> DatabaseAddress:
     """A file is named as in JDBC (``sqlite:/a/b``) or as in SQLAlchemy (``sqlite:////a/b``, ``sqlite:///b``)."""
     path = rest.removeprefix("///") if rest.startswith("//") else rest
     if "?" in path or path.startswith("file:"):
         raise ConfigException(f"{URL_CONFIG}: a path of {dialect.name} takes no parameters, got {rest!r}")
-    return Address(dialect, "", None, "" if path == ":memory:" else path, None, None, {})
+    return DatabaseAddress(dialect, "", None, "" if path == ":memory:" else path, None, None, {})
 
 
-def _options(dialect: Dialect, query: Mapping[str, str]) -> dict[str, str]:
+def _options(dialect: DatabaseDialect, query: Mapping[str, str]) -> dict[str, str]:
     unknown = sorted(set(query) - set(dialect.options))
     if unknown:
         raise ConfigException(
@@ -271,7 +271,7 @@ _ADAPTED: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
 }
 
 
-def missing_libraries(dialect: Dialect) -> str | None:
+def missing_libraries(dialect: DatabaseDialect) -> str | None:
     """A message if a library of this kind of database is not installed, else None."""
     missing = [name for name in dialect.modules if find_spec(name) is None]
     if not missing:

@@ -1,6 +1,6 @@
 """Columns of a table: their Connect schemas, select expressions, and cells as Arrow.
 
-Main types: `Column`, made by `column_of` from a reflected type; `TypeMapping`. Pure; any
+Main types: `TableColumn`, made by `column_of` from a reflected type; `TypeMapping`. Pure; any
 thread. Needs SQLAlchemy and PyArrow.
 
 Source: io.confluent.connect.jdbc.dialect.GenericDatabaseDialect (addFieldToSchema), for the mapping of types.
@@ -68,7 +68,7 @@ class TypeMapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column of a table.
 
     Attributes:
@@ -138,7 +138,7 @@ class Column:
         )
 
 
-def column_of(name: str, kind: sql.TypeEngine[Any], nullable: bool, mapping: TypeMapping) -> Column:
+def column_of(name: str, kind: sql.TypeEngine[Any], nullable: bool, mapping: TypeMapping) -> TableColumn:
     """The column of a reflected type.
 
     A type without a counterpart in Connect (UUID, JSON, ranges, intervals, addresses, types of extensions) becomes
@@ -160,7 +160,7 @@ def is_zoned(kind: sql.TypeEngine[Any] | None) -> bool:
     return bool(getattr(kind, "timezone", False)) or isinstance(kind, mysql.TIMESTAMP)
 
 
-def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> Column:
+def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> TableColumn:
     if isinstance(kind, postgresql.DOMAIN):
         return _base(name, kind.data_type, mapping)
     if type(kind).__module__.startswith("sqlalchemy.dialects.mysql") and (made := _of_mysql(name, kind)):
@@ -168,11 +168,11 @@ def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> Column:
     if isinstance(kind, sql.ARRAY):
         return _array(name, kind, mapping)
     if isinstance(kind, sql.Boolean):
-        return Column(name, BOOLEAN_SCHEMA, pa.bool_())
+        return TableColumn(name, BOOLEAN_SCHEMA, pa.bool_())
     if isinstance(kind, sql.SmallInteger):
-        return Column(name, INT16_SCHEMA, pa.int16())
+        return TableColumn(name, INT16_SCHEMA, pa.int16())
     if isinstance(kind, sql.BigInteger):
-        return Column(name, INT64_SCHEMA, pa.int64())
+        return TableColumn(name, INT64_SCHEMA, pa.int64())
     if isinstance(kind, sql.Integer):
         return _integer(name)
     if isinstance(kind, sql.Float):
@@ -182,37 +182,37 @@ def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> Column:
     if isinstance(kind, sql.DateTime):
         return replace(_timestamp(name, kind, mapping), zoned=is_zoned(kind))
     if isinstance(kind, sql.Date):
-        return Column(name, Date.SCHEMA, pa.date32(), convert=_without_zeros)
+        return TableColumn(name, Date.SCHEMA, pa.date32(), convert=_without_zeros)
     if isinstance(kind, sql.Time):
         if getattr(kind, "timezone", False):
-            return Column(name, STRING_SCHEMA, pa.string(), as_text=True)
-        return Column(name, Time.SCHEMA, pa.time64("us"), convert=_times)
+            return TableColumn(name, STRING_SCHEMA, pa.string(), as_text=True)
+        return TableColumn(name, Time.SCHEMA, pa.time64("us"), convert=_times)
     if isinstance(kind, sql._Binary):
-        return Column(name, BYTES_SCHEMA, pa.binary())
+        return TableColumn(name, BYTES_SCHEMA, pa.binary())
     if isinstance(kind, sql.String) and not isinstance(kind, sql.Enum):
-        return Column(name, STRING_SCHEMA, pa.string())
-    return Column(name, STRING_SCHEMA, pa.string(), as_text=True)
+        return TableColumn(name, STRING_SCHEMA, pa.string())
+    return TableColumn(name, STRING_SCHEMA, pa.string(), as_text=True)
 
 
-def _integer(name: str) -> Column:
-    return Column(name, INT32_SCHEMA, pa.int32())
+def _integer(name: str) -> TableColumn:
+    return TableColumn(name, INT32_SCHEMA, pa.int32())
 
 
-def _of_mysql(name: str, kind: sql.TypeEngine[Any]) -> Column | None:
+def _of_mysql(name: str, kind: sql.TypeEngine[Any]) -> TableColumn | None:
     """The column of a type that only MySQL and MariaDB have, None for others: numbers without a sign, bits."""
     unsigned = bool(getattr(kind, "unsigned", False))
     for classes, signed, other in _MYSQL_INTEGERS:
         if isinstance(kind, classes):
             schema = other if unsigned else signed
-            return Column(name, schema, _INTEGER_ARROW[schema.type.value])
+            return TableColumn(name, schema, _INTEGER_ARROW[schema.type.value])
     if isinstance(kind, mysql.FLOAT):
-        return Column(name, FLOAT32_SCHEMA, pa.float32())
+        return TableColumn(name, FLOAT32_SCHEMA, pa.float32())
     if isinstance(kind, mysql.BIT):
         length = kind.length or 1
         for bits, schema in ((8, INT8_SCHEMA), (16, INT16_SCHEMA), (32, INT32_SCHEMA), (64, INT64_SCHEMA)):
             if length < bits:
-                return Column(name, schema, _INTEGER_ARROW[schema.type.value], convert=_bits)
-        return Column(name, Decimal.schema(0), pa.decimal128(38, 0), convert=_bits)
+                return TableColumn(name, schema, _INTEGER_ARROW[schema.type.value], convert=_bits)
+        return TableColumn(name, Decimal.schema(0), pa.decimal128(38, 0), convert=_bits)
     return None
 
 
@@ -232,26 +232,26 @@ def _bits(read: pa.Array) -> pa.Array:
     return pa.array(numbers, pa.decimal128(38, 0))
 
 
-def _float(name: str, kind: sql.Float[Any]) -> Column:
+def _float(name: str, kind: sql.Float[Any]) -> TableColumn:
     single = type(kind).__name__ == "REAL" or (kind.precision is not None and kind.precision <= 24)
     if single and not isinstance(kind, sql.Double):
-        return Column(name, FLOAT32_SCHEMA, pa.float32())
-    return Column(name, FLOAT64_SCHEMA, pa.float64())
+        return TableColumn(name, FLOAT32_SCHEMA, pa.float32())
+    return TableColumn(name, FLOAT64_SCHEMA, pa.float64())
 
 
-def _numeric(name: str, kind: sql.Numeric[Any], numbers: NumericMapping) -> Column:
+def _numeric(name: str, kind: sql.Numeric[Any], numbers: NumericMapping) -> TableColumn:
     precision, scale = kind.precision, kind.scale
     fits = numbers is not NumericMapping.NONE
     if fits and precision is not None and not scale:
         for digits, schema in _INTEGERS:
             if precision <= digits:
-                return Column(name, schema, _INTEGER_ARROW[schema.type.value], as_text=True)
+                return TableColumn(name, schema, _INTEGER_ARROW[schema.type.value], as_text=True)
     eager = numbers is NumericMapping.BEST_FIT_EAGER_DOUBLE
     best = numbers is NumericMapping.BEST_FIT and (precision is None or (bool(scale) and precision <= _DOUBLE_DIGITS))
     if eager or best:
-        return Column(name, FLOAT64_SCHEMA, pa.float64(), as_text=True, convert=_doubles)
+        return TableColumn(name, FLOAT64_SCHEMA, pa.float64(), as_text=True, convert=_doubles)
     digits = _FREE_SCALE if precision is None and scale is None else scale or 0
-    return Column(name, Decimal.schema(digits), pa.decimal128(38, digits), as_text=True)
+    return TableColumn(name, Decimal.schema(digits), pa.decimal128(38, digits), as_text=True)
 
 
 _INTEGER_ARROW: Final = {"int8": pa.int8(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64()}
@@ -270,31 +270,31 @@ def _doubles(printed: pa.Array) -> pa.Array:
     return plain
 
 
-def _timestamp(name: str, kind: sql.DateTime, mapping: TypeMapping) -> Column:
+def _timestamp(name: str, kind: sql.DateTime, mapping: TypeMapping) -> TableColumn:
     zone, form = "UTC" if isinstance(kind, mysql.TIMESTAMP) else mapping.zone, mapping.timestamps
 
     def instants(read: pa.Array) -> pa.Array:
         return utc(read, zone)
 
     if form is TimestampGranularity.CONNECT_LOGICAL:
-        return Column(name, Timestamp.SCHEMA, _US, convert=instants)
+        return TableColumn(name, Timestamp.SCHEMA, _US, convert=instants)
     scale = 1000 if "nanos" in form.value else 1
     if form in (TimestampGranularity.MICROS_LONG, TimestampGranularity.NANOS_LONG):
-        return Column(
+        return TableColumn(
             name,
             INT64_SCHEMA,
             pa.int64(),
             convert=lambda read: pc.multiply_checked(instants(read).cast(pa.int64()), scale),
         )
     if form in (TimestampGranularity.MICROS_STRING, TimestampGranularity.NANOS_STRING):
-        return Column(
+        return TableColumn(
             name,
             STRING_SCHEMA,
             pa.string(),
             convert=lambda read: pc.multiply_checked(instants(read).cast(pa.int64()), scale).cast(pa.string()),
         )
     rest = "000" if scale == 1000 else ""
-    return Column(
+    return TableColumn(
         name,
         STRING_SCHEMA,
         pa.string(),
@@ -344,18 +344,18 @@ def _without_zeros(read: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(read, r"^\d{4}-(00-\d\d|\d\d-00)"), None, read)
 
 
-def _array(name: str, kind: sql.ARRAY[Any], mapping: TypeMapping) -> Column:
+def _array(name: str, kind: sql.ARRAY[Any], mapping: TypeMapping) -> TableColumn:
     item = _base(name, kind.item_type, mapping)
     printed = item.as_text and not isinstance(kind, postgresql.ARRAY)
     if kind.dimensions not in (None, 1) or printed or item.schema.type is Type.ARRAY:
         # Several dimensions, or a database that prints no items.
-        return Column(name, STRING_SCHEMA, pa.string(), as_text=True)
+        return TableColumn(name, STRING_SCHEMA, pa.string(), as_text=True)
     schema = SchemaBuilder.array(optional(item.schema)).build()
     convert = None if item.convert is None and not item.as_text else partial(_of_items, item)
-    return Column(name, schema, pa.list_(item.arrow), convert=convert, items_as_text=item.as_text)
+    return TableColumn(name, schema, pa.list_(item.arrow), convert=convert, items_as_text=item.as_text)
 
 
-def _of_items(item: Column, read: pa.ListArray) -> pa.ListArray:
+def _of_items(item: TableColumn, read: pa.ListArray) -> pa.ListArray:
     """The same lists, of the cells that their items are."""
     ends = np.concatenate([[0], np.cumsum(pc.list_value_length(read).fill_null(0).to_numpy(zero_copy_only=False))])
     mask = read.is_null() if read.null_count else None

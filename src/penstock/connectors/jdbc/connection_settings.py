@@ -21,7 +21,7 @@ from penstock.config import (
     ValidList,
     setting,
 )
-from penstock.connectors.jdbc.addresses import URL_CONFIG, Address, missing_libraries, parse_address
+from penstock.connectors.jdbc.addresses import URL_CONFIG, DatabaseAddress, missing_libraries, parse_address
 from penstock.errors import ConfigException
 
 
@@ -137,7 +137,7 @@ class ConnectionConfig(AbstractConfig):
         folds = self.quote_sql_identifiers.lower() == "never" and self.address().dialect.name == "postgresql"
         return name.lower() if folds else name
 
-    def address(self) -> Address:
+    def address(self) -> DatabaseAddress:
         """The address with its login."""
         password = self.connection_password.value if self.connection_password else None
         return parse_address(self.connection_url, self.connection_user, password)

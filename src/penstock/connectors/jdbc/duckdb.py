@@ -20,15 +20,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
 from penstock.api.sink import RunStatement
-from penstock.connectors.jdbc.addresses import Address
-from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of
-from penstock.connectors.jdbc.faults import Fault, fault_of
+from penstock.connectors.jdbc.addresses import DatabaseAddress
+from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of
+from penstock.connectors.jdbc.faults import FaultKind, fault_of
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import copied_deletes, copied_rows
-from penstock.connectors.jdbc.sink.writing import Write, Writer
-from penstock.connectors.jdbc.source.position import Position
-from penstock.connectors.jdbc.source.queries import Bound, Selection
-from penstock.connectors.jdbc.source.reading import Reader
+from penstock.connectors.jdbc.sink.writing import TableChangeWriter, Write
+from penstock.connectors.jdbc.source.position import RowPosition
+from penstock.connectors.jdbc.source.queries import Bound, RowSelection
+from penstock.connectors.jdbc.source.reading import ReadConnection
 from penstock.connectors.jdbc.tables import Catalog, Table, TableName, unreachable
 
 NAME: Final = "duckdb"
@@ -51,7 +51,7 @@ class DuckDbDialect(postgresql.base.PGDialect):
     preparer = _Quoting
 
 
-def connect(address: Address, zone: str = "UTC") -> Any:
+def connect(address: DatabaseAddress, zone: str = "UTC") -> Any:
     """A connection of a process to a file, in a time zone.
 
     Raises:
@@ -70,7 +70,7 @@ def connect(address: Address, zone: str = "UTC") -> Any:
 class DuckDbCatalog(Catalog):
     """Looks into a database; see `Catalog`."""
 
-    def __init__(self, address: Address, mapping: TypeMapping | None = None) -> None:
+    def __init__(self, address: DatabaseAddress, mapping: TypeMapping | None = None) -> None:
         self._address = address
         self._mapping = mapping or TypeMapping()
 
@@ -130,7 +130,7 @@ class DuckDbCatalog(Catalog):
             frozenset(defaulted),
         )
 
-    def query_columns(self, query: str) -> tuple[Column, ...]:
+    def query_columns(self, query: str) -> tuple[TableColumn, ...]:
         """The columns of a query.
 
         Raises:
@@ -187,7 +187,7 @@ def type_of(name: str) -> sa.types.TypeEngine[Any]:
     return _TYPES.get(name, sa.types.NullType)()
 
 
-class DuckDbReader(Reader):
+class DuckDbReader(ReadConnection):
     """A connection whose results are Arrow.
 
     Args:
@@ -195,20 +195,20 @@ class DuckDbReader(Reader):
         catalog: Whose dialect statements are written in.
     """
 
-    def __init__(self, address: Address, catalog: Catalog) -> None:
+    def __init__(self, address: DatabaseAddress, catalog: Catalog) -> None:
         self._address, self._dialect = address, catalog.dialect
         self._connection: Any = None
 
-    def bound(self, selection: Selection, after: Position) -> Bound:
-        """See `Reader`: no other process writes, and a transaction that commits later is not seen."""
+    def bound(self, selection: RowSelection, after: RowPosition) -> Bound:
+        """See `ReadConnection`: no other process writes, and a transaction that commits later is not seen."""
         return Bound()
 
-    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
-        """See `Reader`: its tables are read in one go."""
+    def last(self, selection: RowSelection, after: RowPosition, bound: Bound) -> RowPosition | None:
+        """See `ReadConnection`: its tables are read in one go."""
         return None
 
     def count(self, statement: sa.Select[Any]) -> int:
-        """See `Reader`."""
+        """See `ReadConnection`."""
         with closing(connect(self._address)) as opened:
             try:
                 return int(opened.sql(self._text(statement)).fetchall()[0][0])
@@ -218,8 +218,8 @@ class DuckDbReader(Reader):
     def _text(self, statement: sa.Select[Any]) -> str:
         return str(statement.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True}))
 
-    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
-        """See `Reader`."""
+    def rows(self, selection: RowSelection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `ReadConnection`."""
         text = self._text(statement)
         self._connection = connect(self._address)
         try:
@@ -228,14 +228,14 @@ class DuckDbReader(Reader):
             raise fault_of(self._address, error).error from error
 
     def close(self) -> None:
-        """See `Reader`."""
+        """See `ReadConnection`."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):
                 connection.close()
 
 
-class DuckDbWriter(Writer):
+class DuckDbWriter(TableChangeWriter):
     """Rows as they are, and one INSERT .. ON CONFLICT for all of them."""
 
     placeholder = "?"
@@ -245,7 +245,7 @@ class DuckDbWriter(Writer):
         self._connection: Any = None
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
-        """See `Writer`."""
+        """See `TableChangeWriter`."""
         if self._connection is None:
             self._connection = connect(self._address, self._config.db_timezone)
         connection = self._connection
@@ -265,12 +265,12 @@ class DuckDbWriter(Writer):
             fault = fault_of(self._address, error)
             with suppress(Exception):
                 connection.rollback()
-            if fault.kind is Fault.PASSING:
+            if fault.kind is FaultKind.PASSING:
                 self.close()
             raise fault.error from error
 
     def close(self) -> None:
-        """See `Writer`."""
+        """See `TableChangeWriter`."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):

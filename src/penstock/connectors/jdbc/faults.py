@@ -1,6 +1,6 @@
 """Classifies errors of databases by remedy: waiting, another row, or another statement.
 
-Main types: `Fault`, `FaultAndError`; `fault_of` classifies the error of a driver. Pure; any thread.
+Main types: `FaultKind`, `FaultAndError`; `fault_of` classifies the error of a driver. Pure; any thread.
 
 Source: the documentation of PostgreSQL, "PostgreSQL Error Codes", and the SQL standard for their classes.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from penstock.connectors.jdbc.addresses import Address
+from penstock.connectors.jdbc.addresses import DatabaseAddress
 from penstock.errors import ConnectException, DataException, RetriableException
 
 
-class Fault(Enum):
+class FaultKind(Enum):
     """PASSING: the same again may work. ROW: a row is not accepted. STATEMENT: nothing of the kind will be."""
 
     PASSING = "passing"
@@ -27,7 +27,7 @@ class Fault(Enum):
 class FaultAndError:
     """A kind of fault, and the error to raise for it."""
 
-    kind: Fault
+    kind: FaultKind
     error: ConnectException
 
 
@@ -80,7 +80,7 @@ _PASSING_TEXTS: Final = (
 _NOT_A_NUMBER: Final = "can not be used with MySQL"
 
 
-def fault_of(address: Address, error: BaseException) -> FaultAndError:
+def fault_of(address: DatabaseAddress, error: BaseException) -> FaultAndError:
     """Sorts the error of a driver.
 
     Args:
@@ -88,16 +88,16 @@ def fault_of(address: Address, error: BaseException) -> FaultAndError:
         error: The error, of psycopg, ADBC, sqlite3 or PyMySQL; one of Penstock's own keeps its kind.
     """
     if isinstance(error, DataException):
-        return FaultAndError(Fault.ROW, error)
+        return FaultAndError(FaultKind.ROW, error)
     if isinstance(error, RetriableException):
-        return FaultAndError(Fault.PASSING, error)
+        return FaultAndError(FaultKind.PASSING, error)
     if isinstance(error, ConnectException):
-        return FaultAndError(Fault.STATEMENT, error)
+        return FaultAndError(FaultKind.STATEMENT, error)
     text = " ".join(str(error).split()) or type(error).__name__
     kind = _kind(error, text)
-    if kind is Fault.PASSING:
+    if kind is FaultKind.PASSING:
         return FaultAndError(kind, RetriableException(f"The database {address.label} did not finish: {text}"))
-    if kind is Fault.ROW:
+    if kind is FaultKind.ROW:
         return FaultAndError(kind, DataException(f"The database {address.label}{_NO_ROW}: {text}"))
     return FaultAndError(kind, ConnectException(f"The database {address.label}{_NO_STATEMENT}: {text}"))
 
@@ -114,23 +114,23 @@ def without_reason(error: ConnectException) -> ConnectException:
     return error
 
 
-def _kind(error: BaseException, text: str) -> Fault:
+def _kind(error: BaseException, text: str) -> FaultKind:
     # PyMySQL has both, and a state that says little.
     number = error.args[0] if error.args and isinstance(error.args[0], int) else None
     if number is not None:
-        return Fault.PASSING if number in _MYSQL_PASSING else _row_or_statement(number in _MYSQL_ROWS)
+        return FaultKind.PASSING if number in _MYSQL_PASSING else _row_or_statement(number in _MYSQL_ROWS)
     state = getattr(error, "sqlstate", None) or ""
     if state:
-        return Fault.PASSING if state.startswith(_PASSING) else _row_or_statement(state.startswith(_OF_ROWS))
+        return FaultKind.PASSING if state.startswith(_PASSING) else _row_or_statement(state.startswith(_OF_ROWS))
     if _NOT_A_NUMBER in text:
-        return Fault.ROW
+        return FaultKind.ROW
     name = type(error).__name__
     if name in _DUCKDB_PASSING:
-        return Fault.PASSING
+        return FaultKind.PASSING
     if any(one in text for one in _PASSING_TEXTS):
-        return Fault.PASSING
+        return FaultKind.PASSING
     return _row_or_statement(name in _NAMES_OF_ROWS)
 
 
-def _row_or_statement(is_row: bool) -> Fault:
-    return Fault.ROW if is_row else Fault.STATEMENT
+def _row_or_statement(is_row: bool) -> FaultKind:
+    return FaultKind.ROW if is_row else FaultKind.STATEMENT

@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection, Dialect, Engine, Inspector
 from sqlalchemy.pool import NullPool
 
 from penstock.connectors.jdbc import mysql
-from penstock.connectors.jdbc.addresses import Address
-from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of, is_zoned
+from penstock.connectors.jdbc.addresses import DatabaseAddress
+from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of, is_zoned
 from penstock.connectors.jdbc.faults import fault_of
 from penstock.errors import ConnectException, RetriableException
 
@@ -63,7 +63,7 @@ class Table:
     """
 
     name: TableName
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     primary_key: tuple[str, ...]
     leading: frozenset[str]
     types: dict[str, sa.types.TypeEngine[Any]]
@@ -75,7 +75,7 @@ class Table:
         """True if the column holds timestamps with a time zone."""
         return is_zoned(self.types.get(name))
 
-    def column(self, name: str) -> Column | None:
+    def column(self, name: str) -> TableColumn | None:
         """The column of that name, or the only one that is so named but for upper and lower case."""
         exact = [one for one in self.columns if one.name == name]
         alike = exact or [one for one in self.columns if one.name.lower() == name.lower()]
@@ -90,7 +90,7 @@ class Catalog:
         mapping: Which schemas columns get.
     """
 
-    def __init__(self, address: Address, mapping: TypeMapping | None = None) -> None:
+    def __init__(self, address: DatabaseAddress, mapping: TypeMapping | None = None) -> None:
         self._address = address
         self._mapping = mapping or TypeMapping()
         url = address.sqlalchemy_url()
@@ -103,7 +103,7 @@ class Catalog:
         return self._engine.dialect
 
     @property
-    def address(self) -> Address:
+    def address(self) -> DatabaseAddress:
         """The address of the database."""
         return self._address
 
@@ -206,7 +206,7 @@ class Catalog:
         )
 
 
-def catalog_of(address: Address, mapping: TypeMapping | None = None) -> Catalog:
+def catalog_of(address: DatabaseAddress, mapping: TypeMapping | None = None) -> Catalog:
     """The catalog of a database, by its kind."""
     if address.dialect.name == "duckdb":
         from penstock.connectors.jdbc.duckdb import DuckDbCatalog
@@ -225,7 +225,7 @@ def _is_generated(column: Any, key: Sequence[str], dialect: str) -> bool:
     return dialect == "sqlite" and list(key) == [column["name"]] and type(column["type"]).__name__ == "INTEGER"
 
 
-def unreachable(address: Address, error: BaseException) -> RetriableException:
+def unreachable(address: DatabaseAddress, error: BaseException) -> RetriableException:
     """The error of a database that cannot be reached or refuses the login."""
     text = str(error).strip().splitlines()
     return RetriableException(
@@ -235,7 +235,7 @@ def unreachable(address: Address, error: BaseException) -> RetriableException:
     )
 
 
-def missing_table(name: TableName, address: Address) -> ConnectException:
+def missing_table(name: TableName, address: DatabaseAddress) -> ConnectException:
     """The error of a table that is not there, or that the user may not see."""
     return ConnectException(
         f"There is no table {name} in {address.label}, or the user {address.user or 'of the connection'} may not see it"

@@ -24,7 +24,7 @@ from penstock.converters.json.arrow.bytes import UnreadableBytesError, plain_jso
 from penstock.converters.json.arrow.objects import AlikeObjects, ObjectMessages, ReadObjects
 from penstock.converters.json.arrow.payloads import PlainPayloads
 from penstock.converters.json.arrow.schemaless_columns import read_schemaless_column
-from penstock.converters.json.arrow.structs import Tries
+from penstock.converters.json.arrow.structs import ShortcutMemory
 from penstock.converters.json.arrow.texts import json_texts
 from penstock.converters.json.arrow.writing import json_column
 from penstock.converters.json.depth import TOO_DEEP, is_too_deep, without_deep
@@ -32,7 +32,7 @@ from penstock.converters.json.envelope import (
     BAD_SYNTAX,
     Envelope,
     Envelopes,
-    Refused,
+    UnreadableMessages,
     bad_syntax,
     lacks_envelope,
     without_heads,
@@ -127,7 +127,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._content: Schema | None = None
         self._envelopes = Envelopes(1000, defaults=True)
         self._alike = AlikeObjects()
-        self._all_alike = Tries(1)
+        self._all_alike = ShortcutMemory(1)
         self._payloads = PlainPayloads(defaults=True)
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
@@ -299,12 +299,12 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return self.to_connect_data(topic, data)
 
 
-_REFUSED_SCHEMA: Final = Refused(TOO_DEEP_SCHEMA, DataException.java_name)
-_REFUSED_DEPTH: Final = Refused(f"{BAD_SYNTAX}{TOO_DEEP}", DataException.java_name)
+_REFUSED_SCHEMA: Final = UnreadableMessages(TOO_DEEP_SCHEMA, DataException.java_name)
+_REFUSED_DEPTH: Final = UnreadableMessages(f"{BAD_SYNTAX}{TOO_DEEP}", DataException.java_name)
 
 
-def _refused(reason: str) -> Refused:
-    return Refused(f"{BAD_SYNTAX}{reason}", DataException.java_name)
+def _refused(reason: str) -> UnreadableMessages:
+    return UnreadableMessages(f"{BAD_SYNTAX}{reason}", DataException.java_name)
 
 
 def _beyond_python(schema: Schema | None) -> DataException:

@@ -8,7 +8,8 @@ scan and one pass in C, and needs no Spark job to find the groups. The beginning
 readers in this package skip it, and it is cut off for Spark, which then gets the payload with the closing brace of the
 envelope and whatever follows.
 
-Main type: ``Envelopes`` (a converter's cache of schema texts). Hints: ``Envelope``, ``Refused``, ``NO_MESSAGE``.
+Main type: ``Envelopes`` (a converter's cache of schema texts). Hints: ``Envelope``, ``UnreadableMessages``,
+``NO_MESSAGE``.
 
 Thread: a task's pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.toConnectData.
@@ -59,7 +60,7 @@ class Envelope:
 
 
 @dataclass(frozen=True)
-class Refused:
+class UnreadableMessages:
     """Messages that cannot be read."""
 
     message: str
@@ -72,10 +73,10 @@ class NoMessage:
 
 
 NO_MESSAGE: Final = NoMessage()
-Hint = Envelope | Refused | NoMessage
+Hint = Envelope | UnreadableMessages | NoMessage
 
-_REFUSED_SYNTAX: Final = Refused(BAD_SYNTAX, DataException.java_name)
-_REFUSED_SHAPE: Final = Refused(LACKS_ENVELOPE, DataException.java_name)
+_REFUSED_SYNTAX: Final = UnreadableMessages(BAD_SYNTAX, DataException.java_name)
+_REFUSED_SHAPE: Final = UnreadableMessages(LACKS_ENVELOPE, DataException.java_name)
 
 
 def advice_on(message: str, side: str) -> str | None:
@@ -194,7 +195,7 @@ class Envelopes:
         codes, heads = found
         for index, row in enumerate(left.tolist()):
             scan = _scan(rest[index].as_py())
-            if isinstance(scan, Refused):
+            if isinstance(scan, UnreadableMessages):
                 codes[row] = hints.setdefault(scan, len(hints))
                 continue
             if scan.rewritten is not None:
@@ -223,13 +224,13 @@ class Envelopes:
         except ValueError:
             return _REFUSED_SYNTAX
         except RecursionError:
-            return Refused(TOO_DEEP_SCHEMA, DataException.java_name)
+            return UnreadableMessages(TOO_DEEP_SCHEMA, DataException.java_name)
         except Exception as error:  # The schema is part of the message, so this is an error of the message.
-            return Refused(str(error), java_class_name(error))
+            return UnreadableMessages(str(error), java_class_name(error))
         return Envelope(schema)
 
 
-def _scan(data: bytes) -> _Scan | Refused:
+def _scan(data: bytes) -> _Scan | UnreadableMessages:
     """Finds the end of a message's schema."""
     try:
         text = data.decode()
@@ -247,7 +248,7 @@ def _scan(data: bytes) -> _Scan | Refused:
     return _scan_any(text)
 
 
-def _scan_any(text: str) -> _Scan | Refused:
+def _scan_any(text: str) -> _Scan | UnreadableMessages:
     """Finds schema and payload in any order, and rewrites the message to the common form."""
     at = _skip(text, 0)
     if at == len(text):

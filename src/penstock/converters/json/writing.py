@@ -21,14 +21,14 @@ from penstock.pipeline.plan.map_structs import as_struct
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW_TEXT,
-    Bag,
-    Fault,
-    Keep,
     Made,
+    NameColumn,
+    RecordColumns,
     Shape,
     Side,
     SideName,
     Step,
+    StepFault,
     StepPlan,
 )
 
@@ -65,7 +65,7 @@ class WriteJson(Step):
         make = partial(self._make_schemaless if known.schema is None else self._make_typed, known)
         return StepPlan(shape.with_side(self.side, RAW_TEXT), make, names, names)
 
-    def _make_typed(self, known: Side, bag: Bag, keep: Keep) -> Made:
+    def _make_typed(self, known: Side, bag: RecordColumns, keep: NameColumn) -> Made:
         schema = known.schema
         assert schema is not None
         writer = JsonText(self.numeric, self.defaults, known.complete)
@@ -85,7 +85,7 @@ class WriteJson(Step):
         problem = writer.problem(column, schema, known.physical, present=known.present)
         return Made({self.side: text if bound >= TextBound.BMP else escaped(keep(text))}, _faults(problem))
 
-    def _make_schemaless(self, known: Side, bag: Bag, keep: Keep) -> Made:
+    def _make_schemaless(self, known: Side, bag: RecordColumns, keep: NameColumn) -> Made:
         column = keep(bag.side(self.side)) if known.physical.children else bag.side(self.side)
         text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
         if self.schemas:
@@ -96,5 +96,5 @@ class WriteJson(Step):
         return Made({self.side: F.when(column.isNotNull(), text)})
 
 
-def _faults(problem: Column | None) -> Sequence[Fault]:
-    return () if problem is None else (Fault(problem.isNotNull(), problem, _DATA_EXCEPTION),)
+def _faults(problem: Column | None) -> Sequence[StepFault]:
+    return () if problem is None else (StepFault(problem.isNotNull(), problem, _DATA_EXCEPTION),)

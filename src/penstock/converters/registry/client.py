@@ -41,7 +41,7 @@ V = TypeVar("V")
 LASTING: Final = (DataException, ConfigException)
 
 
-class Memory(Generic[K, V]):
+class RecentValues(Generic[K, V]):
     """A cache of values by key, made on first use; keeps the most recently used keys.
 
     Args:
@@ -216,8 +216,8 @@ class RegistryClient:
         self._closed = threading.Event()
         self._outage: _Outage | None = None
         size, refusal_s = settings.cache_size, settings.missing_id_cache_ttl_sec
-        self._by_id: Memory[int, SchemaText] = Memory(size, refusal_s, clock)
-        self._references: Memory[tuple[str, int], SchemaText] = Memory(size, refusal_s, clock)
+        self._by_id: RecentValues[int, SchemaText] = RecentValues(size, refusal_s, clock)
+        self._references: RecentValues[tuple[str, int], SchemaText] = RecentValues(size, refusal_s, clock)
         self._client = _connect(settings)
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
-from penstock.converters.registry.client import Memory, RegistryClient, SchemaText, TextForm
+from penstock.converters.registry.client import RecentValues, RegistryClient, SchemaText, TextForm
 from penstock.converters.registry.reading_columns import ColumnReader, no_columns, read_columns
 from penstock.converters.registry.settings import RECORD_NAME, TOPIC_NAME, RegistryConfig
 from penstock.converters.registry.wire import frame, unframe
@@ -167,10 +167,10 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
 
     def _remember(self, size: int, refusal_s: float) -> None:
         clock = time.monotonic
-        self._writers: Memory[tuple[str, Schema | None], _Writer[C]] = Memory(size, refusal_s, clock)
-        self._readers: Memory[tuple[str, int], C] = Memory(size, refusal_s, clock)
+        self._writers: RecentValues[tuple[str, Schema | None], _Writer[C]] = RecentValues(size, refusal_s, clock)
+        self._readers: RecentValues[tuple[str, int], C] = RecentValues(size, refusal_s, clock)
         # Separate from writers, so that each record does not describe its schema again during an outage.
-        self._own: Memory[Schema | None, tuple[SchemaText, C]] = Memory(size, refusal_s, clock)
+        self._own: RecentValues[Schema | None, tuple[SchemaText, C]] = RecentValues(size, refusal_s, clock)
 
     def close(self) -> None:
         """See ``Converter``. Closes the client of the registry."""

@@ -3,9 +3,8 @@
 Short pieces, such as numbers, are collected in a matrix with a row for each value and a mask of its valid bytes; long
 pieces, such as texts, in Arrow arrays. At the end one Arrow call joins the pieces of all values.
 
-Main types: ``Pieces`` (the bytes of some values), ``Rows`` (which values they belong to). Thread: a task's pipeline
-thread.
-Source: the Avro specification, 1.12, "Binary Encoding" (numbers).
+Main types: ``Pieces`` (the bytes of some values), ``WritableRows`` (which values they belong to). Thread: a task's
+pipeline thread. Source: the Avro specification, 1.12, "Binary Encoding" (numbers).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ class TooMuch(Exception):
     """More bytes than one Arrow column can hold."""
 
 
-class Rows:
+class WritableRows:
     """A selection of the values to write, and the values that cannot be written here.
 
     Args:
@@ -38,9 +37,9 @@ class Rows:
         """Marks values, given by a mask, that have to be written separately."""
         self.wrong[self._places[which]] = True
 
-    def some(self, which: np.ndarray) -> Rows:
+    def some(self, which: np.ndarray) -> WritableRows:
         """A selection by row numbers, which may repeat."""
-        return Rows(self.wrong, self._places[which])
+        return WritableRows(self.wrong, self._places[which])
 
 
 class Pieces:

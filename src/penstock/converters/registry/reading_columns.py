@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.converters.registry.cursors import Source
 from penstock.converters.registry.wire import MAGIC
 from penstock.data import Schema, Type
-from penstock.pipeline.columns.layout import Physical
+from penstock.pipeline.columns.layout import Layout
 from penstock.pipeline.plan.step import NOTHING, Side, Sorted
 
 #: Smaller groups are as fast one by one, because each column costs some calls.
@@ -37,7 +37,7 @@ class ColumnReader(Protocol):
         """The Connect schema."""
 
     @property
-    def physical(self) -> Physical:
+    def physical(self) -> Layout:
         """The layout of the columns."""
 
     def read(self, source: Source, at: np.ndarray, ends: np.ndarray, /) -> tuple[pa.Array, np.ndarray] | None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.api import Avg, Max, SampleWindow
-from penstock.herder.cluster.member import Place
-from penstock.kafka.group.events import GroupEvents, GroupRefusedException, Joined
+from penstock.herder.cluster.member import GroupPlace
+from penstock.kafka.group.events import GroupEvents, GroupRefusedException, RoundJoined
 from penstock.kafka.group.metrics import GroupMetrics, Timed
 from penstock.telemetry import Metrics
 
@@ -107,7 +107,7 @@ class RoundCounts(GroupEvents):
         """See ``GroupEvents``."""
         return self._owner.assign(protocol, leader, members, generation, last_completed)
 
-    def joined(self, joined: Joined) -> None:
+    def joined(self, joined: RoundJoined) -> None:
         """See ``GroupEvents``."""
         with self._lock:
             began, self._joins_s = self._joins_s, None
@@ -135,7 +135,7 @@ REBALANCE: Final = "kafka_connect_worker_rebalance_"
 COORDINATOR: Final = "kafka_connect_coordinator_"
 
 
-def publish_rounds(metrics: Metrics, place: Callable[[], Place], rounds: RoundCounts) -> None:
+def publish_rounds(metrics: Metrics, place: Callable[[], GroupPlace], rounds: RoundCounts) -> None:
     """Publishes the rounds of a worker.
 
     Args:
@@ -166,7 +166,7 @@ def publish_rounds(metrics: Metrics, place: Callable[[], Place], rounds: RoundCo
 
 
 def publish_member(
-    metrics: Metrics, place: Callable[[], Place], member: Callable[[], GroupMetrics], clock: Callable[[], float]
+    metrics: Metrics, place: Callable[[], GroupPlace], member: Callable[[], GroupMetrics], clock: Callable[[], float]
 ) -> None:
     """Publishes the counters of a member.
 

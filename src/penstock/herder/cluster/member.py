@@ -1,7 +1,7 @@
 """The place of a distributed worker among the workers of its group.
 
-Main types: ``WorkerGroup``, a ``Membership``; ``Place``, the worker's place in the group. ``WorkerGroup`` applies each
-round: it starts the assigned units, stops the revoked ones, and knows the leader.
+Main types: ``WorkerGroup``, a ``Membership``; ``GroupPlace``, the worker's place in the group. ``WorkerGroup`` applies
+each round: it starts the assigned units, stops the revoked ones, and knows the leader.
 
 Threads: the herder's, except the methods of ``GroupEvents``, which the member calls on its own threads: they use
 immutable values, and post. ``assign`` may read the config topic; only ``assign`` uses the leader's memory.
@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from penstock.assignors.assignment import NOTHING, Memory, Units
+from penstock.assignors.assignment import NOTHING, LeaderMemory, Units
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
     BadProtocolException,
-    Metadata,
+    MemberMetadata,
     Subprotocol,
     decode_assignment,
     encode_metadata,
@@ -32,7 +32,7 @@ from penstock.errors import ConnectException, KafkaException
 from penstock.herder.cluster.rounds import Dealt, LedRound, plan_round
 from penstock.herder.control_plane import ControlPlane
 from penstock.herder.membership import NotHereException, RebalanceExpectedException, Unit, all_units
-from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, Joined
+from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, RoundJoined
 from penstock.kafka.group.metrics import GroupMetrics
 from penstock.model.cluster_config import ClusterConfig
 from penstock.settings import DistributedSettings
@@ -44,7 +44,7 @@ _SYNC_TRIES: Final = 5
 _CLOSE_S: Final = 3.0
 
 
-class Member(Protocol):
+class GroupMembership(Protocol):
     """The part of ``penstock.kafka.group.GroupMember`` that is needed; see there."""
 
     @property
@@ -72,7 +72,7 @@ class Member(Protocol):
 
 
 @dataclass(frozen=True)
-class Place:
+class GroupPlace:
     """A worker's place in its group.
 
     Attributes:
@@ -122,7 +122,7 @@ class WorkerGroup(GroupEvents):
         plane: ControlPlane,
         settings: DistributedSettings,
         url: str,
-        new_member: Callable[[GroupEvents], Member],
+        new_member: Callable[[GroupEvents], GroupMembership],
         *,
         clock_ms: Callable[[], int],
     ) -> None:
@@ -132,7 +132,7 @@ class WorkerGroup(GroupEvents):
         self._member = new_member(self)
         self._clock_ms = clock_ms
         self.on_round: Callable[[bool], None] = lambda leads: None
-        self._place = Place()
+        self._place = GroupPlace()
         self._dealt = Dealt()
         self._ready = False
         # Why Kafka does not let it in; empty where it does.
@@ -151,7 +151,7 @@ class WorkerGroup(GroupEvents):
         self._expected = -1
         self._breath: asyncio.Task[None] | None = None
         # Used by the member's thread only.
-        self._memory = Memory()
+        self._memory = LeaderMemory()
 
     # ------------------------------------------------------------------ Membership
     @property
@@ -170,7 +170,7 @@ class WorkerGroup(GroupEvents):
         return self._settings
 
     @property
-    def place(self) -> Place:
+    def place(self) -> GroupPlace:
         """The place in the group, as far as it is known now. Thread: any."""
         return self._place
 
@@ -267,7 +267,7 @@ class WorkerGroup(GroupEvents):
         current = None
         if held and place.leader_id is not None:
             current = Assignment(place.leader_id, place.leader_url or "", place.config_offset, held)
-        told = Metadata(self._url, offset, current)
+        told = MemberMetadata(self._url, offset, current)
         return [(one.value, encode_metadata(told, one.version)) for one in offered(self._settings.connect_protocol)]
 
     def before_join(self, generation: int) -> None:
@@ -297,7 +297,7 @@ class WorkerGroup(GroupEvents):
         self._plane.loop.post(lambda: self._has_dealt(dealt))
         return plan.assignments
 
-    def joined(self, joined: Joined) -> None:
+    def joined(self, joined: RoundJoined) -> None:
         """See ``GroupEvents``."""
         self._refusal = ""
         try:
@@ -330,14 +330,14 @@ class WorkerGroup(GroupEvents):
             self._member.polled()
             await asyncio.sleep(min(1.0, self._settings.rebalance_timeout_ms / 4000))
 
-    async def _take_over(self, joined: Joined, told: Assignment, life: int) -> None:
+    async def _take_over(self, joined: RoundJoined, told: Assignment, life: int) -> None:
         """A round has ended: stops the revoked units, then runs the assigned ones."""
         async with self._taking:
             if life != self._life:
                 return
             protocol, before = Subprotocol(joined.protocol), self._place
             eager = protocol is Subprotocol.EAGER
-            place = Place(
+            place = GroupPlace(
                 joined.member_id, joined.generation, protocol, told.leader, told.leader_url, told.config_offset
             )
             if not self._move(
@@ -370,7 +370,7 @@ class WorkerGroup(GroupEvents):
                 self._plane.reconcile()
                 self._came_into_force(told)
 
-    def _move(self, change: Callable[[Place], Place], life: int, *, come: bool = False) -> bool:
+    def _move(self, change: Callable[[GroupPlace], GroupPlace], life: int, *, come: bool = False) -> bool:
         """Changes the place; False if the worker has left the group since that life began.
 
         Args:

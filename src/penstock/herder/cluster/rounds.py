@@ -5,7 +5,7 @@ part of the result that the leader keeps). The leader may assign only if it has 
 member; then the sub-protocol decides the method. The codecs and assignors are in
 ``penstock.assignors.connect_protocol`` and ``penstock.assignors.assignment``.
 
-Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``Memory``.
+Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``LeaderMemory``.
 
 Source: org.apache.kafka.connect.runtime.distributed.EagerAssignor, IncrementalCooperativeAssignor
 (performAssignment).
@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from penstock.assignors.assignment import NOTHING, Memory, Round, Units, assign, assign_eagerly
+from penstock.assignors.assignment import NOTHING, LeaderMemory, Round, Units, assign, assign_eagerly
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
     BadProtocolException,
-    Metadata,
+    MemberMetadata,
     Subprotocol,
     decode_metadata,
     encode_assignment,
@@ -71,7 +71,7 @@ class PlannedRound:
     """
 
     assignments: Mapping[str, bytes]
-    memory: Memory
+    memory: LeaderMemory
     delay_ms: int = 0
     urls: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     owners: Mapping[Unit, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -93,7 +93,7 @@ class Dealt:
     owners: Mapping[Unit, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
-def plan_round(led: LedRound, config: ClusterConfig, memory: Memory, max_delay_ms: int) -> PlannedRound:
+def plan_round(led: LedRound, config: ClusterConfig, memory: LeaderMemory, max_delay_ms: int) -> PlannedRound:
     """Decides a round.
 
     A member whose metadata cannot be read counts as one that runs nothing. It gets no work, because it may not
@@ -148,12 +148,12 @@ def plan_round(led: LedRound, config: ClusterConfig, memory: Memory, max_delay_m
     return PlannedRound(encoded(given, nothing), memory, plan.delay_ms, urls, owners(plan.owners))
 
 
-def _running(metadata: Metadata) -> Units:
+def _running(metadata: MemberMetadata) -> Units:
     return NOTHING if metadata.current is None else metadata.current.assigned
 
 
-def _readable(members: Mapping[str, bytes]) -> dict[str, Metadata]:
-    told: dict[str, Metadata] = {}
+def _readable(members: Mapping[str, bytes]) -> dict[str, MemberMetadata]:
+    told: dict[str, MemberMetadata] = {}
     for member, data in members.items():
         try:
             told[member] = decode_metadata(data)

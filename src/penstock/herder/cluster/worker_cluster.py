@@ -29,7 +29,7 @@ from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
 from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import Verifier
 from penstock.herder.control_plane import ControlPlane
-from penstock.herder.membership import NotHereException, TaskSpec, Unit, all_units
+from penstock.herder.membership import AssignedTask, NotHereException, Unit, all_units
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged, task_entries
 
@@ -267,7 +267,7 @@ class WorkerCluster:
         else:
             await self._fencing.run(connector)
 
-    def confirm(self, task: ConnectorTaskId, spec: TaskSpec, counts: Callable[[], bool]) -> None:
+    def confirm(self, task: ConnectorTaskId, spec: AssignedTask, counts: Callable[[], bool]) -> None:
         """See ``Cluster``. Waits for a config topic that cannot be read, as long as the task counts."""
         store = self._plane.parts.config
 

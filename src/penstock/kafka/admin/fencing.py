@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.network.connections import Connections
-from penstock.kafka.producer.transaction import Phase, Transaction
+from penstock.kafka.network.connections import ProducerConnections
+from penstock.kafka.producer.transaction import Transaction, TransactionPhase
 from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -61,7 +61,7 @@ def fence_producers(
         return found
     deadline = clock() + timeout_s
     state = threading.Condition()
-    connections = Connections(settings, name, NEEDS, clock, _nothing)
+    connections = ProducerConnections(settings, name, NEEDS, clock, _nothing)
     asked: dict[str, tuple[Transaction, Coordinator]] = {}
     try:
         while (waiting or asked) and clock() < deadline and connections.fatal is None:
@@ -95,7 +95,7 @@ def fence_producers(
 def _collect(asked: dict[str, tuple[Transaction, Coordinator]], found: dict[str, Fenced]) -> None:
     """Takes the ids out that are fenced, or failed for good."""
     for one, (transaction, _) in list(asked.items()):
-        if transaction.phase is Phase.READY and transaction.identity is not None:
+        if transaction.phase is TransactionPhase.READY and transaction.identity is not None:
             found[one] = transaction.identity
         elif transaction.failure is not None:
             found[one] = transaction.failure

@@ -1,7 +1,7 @@
 """Finds open transactions that hide later records of a partition, identifies their producers, and aborts hanging ones.
 
-Main types: ``OpenTransactions``, which finds and aborts them; ``OpenTransaction``, one in one partition; ``Verdict``,
-its state. Main function: ``judge``, the pure decision.
+Main types: ``OpenTransactions``, which finds and aborts them; ``OpenTransaction``, one in one partition;
+``TransactionVerdict``, its state. Main function: ``judge``, the pure decision.
 
 A transaction is open in a partition from its first record to its marker. If the coordinator has it in progress, the
 coordinator will write the marker, so readers wait. If the coordinator does not have it in progress, the transaction is
@@ -35,8 +35,8 @@ from typing import Final
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.admin.transaction_inquiry import (
     ActiveProducer,
-    Described,
     Place,
+    TransactionDescription,
     abort_marker_request,
     abort_marker_response,
     describe_producers_request,
@@ -50,7 +50,7 @@ from penstock.kafka.network.conversation import Conversation
 from penstock.kafka.producer.transaction_coordinator import find_coordinator_request, find_coordinator_response
 from penstock.kafka.protocol.errors import error_of
 from penstock.kafka.protocol.fields import VERSIONS, Api, UnsupportedVersionException
-from penstock.kafka.protocol.messages import Address, Metadata, metadata_request, metadata_response
+from penstock.kafka.protocol.messages import BrokerEndpoint, ClusterMetadata, metadata_request, metadata_response
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
 
@@ -114,7 +114,7 @@ class OpenTransaction:
         return self.place, self.producer.producer_id, self.producer.start_offset
 
 
-class Verdict(Enum):
+class TransactionVerdict(Enum):
     """The verdicts on an open transaction."""
 
     UNDER_WAY = auto()
@@ -127,7 +127,7 @@ class Verdict(Enum):
     """Its coordinator does not say."""
 
 
-def judge(open_one: OpenTransaction, described: Described | None, age_ms: float) -> Verdict:
+def judge(open_one: OpenTransaction, described: TransactionDescription | None, age_ms: float) -> TransactionVerdict:
     """Judges an open transaction.
 
     Args:
@@ -137,19 +137,19 @@ def judge(open_one: OpenTransaction, described: Described | None, age_ms: float)
         age_ms: The minimum time for which it has been open.
     """
     if described is not None and described.error_code not in (_NONE, _ID_NOT_FOUND):
-        return Verdict.UNKNOWN
+        return TransactionVerdict.UNKNOWN
     known = described is not None and described.error_code == _NONE
     if described is not None and known:
         if described.state not in _UNDER_WAY and described.state in ("", "Unknown"):
-            return Verdict.UNKNOWN
+            return TransactionVerdict.UNKNOWN
         own = described.producer_id == open_one.producer.producer_id
         if own and described.state in _UNDER_WAY and open_one.place in described.places:
-            return Verdict.UNDER_WAY
+            return TransactionVerdict.UNDER_WAY
     timeout_ms = described.timeout_ms if described is not None and known else _LONGEST_TIMEOUT_MS
-    return Verdict.HANGING if age_ms >= timeout_ms else Verdict.YOUNG
+    return TransactionVerdict.HANGING if age_ms >= timeout_ms else TransactionVerdict.YOUNG
 
 
-def marker_epoch(producer: ActiveProducer, described: Described) -> int:
+def marker_epoch(producer: ActiveProducer, described: TransactionDescription) -> int:
     """The epoch of the marker that ends a hanging transaction: one that no live producer of the id has."""
     newer = described.producer_id != producer.producer_id or described.epoch > producer.epoch
     return producer.epoch if newer else min(producer.epoch + 1, _LARGEST_EPOCH)
@@ -233,7 +233,7 @@ class OpenTransactions:
             return [refused] if refused else []
         owners = cluster.owners({one.producer.producer_id for one in opened})
         described = {one.transactional_id: one for one in cluster.describe(set(owners.values()))}
-        groups: dict[tuple[int, Verdict], list[OpenTransaction]] = {}
+        groups: dict[tuple[int, TransactionVerdict], list[OpenTransaction]] = {}
         for one in opened:
             found = described.get(owners.get(one.producer.producer_id, ""))
             verdict = judge(one, found, self._age_ms(one))
@@ -248,24 +248,24 @@ class OpenTransactions:
     def _told(
         self,
         cluster: _Cluster,
-        verdict: Verdict,
+        verdict: TransactionVerdict,
         group: Sequence[OpenTransaction],
         name: str | None,
-        described: Described | None,
+        described: TransactionDescription | None,
     ) -> str | None:
         """Returns the message about the open transaction of one producer, or None if it was ended."""
-        if verdict is Verdict.HANGING:
+        if verdict is TransactionVerdict.HANGING:
             own = name is not None and self.is_own(name)
             why = self._end(cluster, group, name or "") if own else "it is none of this group of workers"
             return None if why is None else self._hanging(group, name, why)
         limit_s = (_LONGEST_TIMEOUT_MS if described is None else described.timeout_ms) / 1000
         state = "nothing" if described is None else described.state or error_of(described.error_code).name
         then = {
-            Verdict.UNDER_WAY: f"is under way (transactional id {name}, {state}); its coordinator ends it when it has "
-            f"been open for {limit_s:g} s",
-            Verdict.YOUNG: f"is not known to its coordinator{_named(name)}; it is taken for a hanging one when it has "
-            f"been open for {limit_s:g} s",
-            Verdict.UNKNOWN: f"has the transactional id {name}, of which its coordinator says {state}",
+            TransactionVerdict.UNDER_WAY: f"is under way (transactional id {name}, {state}); its coordinator ends it "
+            f"when it has been open for {limit_s:g} s",
+            TransactionVerdict.YOUNG: f"is not known to its coordinator{_named(name)}; it is taken for a hanging one "
+            f"when it has been open for {limit_s:g} s",
+            TransactionVerdict.UNKNOWN: f"has the transactional id {name}, of which its coordinator says {state}",
         }
         return f"{_where(group)} {then[verdict]}"
 
@@ -309,7 +309,7 @@ class OpenTransactions:
         described = next(iter(cluster.describe({name})), None)
         if described is None:
             return "its coordinator does not say what has become of it"
-        hanging = {one.key: one for one in held if judge(one, described, float("inf")) is Verdict.HANGING}
+        hanging = {one.key: one for one in held if judge(one, described, float("inf")) is TransactionVerdict.HANGING}
         # A transaction that is still open from the same offset was open when the coordinator said that it has none
         # there.
         again, _ = cluster.open_in({one.place for one in hanging.values()})
@@ -343,13 +343,13 @@ class _Cluster:
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
-        self._metadata: Metadata | None = None
+        self._metadata: ClusterMetadata | None = None
 
     def extend(self, seconds: float) -> None:
         """Gives the questions that follow so much time."""
         self._talk.extend(seconds)
 
-    def _known(self, topics: Sequence[str] | None) -> Metadata:
+    def _known(self, topics: Sequence[str] | None) -> ClusterMetadata:
         found = self._talk.ask(
             None,
             lambda number, client: metadata_request(number, client, topics),
@@ -371,8 +371,8 @@ class _Cluster:
         places = [(topic, number) for topic, found in known.topics.items() for number in found.leaders]
         return self._open(known, places)[0]
 
-    def _open(self, known: Metadata, places: Iterable[Place]) -> tuple[list[OpenTransaction], str | None]:
-        by_leader: dict[Address, list[Place]] = {}
+    def _open(self, known: ClusterMetadata, places: Iterable[Place]) -> tuple[list[OpenTransaction], str | None]:
+        by_leader: dict[BrokerEndpoint, list[Place]] = {}
         for topic, number in places:
             leader = known.topics[topic].leaders.get(number, -1) if topic in known.topics else -1
             if leader in known.brokers:
@@ -418,9 +418,9 @@ class _Cluster:
             found.update(names)
         return found
 
-    def describe(self, names: Collection[str]) -> list[Described]:
+    def describe(self, names: Collection[str]) -> list[TransactionDescription]:
         """Returns the coordinators' descriptions of these ids."""
-        found: list[Described] = []
+        found: list[TransactionDescription] = []
         for name in sorted(names):
             coordinator = self._talk.ask(
                 None,
@@ -429,7 +429,7 @@ class _Cluster:
                 "Asking for the coordinator of a transactional id",
             )
             if coordinator.error_code != _NONE:
-                found.append(Described(coordinator.error_code, name, "", 0, -1, -1))
+                found.append(TransactionDescription(coordinator.error_code, name, "", 0, -1, -1))
                 continue
             found += self._talk.ask(
                 coordinator.address,

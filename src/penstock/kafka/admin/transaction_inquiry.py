@@ -2,8 +2,8 @@
 
 Main functions: a ``..._request`` and a ``..._response`` for each of DescribeProducers, ListTransactions,
 DescribeTransactions and WriteTxnMarkers. Main types: ``ActiveProducer``, a partition leader's description of a
-producer; ``Described``, a coordinator's description of a transactional id. All four are requests with compact strings
-and tagged fields; brokers since Kafka 3.0 take them.
+producer; ``TransactionDescription``, a coordinator's description of a transactional id. All four are requests with
+compact strings and tagged fields; brokers since Kafka 3.0 take them.
 
 Thread: any; everything is pure.
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from penstock.kafka.protocol.fields import INT8, INT16, INT32, INT64, Api, Fields, body, header, sized
+from penstock.kafka.protocol.fields import INT8, INT16, INT32, INT64, Api, FieldReader, body, header, sized
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class ActiveProducer:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class TransactionDescription:
     """A transactional id as its coordinator knows it. Without meaning when there is an error code.
 
     Attributes:
@@ -139,7 +139,7 @@ def describe_transactions_request(correlation: int, client_id: str, transactiona
     )
 
 
-def describe_transactions_response(payload: memoryview) -> Sequence[Described]:
+def describe_transactions_response(payload: memoryview) -> Sequence[TransactionDescription]:
     """Parses the coordinator's description of each id.
 
     Raises:
@@ -152,13 +152,13 @@ def describe_transactions_response(payload: memoryview) -> Sequence[Described]:
         name = fields.compact_string()
         return [(name, number) for number in fields.compact_array(lambda: fields.integer(INT32))]
 
-    def one() -> Described:
+    def one() -> TransactionDescription:
         error_code, name, state = fields.integer(INT16), fields.compact_string(), fields.compact_string()
         timeout_ms, _ = fields.integer(INT32), fields.integer(INT64)
         producer_id, epoch = fields.integer(INT64), fields.integer(INT16)
         topics = fields.compact_array(lambda: _tagged(fields, topic))
         places = frozenset(place for places in topics for place in places)
-        return Described(error_code, name, state, timeout_ms, producer_id, epoch, places)
+        return TransactionDescription(error_code, name, state, timeout_ms, producer_id, epoch, places)
 
     found = fields.compact_array(lambda: _tagged(fields, one))
     fields.tags()
@@ -216,7 +216,7 @@ def abort_marker_response(payload: memoryview) -> Mapping[Place, int]:
     return {place: code for codes in found for place, code in codes}
 
 
-def _by_place(fields: Fields, read_partition: Callable[[], tuple[int, T]]) -> list[tuple[Place, T]]:
+def _by_place(fields: FieldReader, read_partition: Callable[[], tuple[int, T]]) -> list[tuple[Place, T]]:
     """The end of a response that is one array of topics: the entry of each partition."""
 
     def topic() -> list[tuple[Place, T]]:
@@ -230,7 +230,7 @@ def _by_place(fields: Fields, read_partition: Callable[[], tuple[int, T]]) -> li
     return [one for ones in topics for one in ones]
 
 
-def _tagged(fields: Fields, read: Callable[[], T]) -> T:
+def _tagged(fields: FieldReader, read: Callable[[], T]) -> T:
     """An item followed by tagged fields."""
     found = read()
     fields.tags()
@@ -241,7 +241,7 @@ def _head(api: Api, correlation: int, client_id: str) -> bytes:
     return header(api, correlation, client_id) + _NO_TAGS
 
 
-def _answer(payload: memoryview, api: Api) -> Fields:
+def _answer(payload: memoryview, api: Api) -> FieldReader:
     fields = body(payload, api)
     fields.tags()
     return fields

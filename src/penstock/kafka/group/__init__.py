@@ -5,8 +5,8 @@ Start from:
 - ``GroupMember`` (``member``): bytes in and out; ``GroupEvents`` (``events``): the callbacks to its owner.
 - ``GroupSettings`` (``settings``): derived from the worker's settings.
 - ``GroupLife`` (``life``): when to join and when to stop work, by the limits of ``Standing`` (``standing``).
-- ``GroupCoordinator`` (``coordinator``, rounds and heartbeats), ``Connections`` (``connections``, encryption and login)
-  and ``GroupLoop`` (``loop``): the only modules that use kafka-python.
+- ``GroupCoordinator`` (``coordinator``, rounds and heartbeats), ``GroupConnections`` (``connections``, encryption and
+  login) and ``GroupLoop`` (``loop``): the only modules that use kafka-python.
 
 ``MemberState`` (``standing``) survives restarts of the loop; ``calls`` runs long calls; ``metrics`` counts for display.
 ``penstock.assignors`` defines the content of the bytes, and ``penstock.herder.cluster`` makes them.

@@ -1,7 +1,8 @@
 """Connections of a group's member to brokers, on kafka-python.
 
-Main types: ``Access`` (encryption and login), ``Connections``. Logins are the same as for every client of the worker
-(``penstock.kafka.network.sasl``), names are looked up on another thread, and a failed connection reports its cause.
+Main types: ``Access`` (encryption and login), ``GroupConnections``. Logins are the same as for every client of the
+worker (``penstock.kafka.network.sasl``), names are looked up on another thread, and a failed connection reports its
+cause.
 
 Thread: the member's own.
 
@@ -82,7 +83,7 @@ class Access:
         return self.names.close(timeout_s)
 
 
-class Connections(KafkaConnectionManager):  # type: ignore[misc]
+class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
     """The library's connections, extended by the cause of failed attempts.
 
     They look up names on another thread, because a resolver may take seconds, and close failed attempts.

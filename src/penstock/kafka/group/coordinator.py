@@ -1,7 +1,7 @@
 """Rounds and heartbeats of a group's member, on kafka-python's coordinator.
 
-Main types: ``GroupCoordinator``, ``Rounds`` (its callbacks). The hooks of ``BaseCoordinator`` begin with an underscore
-and may change with any minor version: ``tests/real/kafka/test_group_member.py`` tests those in use.
+Main types: ``GroupCoordinator``, ``RoundCallbacks`` (its callbacks). The hooks of ``BaseCoordinator`` begin with an
+underscore and may change with any minor version: ``tests/real/kafka/test_group_member.py`` tests those in use.
 
 This class adds what the library lacks: heartbeats continue while the leader assigns; the wait for a heartbeat ends with
 the session; a request to join again during a round is remembered; LeaveGroup is sent even if a JoinGroup is in flight.
@@ -31,7 +31,7 @@ from kafka.protocol.consumer import (
 )
 from kafka.structs import MemberState as Phase
 
-from penstock.kafka.group.events import GroupView, Joined
+from penstock.kafka.group.events import GroupView, RoundJoined
 from penstock.kafka.group.loop import GroupLoop
 from penstock.kafka.group.settings import GroupSettings
 from penstock.kafka.group.standing import MemberState
@@ -51,7 +51,7 @@ _SESSION_LIMITS: Final = ("group.min.session.timeout.ms", "group.max.session.tim
 
 
 # ------------------------------------------------------------------------------------------------------------- rounds
-class Rounds(Protocol):
+class RoundCallbacks(Protocol):
     """The callbacks of the coordinator: what it asks and reports."""
 
     @property
@@ -74,7 +74,7 @@ class Rounds(Protocol):
     ) -> Mapping[str, bytes]:
         """Returns the assignment of each member; calls ``beat`` for each heartbeat that is due meanwhile."""
 
-    def completed(self, joined: Joined) -> None:
+    def completed(self, joined: RoundJoined) -> None:
         """A round has given this member an assignment."""
 
     def lose(self, reason: str) -> None:
@@ -93,7 +93,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         rounds: Is asked and told.
     """
 
-    def __init__(self, loop: GroupLoop, settings: GroupSettings, rounds: Rounds) -> None:
+    def __init__(self, loop: GroupLoop, settings: GroupSettings, rounds: RoundCallbacks) -> None:
         self._settings = settings
         self._rounds = rounds
         self._plain_node: Any = None
@@ -223,7 +223,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
     async def _on_join_complete_async(
         self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
     ) -> None:
-        self._rounds.completed(Joined(generation, member_id, protocol, bytes(member_assignment_bytes)))
+        self._rounds.completed(RoundJoined(generation, member_id, protocol, bytes(member_assignment_bytes)))
         if self._rounds.state.asked != self._asked:
             # The owner's wish came after the request of this round had gone out.
             self.rejoin_needed = True

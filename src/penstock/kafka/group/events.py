@@ -1,6 +1,6 @@
 """The callbacks of a Kafka group member to its owner.
 
-Main types: ``GroupEvents`` (the owner implements it), ``Joined`` (a round has ended for this member),
+Main types: ``GroupEvents`` (the owner implements it), ``RoundJoined`` (a round has ended for this member),
 ``GroupRefusedException`` (Kafka rejects the member), ``GroupView`` (a snapshot of a member). ``refusal`` and
 ``is_definite`` interpret a rejection and say what to do. Values and pure functions.
 
@@ -22,7 +22,7 @@ from penstock.kafka.group.settings import GroupSettings
 
 
 @dataclass(frozen=True)
-class Joined:
+class RoundJoined:
     """A round has ended for this member.
 
     Attributes:
@@ -108,7 +108,7 @@ class GroupEvents(Protocol):
             The assignments, by member id. A member that is left out gets no assignment.
         """
 
-    def joined(self, joined: Joined) -> None:
+    def joined(self, joined: RoundJoined) -> None:
         """A round has ended for this member."""
 
     def lost(self, reason: str) -> None:

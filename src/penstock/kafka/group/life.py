@@ -25,13 +25,13 @@ from penstock.kafka.group.events import (
     INVALID_SESSION_TIMEOUT,
     GroupEvents,
     GroupRefusedException,
-    Joined,
+    RoundJoined,
     is_definite,
     refusal,
 )
 from penstock.kafka.group.loop import GroupLoop, KafkaError, KafkaTimeoutError, error_code
 from penstock.kafka.group.settings import GroupSettings
-from penstock.kafka.group.standing import Backoff, MemberState, Verdict
+from penstock.kafka.group.standing import LostReason, MemberState, RejoinBackoff
 from penstock.telemetry.logs import SeldomLog
 
 logger = logging.getLogger("penstock.kafka.group")
@@ -73,9 +73,9 @@ class GroupLife:
         self._coordinator = GroupCoordinator(self._loop, settings, self)
         self._bell = self._loop.bell()
         network = settings.network
-        self._retry = Backoff(network.retry_backoff_ms / 1000, network.retry_backoff_max_ms / 1000)
+        self._retry = RejoinBackoff(network.retry_backoff_ms / 1000, network.retry_backoff_max_ms / 1000)
         self._seldom = SeldomLog(logger)
-        self._patience = Backoff(_REFUSED_FIRST_S, _REFUSED_MOST_S)
+        self._patience = RejoinBackoff(_REFUSED_FIRST_S, _REFUSED_MOST_S)
         self._ended = False
         self._broken: Exception | None = None
 
@@ -204,7 +204,7 @@ class GroupLife:
             self._coordinator.still_polled()
             self._loop.keep_login_fresh()
             verdict = standing.verdict(now)
-            if verdict is Verdict.NOT_POLLED:
+            if verdict is LostReason.NOT_POLLED:
                 await self._put_out()
             elif verdict is not None:
                 self.lose(verdict.value)
@@ -215,7 +215,7 @@ class GroupLife:
         if self.state.unpolled:
             return
         self.state.unpolled = True
-        reason = f"{Verdict.NOT_POLLED.value} for {self._settings.rebalance_timeout_ms} ms (rebalance.timeout.ms)"
+        reason = f"{LostReason.NOT_POLLED.value} for {self._settings.rebalance_timeout_ms} ms (rebalance.timeout.ms)"
         self.lose(reason)
         await self._leave(reason, _LEAVE_S)
 
@@ -266,7 +266,7 @@ class GroupLife:
             except KafkaTimeoutError:
                 await beat()
 
-    def completed(self, joined: Joined) -> None:
+    def completed(self, joined: RoundJoined) -> None:
         """See ``Rounds``."""
         if not self.state.joins:
             return

@@ -20,7 +20,7 @@ from kafka.net.wakeup_notifier import WakeupNotifier
 
 from penstock.errors import SaslAuthenticationException
 from penstock.kafka.group.calls import GroupCalls
-from penstock.kafka.group.connections import LOGIN_ERRORS, Access, Connections
+from penstock.kafka.group.connections import LOGIN_ERRORS, Access, GroupConnections
 from penstock.kafka.group.events import LOGIN_REFUSED
 from penstock.kafka.group.settings import GroupSettings
 
@@ -54,7 +54,7 @@ class GroupLoop:
         self._found = False
         self._has_tokens = settings.sasl is not None and settings.sasl.tokens is not None
         self._fresh_at = 0.0
-        self.manager: Any = Connections(self._selector, settings, access, refused, self.elsewhere)
+        self.manager: Any = GroupConnections(self._selector, settings, access, refused, self.elsewhere)
         self.client: Any = KafkaNetClient(net=self._selector, manager=self.manager)
 
     def turn(self) -> None:

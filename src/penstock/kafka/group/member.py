@@ -25,7 +25,7 @@ from penstock.kafka.group.events import GroupEvents, GroupView
 from penstock.kafka.group.life import GroupLife
 from penstock.kafka.group.metrics import GroupMetrics
 from penstock.kafka.group.settings import GroupSettings
-from penstock.kafka.group.standing import Backoff, Limits, MemberState, Standing
+from penstock.kafka.group.standing import Limits, MemberState, RejoinBackoff, Standing
 from penstock.telemetry.logs import SeldomLog
 
 _LIBRARY: Final = "kafka"
@@ -180,7 +180,7 @@ class GroupMember:
             life.post(lambda: call(life))
 
     def _run(self) -> None:
-        pause = Backoff(_BROKEN_FIRST_S, _BROKEN_MOST_S)
+        pause = RejoinBackoff(_BROKEN_FIRST_S, _BROKEN_MOST_S)
         while not self._closing.is_set():
             try:
                 life = GroupLife(self._settings, self._events, self._state, self._calls, self._access)

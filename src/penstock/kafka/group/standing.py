@@ -1,7 +1,7 @@
 """The membership state of a group member: decides if it may continue its work or has to stop.
 
 Main types: ``MemberState``, which survives restarts of the event loop; ``Standing``, which receives observations and
-whose ``verdict`` says if the member has to stop its work, and why. ``Backoff`` computes the wait before the next
+whose ``verdict`` says if the member has to stop its work, and why. ``RejoinBackoff`` computes the wait before the next
 attempt. No I/O; times are seconds of a monotonic clock.
 
 The member has to stop when no heartbeat got a response for ``session.timeout.ms``, when there is no connection to the
@@ -23,7 +23,7 @@ from penstock.kafka.group.events import GroupView
 from penstock.kafka.group.metrics import GroupCounts
 
 
-class Verdict(Enum):
+class LostReason(Enum):
     """The reasons why a member has to give up its work."""
 
     NOT_POLLED = "the worker's own loop has not answered"
@@ -109,16 +109,16 @@ class Standing:
         """True if the owner has polled in time."""
         return now - self._polled_at <= self._limits.poll_s
 
-    def verdict(self, now: float) -> Verdict | None:
+    def verdict(self, now: float) -> LostReason | None:
         """Returns the reason why the member has to give up its work now, or None if it need not."""
         if not self.is_polled(now):
-            return Verdict.NOT_POLLED
+            return LostReason.NOT_POLLED
         if not self._joined:
             return None
         if not self._waits and now - self._answered_at > self._limits.session_s:
-            return Verdict.SESSION_OVER
+            return LostReason.SESSION_OVER
         if self._unreachable_since is not None and now - self._unreachable_since >= self._limits.heartbeat_s:
-            return Verdict.OUT_OF_REACH
+            return LostReason.OUT_OF_REACH
         return None
 
     def look_again_s(self, now: float) -> float:
@@ -133,7 +133,7 @@ class Standing:
         return min(max(left_s, 0.0) + 0.001, self._limits.heartbeat_s / 4)
 
 
-class Backoff:
+class RejoinBackoff:
     """The waiting time before the next attempt: longer each time, up to a limit, and never the same for two members.
 
     Args:
@@ -141,7 +141,7 @@ class Backoff:
         most_s: The limit.
         chance: Gives numbers from 0 to 1.
 
-    >>> backoff = Backoff(1, 5, lambda: 0.5)
+    >>> backoff = RejoinBackoff(1, 5, lambda: 0.5)
     >>> [backoff.next_s() for _ in range(4)]
     [1.0, 2.0, 4.0, 5.0]
     """

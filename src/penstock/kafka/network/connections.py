@@ -1,8 +1,8 @@
 """The connections of a producer to its brokers: created on demand, reused, and closed.
 
-Main type: `Connections`. It creates a `Link` to a broker, queries the supported requests, logs in (`Login`) and marks
-the link as usable; it waits for events on all links at once, and passes on responses. A failed connection is tried
-again after a growing pause. A permanent error, such as a wrong password, is kept as `fatal`.
+Main type: `ProducerConnections`. It creates a `Link` to a broker, queries the supported requests, logs in (`Login`) and
+marks the link as usable; it waits for events on all links at once, and passes on responses. A failed connection is
+tried again after a growing pause. A permanent error, such as a wrong password, is kept as `fatal`.
 
 Thread: its owner's; only `wake` and `trouble` may be called from any thread.
 
@@ -25,7 +25,7 @@ from penstock.kafka.network.link import Expected, Link
 from penstock.kafka.network.login import Login
 from penstock.kafka.network.transport import LinkLostException, TransportSettings
 from penstock.kafka.protocol.fields import Api, MalformedResponse, UnsupportedVersionException
-from penstock.kafka.protocol.messages import Address, api_versions_request, api_versions_response
+from penstock.kafka.protocol.messages import BrokerEndpoint, api_versions_request, api_versions_response
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 from penstock.kafka.settings.security import client_context
 from penstock.telemetry.logs import SeldomLog
@@ -44,7 +44,7 @@ def _nobody(_: LinkLostException) -> None:
     pass
 
 
-class Connections:
+class ProducerConnections:
     """The connections of one producer.
 
     Args:
@@ -86,9 +86,9 @@ class Connections:
         )
         self._credentials = None if settings.sasl is None else credentials_of(settings.sasl, name, self.wake)
         self._bootstrap = settings.bootstrap if not settings.canonical_names else ()
-        self._links: dict[Address, Link] = {}
+        self._links: dict[BrokerEndpoint, Link] = {}
         self._logins: dict[Link, Login] = {}
-        self._failures: dict[Address, tuple[int, float]] = {}
+        self._failures: dict[BrokerEndpoint, tuple[int, float]] = {}
         self._turn = 0
         self._correlation = 0
         self._selector = selectors.DefaultSelector()
@@ -119,7 +119,7 @@ class Connections:
         self._seldom.warning(key, "The producer of %s" + text, self._name, *args)
 
     # ---------------------------------------------------------------- which
-    def any(self, now: float, known: Mapping[int, Address]) -> Link | None:
+    def any(self, now: float, known: Mapping[int, BrokerEndpoint]) -> Link | None:
         """A connection that can be used; makes one where there is none.
 
         Args:
@@ -143,10 +143,10 @@ class Connections:
                 break
         return None
 
-    def _bootstrap_servers(self) -> Sequence[Address]:
+    def _bootstrap_servers(self) -> Sequence[BrokerEndpoint]:
         if self._bootstrap:
             return self._bootstrap
-        found: list[Address] = []
+        found: list[BrokerEndpoint] = []
         for address in self._settings.bootstrap:
             try:
                 places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
@@ -154,11 +154,11 @@ class Connections:
             except (OSError, ValueError) as error:
                 self.warn(address, ": the canonical name of %s cannot be found: %s", address, error)
                 continue
-            found += [Address(name, address.port) for name in names]
+            found += [BrokerEndpoint(name, address.port) for name in names]
         self._bootstrap = tuple(dict.fromkeys(found))
         return self._bootstrap
 
-    def to(self, address: Address, now: float) -> Link | None:
+    def to(self, address: BrokerEndpoint, now: float) -> Link | None:
         """The connection to a broker; begins one, where there is none and enough time has passed since it failed."""
         link = self._links.get(address)
         if link is not None:
@@ -221,7 +221,7 @@ class Connections:
     def _begin_login(self, link: Link) -> None:
         self._logins[link].begin()
 
-    def _note_failure(self, address: Address, error: KafkaException) -> None:
+    def _note_failure(self, address: BrokerEndpoint, error: KafkaException) -> None:
         failed = self._failures.get(address, (0, 0.0))[0]
         wait = backoff(self._settings.reconnect_backoff, self._settings.reconnect_backoff_max, failed)
         self._failures[address] = (failed + 1, self._clock() + wait * random.uniform(0.8, 1.2))

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 from penstock.errors import KafkaRetriableException
-from penstock.kafka.network.connections import Connections
+from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.link import Link
 from penstock.kafka.protocol.fields import Api
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
 
@@ -52,7 +52,7 @@ class Conversation:
         self._clock = clock
         self._deadline = clock() + timeout_s
         self._timeout_s = timeout_s
-        self._connections = Connections(settings, name, needs, clock, lambda: None, seldom)
+        self._connections = ProducerConnections(settings, name, needs, clock, lambda: None, seldom)
 
     def close(self) -> None:
         """Ends all connections."""
@@ -63,7 +63,7 @@ class Conversation:
         self._deadline = max(self._deadline, self._clock() + seconds)
 
     def ask(
-        self, to: Address | None, make: Callable[[int, str], bytes], read: Callable[[memoryview], T], what: str
+        self, to: BrokerEndpoint | None, make: Callable[[int, str], bytes], read: Callable[[memoryview], T], what: str
     ) -> T:
         """Asks one broker and waits for the answer; asks again where the connection is lost.
 
@@ -91,7 +91,7 @@ class Conversation:
                 self._wait(what)
         return found[0]
 
-    def _link(self, to: Address | None, what: str) -> Link:
+    def _link(self, to: BrokerEndpoint | None, what: str) -> Link:
         while True:
             now = self._clock()
             link = self._connections.any(now, {}) if to is None else self._connections.to(to, now)

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.errors import ConfigException, KafkaException, SaslAuthenticationException
 from penstock.kafka.network import tokens
-from penstock.kafka.network.sasl import Bearer, Mechanism, mechanism_of
+from penstock.kafka.network.sasl import BearerLogin, Mechanism, mechanism_of
 from penstock.kafka.settings.security import KerberosSettings, SaslSettings, TokenSettings
 from penstock.telemetry.logs import SeldomLog
 
@@ -217,9 +217,9 @@ class _Tokens:
     def __init__(self, settings: TokenSettings, name: str, wake: Callable[[], None]) -> None:
         self._settings = settings
         self._name = name
-        self._errand = _Errand[tokens.Token](name, wake)
+        self._errand = _Errand[tokens.AccessToken](name, wake)
         self._seldom = SeldomLog(logger)
-        self._token: tokens.Token | None = None
+        self._token: tokens.AccessToken | None = None
         self._failed = 0
         self._not_before = 0.0
 
@@ -242,8 +242,8 @@ class _Tokens:
             return self._bearer(token)
         return None
 
-    def _bearer(self, token: tokens.Token) -> Bearer:
-        return Bearer(token.text, lambda: time.time() >= token.expires_at)
+    def _bearer(self, token: tokens.AccessToken) -> BearerLogin:
+        return BearerLogin(token.text, lambda: time.time() >= token.expires_at)
 
     def close(self) -> None:
         self._errand.close()

@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.kafka.network.transport import LinkLostException, Transport, TransportSettings
 from penstock.kafka.protocol.fields import MalformedResponse
-from penstock.kafka.protocol.messages import Address, correlation_of
+from penstock.kafka.protocol.messages import BrokerEndpoint, correlation_of
 
 #: Responses to a producer are far smaller: a peer that announces more is not a Kafka broker.
 _LARGEST_ANSWER: Final = 100 << 20
@@ -67,7 +67,7 @@ class Link:
         LinkLostException: the name cannot be resolved, or the connection is refused at once.
     """
 
-    def __init__(self, address: Address, now: float, settings: TransportSettings) -> None:
+    def __init__(self, address: BrokerEndpoint, now: float, settings: TransportSettings) -> None:
         self.address = address
         self.usable = False
         self.used_at = now

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 from penstock.errors import SaslAuthenticationException
 from penstock.kafka.network.credentials import Credentials
 from penstock.kafka.network.link import Link
-from penstock.kafka.network.sasl import Bearer, Exchange
+from penstock.kafka.network.sasl import BearerLogin, Exchange
 from penstock.kafka.network.transport import LinkLostException
 from penstock.kafka.protocol.messages import (
     sasl_authenticate_request,
@@ -93,7 +93,7 @@ class Login:
             try:
                 more = exchange.answered(answer.error_code, answer.error_message, answer.said)
             except SaslAuthenticationException as error:
-                if isinstance(exchange.mechanism, Bearer) and exchange.mechanism.is_expired:
+                if isinstance(exchange.mechanism, BearerLogin) and exchange.mechanism.is_expired:
                     # Another one is fetched for the next try.
                     raise LinkLostException(f"The token had expired: {error}") from error
                 raise

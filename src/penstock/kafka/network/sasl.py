@@ -1,7 +1,7 @@
 """The login of a client at a broker: its messages, and the meaning of the responses, as bytes.
 
-Main types: `Exchange` (one login over a connection) and the mechanisms: `Plain`, `Scram`, `Bearer`; the one for
-Kerberos is in `penstock.kafka.network.credentials`.
+Main types: `Exchange` (one login over a connection) and the mechanisms: `PlainLogin`, `ScramLogin`, `BearerLogin`; the
+one for Kerberos is in `penstock.kafka.network.credentials`.
 
 Thread: none; no I/O.
 
@@ -49,12 +49,12 @@ class Mechanism(Protocol):
         """
 
 
-class Plain:
+class PlainLogin:
     """PLAIN: user and password in clear text.
 
     Source: RFC 4616.
 
-    >>> Plain("tim", "tanstaaftanstaaf").first()
+    >>> PlainLogin("tim", "tanstaaftanstaaf").first()
     b'\\x00tim\\x00tanstaaftanstaaf'
     """
 
@@ -72,7 +72,7 @@ class Plain:
         return None
 
 
-class Scram:
+class ScramLogin:
     """SCRAM: each side proves that it knows the password, without sending it. Without channel binding.
 
     Args:
@@ -160,7 +160,7 @@ class Scram:
         return SaslAuthenticationException(f"The broker's answer is not what {self.name} says: {what}")
 
 
-class Bearer:
+class BearerLogin:
     """OAUTHBEARER: a token that an authorization server has issued.
 
     Args:
@@ -202,8 +202,8 @@ class Bearer:
 def mechanism_of(name: str, username: str, password: str) -> Mechanism:
     """The mechanism that logs in with user and password."""
     if name == "PLAIN":
-        return Plain(username, password)
-    return Scram(f"sha{name.rpartition('-')[2]}", username, password)
+        return PlainLogin(username, password)
+    return ScramLogin(f"sha{name.rpartition('-')[2]}", username, password)
 
 
 class Exchange:

@@ -1,8 +1,8 @@
 """Tokens for OAUTHBEARER, from a token endpoint.
 
-Main types: `Token`, `TokenException`; main function: `fetch`, which makes one request and blocks until the response or
-the timeout. `jwt_assertion` signs the assertion for the grant type jwt-bearer. `penstock.kafka.network.credentials`
-decides when and on which thread to fetch.
+Main types: `AccessToken`, `TokenException`; main function: `fetch`, which makes one request and blocks until the
+response or the timeout. `jwt_assertion` signs the assertion for the grant type jwt-bearer.
+`penstock.kafka.network.credentials` decides when and on which thread to fetch.
 
 Thread: any.
 
@@ -54,7 +54,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 @dataclass(frozen=True)
-class Token:
+class AccessToken:
     """A token and its lifetime, in seconds of `time.time`."""
 
     text: str = field(repr=False)
@@ -62,7 +62,7 @@ class Token:
     expires_at: float
 
 
-def fetch(settings: TokenSettings, now: float | None = None) -> Token:
+def fetch(settings: TokenSettings, now: float | None = None) -> AccessToken:
     """Ask the endpoint for a token.
 
     Raises:
@@ -98,7 +98,7 @@ def fetch(settings: TokenSettings, now: float | None = None) -> Token:
     return _token(settings, body, now)
 
 
-def _token(settings: TokenSettings, body: bytes, now: float) -> Token:
+def _token(settings: TokenSettings, body: bytes, now: float) -> AccessToken:
     try:
         told = json.loads(body)
         text = told.get("access_token") or told.get("id_token")
@@ -113,7 +113,7 @@ def _token(settings: TokenSettings, body: bytes, now: float) -> Token:
         expires = now + (float(life) if isinstance(life, int | float) else _DEFAULT_LIFE_S)
     began = claims.get("iat")
     begin = min(now, float(began)) if isinstance(began, int | float) else now
-    return Token(text, max(now, begin + (float(expires) - begin) * _RENEW_AFTER), float(expires))
+    return AccessToken(text, max(now, begin + (float(expires) - begin) * _RENEW_AFTER), float(expires))
 
 
 def claims_of(token: str) -> dict[str, Any]:

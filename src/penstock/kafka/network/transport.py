@@ -26,7 +26,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.errors import KafkaRetriableException, SslAuthenticationException
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 
 #: The most buffers that one call of the system takes; all systems allow that many.
 _BUFFERS_AT_ONCE: Final = 64
@@ -93,7 +93,7 @@ class Transport:
         LinkLostException: the name cannot be resolved, or the connection is refused at once.
     """
 
-    def __init__(self, address: Address, now: float, settings: TransportSettings) -> None:
+    def __init__(self, address: BrokerEndpoint, now: float, settings: TransportSettings) -> None:
         self._address = address
         self._settings = settings
         self._state = _State.CONNECTING

@@ -30,7 +30,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError
 
-from penstock.kafka.producer.in_flight import Encode, Piece
+from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.producer_id import ProducerId
 from penstock.kafka.protocol.errors import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
 from penstock.kafka.protocol.messages import PartitionAnswer
@@ -230,13 +230,15 @@ _TIMED_OUT: Final = error_of(KafkaError.REQUEST_TIMED_OUT).saying("Local: Messag
 class Owner(Protocol):
     """Receives the results of record batches. Thread: the producer's own."""
 
-    def stored(self, piece: Piece, base_offset: int, append_time: int) -> None:
+    def stored(self, piece: PartitionBatch, base_offset: int, append_time: int) -> None:
         """All records of a piece are in Kafka."""
 
-    def replaced(self, piece: Piece, pieces: Sequence[Piece]) -> None:
+    def replaced(self, piece: PartitionBatch, pieces: Sequence[PartitionBatch]) -> None:
         """A piece will be sent as these instead."""
 
-    def lost(self, piece: Piece, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool) -> None:
+    def lost(
+        self, piece: PartitionBatch, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool
+    ) -> None:
         """The records at these positions of a piece will never be stored.
 
         Args:
@@ -269,12 +271,12 @@ class RecordAccumulator:
     """
 
     def __init__(self, settings: ColumnSettings, owner: Owner, encode: Encode, producer_id: ProducerId) -> None:
-        self.busy: dict[tuple[str, int], PartitionQueue[Piece]] = {}
+        self.busy: dict[tuple[str, int], PartitionQueue[PartitionBatch]] = {}
         self._settings = settings
         self._owner = owner
         self._encode = encode
         self._producer_id = producer_id
-        self._queues: dict[tuple[str, int], PartitionQueue[Piece]] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue[PartitionBatch]] = {}
         #: Topics whose records get the broker's time.
         self._stamped: set[str] = set()
 
@@ -287,7 +289,7 @@ class RecordAccumulator:
         """Returns the times when queues that wait after an error may go on (monotonic seconds)."""
         return [queue.retry_at for queue in self.busy.values() if queue.retry_at]
 
-    def add(self, pieces: Iterable[Piece]) -> None:
+    def add(self, pieces: Iterable[PartitionBatch]) -> None:
         """Pieces to be sent behind all that is here."""
         for piece in pieces:
             queue = self._queues.get(piece.place)
@@ -319,7 +321,7 @@ class RecordAccumulator:
         self._queues.clear()
 
     # ---------------------------------------------------------------- answers, in the order of sending
-    def answered(self, piece: Piece, answer: PartitionAnswer, now: float) -> Retry | None:
+    def answered(self, piece: PartitionBatch, answer: PartitionAnswer, now: float) -> Retry | None:
         """Takes what a broker says to the first piece under way to its partition.
 
         Args:
@@ -353,14 +355,14 @@ class RecordAccumulator:
             self.busy.pop(piece.place, None)
         return retry
 
-    def _append_time(self, piece: Piece, answer: PartitionAnswer) -> int:
+    def _append_time(self, piece: PartitionBatch, answer: PartitionAnswer) -> int:
         """The broker's time of a batch, or -1 where its records keep their own."""
         if answer.log_append_time >= 0 and piece.sent == 1:
             self._stamped.add(piece.topic)
         # Of a batch that it has already a broker tells the latest of the records' own times, too.
         return answer.log_append_time if piece.topic in self._stamped else -1
 
-    def unanswered(self, pieces: Iterable[Piece], why: str) -> None:
+    def unanswered(self, pieces: Iterable[PartitionBatch], why: str) -> None:
         """A connection was lost: the outcome of its batches in flight is unknown."""
         # All that is under way of a partition is on one connection.
         for piece in pieces:
@@ -370,7 +372,7 @@ class RecordAccumulator:
             if queue is not None:
                 queue.lost()
 
-    def _put_off(self, queue: PartitionQueue[Piece], piece: Piece, code: int, now: float) -> None:
+    def _put_off(self, queue: PartitionQueue[PartitionBatch], piece: PartitionBatch, code: int, now: float) -> None:
         queue.not_now(now + backoff(self._settings.retry_backoff, self._settings.retry_backoff_max, queue.attempts))
         piece.error = error_of(code)
         piece.unsure = piece.unsure or code not in NOT_STORED
@@ -382,11 +384,11 @@ class RecordAccumulator:
         self._producer_id.pause(now)
         return Retry.WITH_NEW_ID
 
-    def _refused(self, queue: PartitionQueue[Piece], piece: Piece, answer: PartitionAnswer) -> None:
+    def _refused(self, queue: PartitionQueue[PartitionBatch], piece: PartitionBatch, answer: PartitionAnswer) -> None:
         """The broker will not store this batch as it is."""
         named = sorted({position for position, _ in answer.record_errors if 0 <= position < piece.count})
         kind = error_of(answer.error_code)
-        instead: list[Piece] = []
+        instead: list[PartitionBatch] = []
         lost: Sequence[int] = range(piece.count)
         if named:
             lost = named
@@ -438,9 +440,9 @@ class RecordAccumulator:
 
     def _take_out(
         self,
-        queue: PartitionQueue[Piece],
+        queue: PartitionQueue[PartitionBatch],
         kind: ErrorKind,
-        which: Callable[[Piece], bool] = lambda piece: True,
+        which: Callable[[PartitionBatch], bool] = lambda piece: True,
         *,
         unknown: bool = False,
         fatal: bool = False,

@@ -40,10 +40,10 @@ from confluent_kafka import KafkaError
 
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.producer.in_flight import (
-    Chunk,
-    Deliveries,
     FailedDelivery,
-    Piece,
+    InFlightRows,
+    PartitionBatch,
+    ProducedRows,
     Receipts,
     RecordTooLargeException,
     too_large,
@@ -76,7 +76,7 @@ _END_S: Final = 1.0
 Failure = Callable[[int], FailedDelivery]
 
 
-class ColumnProducer(Deliveries[Chunk]):
+class ColumnProducer(InFlightRows[ProducedRows]):
     """Sends the batches of one task.
 
     Args:
@@ -109,7 +109,7 @@ class ColumnProducer(Deliveries[Chunk]):
         self._stops_at_failure = stops_at_failure
         self._clock = clock
         self._partitioner = Partitioner(batch_size=settings.stick, kind=settings.partitioner)
-        self._incoming: deque[tuple[Chunk, list[Piece]]] = deque()
+        self._incoming: deque[tuple[ProducedRows, list[PartitionBatch]]] = deque()
         self._sender = Sender(settings, name, self, self._encode, self._state, clock)
         self._thread = threading.Thread(
             target=self._serve, args=(connector, task), name=f"producer-{name}", daemon=True
@@ -149,7 +149,7 @@ class ColumnProducer(Deliveries[Chunk]):
         whole = replace(batch, table=table)
         sizes = _sizes(whole)
         for first, end, nbytes in _chunks(whole, sizes):
-            chunk = Chunk(
+            chunk = ProducedRows(
                 replace(batch, table=table.slice(first, end - first)),
                 positions[first:end],
                 sizes[first:end],
@@ -186,7 +186,7 @@ class ColumnProducer(Deliveries[Chunk]):
         return delivered and not self._thread.is_alive()
 
     # ---------------------------------------------------------------- on the way, on the thread that sends
-    def _admit(self, chunk: Chunk, deadline: float) -> bool:
+    def _admit(self, chunk: ProducedRows, deadline: float) -> bool:
         """Wait for room, then count the chunk as under way; False when nothing more is to be sent."""
         limit = min(self._settings.buffer, MOST_UNDER_WAY_BYTES)
         with self._state, waiting_for("broker"):
@@ -206,7 +206,7 @@ class ColumnProducer(Deliveries[Chunk]):
         """True if nothing more is to be sent."""
         return self._stopped
 
-    def _forget(self, chunk: Chunk) -> None:
+    def _forget(self, chunk: ProducedRows) -> None:
         """Drops a chunk of which nothing was sent: `send` fails, receipts are not told."""
         with self._state:
             del self._open[chunk.number]
@@ -220,7 +220,7 @@ class ColumnProducer(Deliveries[Chunk]):
         known = f" ({self.trouble})" if self.trouble else ""
         return KafkaRetriableException(f"The producer of {self._name} could not send records in time: {why}{known}")
 
-    def _pieces(self, chunk: Chunk, deadline: float) -> Iterator[Piece]:
+    def _pieces(self, chunk: ProducedRows, deadline: float) -> Iterator[PartitionBatch]:
         """The record batches of a chunk; other rows are noted as failed."""
         topics = self._topics(chunk)
         counts = {topic: self._partitions(topic, deadline) for topic, _ in topics}
@@ -243,7 +243,7 @@ class ColumnProducer(Deliveries[Chunk]):
         """The reason why records cannot be sent, as far as it is known."""
         return self._sender.trouble
 
-    def _topics(self, chunk: Chunk) -> list[tuple[str, np.ndarray | None]]:
+    def _topics(self, chunk: ProducedRows) -> list[tuple[str, np.ndarray | None]]:
         """Each topic with the indices of its rows; None for all rows."""
         if chunk.batch.topic is not None:
             return [(chunk.batch.topic, None)]
@@ -287,7 +287,7 @@ class ColumnProducer(Deliveries[Chunk]):
         text = f"the partitions of topic {topic} could not be found out within delivery.timeout.ms"
         return partial(_failure, topic, error_of(KafkaError.REQUEST_TIMED_OUT).saying(text))
 
-    def _too_large(self, chunk: Chunk) -> dict[int, Failure]:
+    def _too_large(self, chunk: ProducedRows) -> dict[int, Failure]:
         """Rows that are larger than a request or than all that may be under way."""
         limit = min(self._settings.request_size, self._settings.buffer)
         if chunk.nbytes <= limit:
@@ -302,7 +302,7 @@ class ColumnProducer(Deliveries[Chunk]):
             return _too_large(topic, row, size, "buffer.memory", self._settings.buffer)
         return _too_large(topic, row, size, "the producer's max.request.size")
 
-    def _not_there(self, chunk: Chunk, topic: str, indices: np.ndarray | None, count: int) -> dict[int, Failure]:
+    def _not_there(self, chunk: ProducedRows, topic: str, indices: np.ndarray | None, count: int) -> dict[int, Failure]:
         """The failures of rows that name a partition which their topic does not have."""
         named = pc.fill_null(chunk.batch.table.column("partition"), 0).to_numpy()
         wrong = (named < 0) | (named >= count)
@@ -319,7 +319,7 @@ class ColumnProducer(Deliveries[Chunk]):
         }
 
     def _leave_out(
-        self, chunk: Chunk, refused: dict[int, Failure], topics: list[tuple[str, np.ndarray | None]]
+        self, chunk: ProducedRows, refused: dict[int, Failure], topics: list[tuple[str, np.ndarray | None]]
     ) -> list[tuple[str, np.ndarray | None]]:
         """Note failures; what is left to be sent of each topic. Invariants 1 and 3."""
         last = len(chunk.rows)
@@ -337,7 +337,9 @@ class ColumnProducer(Deliveries[Chunk]):
         kept = [(topic, everything if indices is None else indices) for topic, indices in topics]
         return [(topic, indices[left[indices]]) for topic, indices in kept]
 
-    def _pieces_of(self, chunk: Chunk, topic: str, indices: np.ndarray | None, count: int) -> Iterator[Piece]:
+    def _pieces_of(
+        self, chunk: ProducedRows, topic: str, indices: np.ndarray | None, count: int
+    ) -> Iterator[PartitionBatch]:
         table = chunk.batch.table if indices is None else chunk.batch.table.take(pa.array(indices))
         if not table.num_rows:
             return
@@ -357,7 +359,7 @@ class ColumnProducer(Deliveries[Chunk]):
         created = self._clock()
         for partition, rows, part in parts:
             for made in self._encode(batch, part):
-                yield Piece(chunk, topic, partition, rows[made.first : made.first + made.count], made, created)
+                yield PartitionBatch(chunk, topic, partition, rows[made.first : made.first + made.count], made, created)
 
     def _encode(self, batch: ProduceBatch, table: pa.Table) -> list[EncodedBatch]:
         return encode(
@@ -392,16 +394,18 @@ class ColumnProducer(Deliveries[Chunk]):
             if not chunk.left:
                 self._finish(chunk)
 
-    def stored(self, piece: Piece, base_offset: int, append_time: int) -> None:
+    def stored(self, piece: PartitionBatch, base_offset: int, append_time: int) -> None:
         """All records of a piece are in Kafka."""
         piece.note_places(base_offset, append_time)
         self._count_off(piece.chunk, 1)
 
-    def replaced(self, piece: Piece, pieces: Sequence[Piece]) -> None:
+    def replaced(self, piece: PartitionBatch, pieces: Sequence[PartitionBatch]) -> None:
         """A piece will be sent as these instead."""
         self._count_off(piece.chunk, 1 - len(pieces))
 
-    def lost(self, piece: Piece, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool) -> None:
+    def lost(
+        self, piece: PartitionBatch, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool
+    ) -> None:
         """The records at these positions of a piece will never be stored."""
         chunk = piece.chunk
         for index in piece.indices[list(positions)].tolist():
@@ -415,12 +419,12 @@ class ColumnProducer(Deliveries[Chunk]):
             self._stopped = self._stopped or self._stops_at_failure
             self._state.notify_all()
 
-    def _count_off(self, chunk: Chunk, pieces: int) -> None:
+    def _count_off(self, chunk: ProducedRows, pieces: int) -> None:
         chunk.left -= pieces
         if not chunk.left:
             self._finish(chunk)
 
-    def _finish(self, chunk: Chunk) -> None:
+    def _finish(self, chunk: ProducedRows) -> None:
         with self._state:
             aborted = self._aborted
             self._bytes -= chunk.nbytes
@@ -432,7 +436,7 @@ class ColumnProducer(Deliveries[Chunk]):
             del self._open[chunk.number]
             self._state.notify_all()
 
-    def _report(self, chunk: Chunk) -> None:
+    def _report(self, chunk: ProducedRows) -> None:
         try:
             chunk.receipts.delivered(chunk.rows[0], chunk.rows[-1] + 1, chunk.sorted_failures(), chunk.places)
         except Exception:

@@ -1,11 +1,11 @@
 """Rows in flight to Kafka, and the callbacks of a producer about them.
 
 Main types: `Receipts` (the callbacks; `EachRow` reports one row at a time), `FailedDelivery` (a row that Kafka will not
-store), `Deliveries` (a task's rows in flight, shared by both producers) and the exceptions of sending. `Chunk` tracks
-rows that are sent together until each of them is stored or lost; `Piece` is one record batch of a chunk for one topic
-partition, which can be encoded again with fewer rows if the broker rejects it.
+store), `InFlightRows` (a task's rows in flight, shared by both producers) and the exceptions of sending. `ProducedRows`
+tracks rows that are sent together until each of them is stored or lost; `PartitionBatch` is one record batch of a chunk
+for one topic partition, which can be encoded again with fewer rows if the broker rejects it.
 
-Thread: see `Deliveries`. `Receipts` are called on a producer's own thread. Chunks are made on the thread that sends;
+Thread: see `InFlightRows`. `Receipts` are called on a producer's own thread. Chunks are made on the thread that sends;
 once handed over they belong to the producer's own. The others are values.
 """
 
@@ -122,7 +122,7 @@ class SentTogether(Protocol):
 C = TypeVar("C", bound=SentTogether)
 
 
-class Deliveries(Generic[C]):
+class InFlightRows(Generic[C]):
     """The rows of a task in flight, until they are stored, lost, or abandoned.
 
     Everything here changes under one condition, which is also what `send` of a producer waits for. Thread: any.
@@ -186,7 +186,7 @@ Encode = Callable[[ProduceBatch, pa.Table], list[EncodedBatch]]
 
 
 @dataclass(eq=False)
-class Chunk:
+class ProducedRows:
     """Some rows of a batch. Invariant 1.
 
     Attributes:
@@ -230,7 +230,7 @@ class Chunk:
 
 
 @dataclass(eq=False, slots=True)
-class Piece:
+class PartitionBatch:
     """A record batch for one topic partition.
 
     Attributes:
@@ -242,7 +242,7 @@ class Piece:
         unsure: Whether it may be stored: a broker did not answer, or not that it surely is not.
     """
 
-    chunk: Chunk
+    chunk: ProducedRows
     topic: str
     partition: int
     indices: np.ndarray
@@ -283,25 +283,25 @@ class Piece:
             zip(rows, map(RecordMetadata, repeat(self.topic), repeat(self.partition), offsets, times), strict=False)
         )
 
-    def halves(self, encode: Encode) -> list[Piece]:
+    def halves(self, encode: Encode) -> list[PartitionBatch]:
         """The same records in two parts or more."""
         return self._in_halves(self.indices, encode)
 
-    def without(self, positions: Iterable[int], encode: Encode) -> list[Piece]:
+    def without(self, positions: Iterable[int], encode: Encode) -> list[PartitionBatch]:
         """The records without those at these positions, in two parts or more."""
         return self._in_halves(np.delete(self.indices, list(positions)), encode)
 
-    def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
+    def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[PartitionBatch]:
         middle = len(indices) // 2
         return [*self.of(indices[:middle], encode), *self.of(indices[middle:], encode)]
 
-    def of(self, indices: np.ndarray, encode: Encode) -> list[Piece]:
+    def of(self, indices: np.ndarray, encode: Encode) -> list[PartitionBatch]:
         """Makes pieces of some of its records; the chunk counts them in place of this one."""
         if not len(indices):
             return []
         table = self.chunk.batch.table.take(pa.array(indices))
         return [
-            Piece(
+            PartitionBatch(
                 self.chunk,
                 self.topic,
                 self.partition,

@@ -1,6 +1,6 @@
 """Sends single records, each with its own result: dead letter records, and records of internal topics.
 
-Main type: `LetterProducer`, on top of a `ColumnProducer`. Records that arrive during a send are sent together
+Main type: `RecordProducer`, on top of a `ColumnProducer`. Records that arrive during a send are sent together
 afterwards.
 
 A `ColumnProducer` that has failed permanently, for example because its login was rejected, sends no more records. Later
@@ -57,7 +57,7 @@ class _Letter:
         self.nbytes = RECORD_OVERHEAD_BYTES + sum(len(one or b"") for one in contents)
 
 
-class LetterProducer:
+class RecordProducer:
     """A producer for records that come one at a time.
 
     Args:

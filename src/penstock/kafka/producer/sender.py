@@ -24,11 +24,11 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from penstock.errors import SaslAuthenticationException, SslAuthenticationException
-from penstock.kafka.network.connections import Connections
+from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.link import Link
 from penstock.kafka.network.transport import LinkLostException
 from penstock.kafka.producer.accumulator import Owner, RecordAccumulator, Retry
-from penstock.kafka.producer.in_flight import Encode, Piece
+from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.producer_id import ProducerId
 from penstock.kafka.producer.transaction import Transaction
 from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
@@ -88,7 +88,7 @@ class Sender:
         self._clock = clock
         self._failure: ErrorKind | None = None
         needs = {Api.PRODUCE: VERSIONS[Api.PRODUCE], **(NEEDS if settings.transactional_id else {})}
-        self._connections = Connections(settings, name, needs, clock, self._dropped)
+        self._connections = ProducerConnections(settings, name, needs, clock, self._dropped)
         self.transaction: Transaction | None = None
         self._coordinator: Coordinator | None = None
         if (own := settings.transactional_id) is not None:
@@ -125,7 +125,7 @@ class Sender:
         """The reason why nothing can be sent any more, or None as long as something can. Thread: any."""
         return self._failure
 
-    def add(self, pieces: Iterable[Piece]) -> None:
+    def add(self, pieces: Iterable[PartitionBatch]) -> None:
         """Pieces to be sent behind all that is here."""
         self._batches.add(pieces)
 
@@ -295,7 +295,7 @@ class Sender:
         identity = self._producer_id.current
         assert identity is not None
         records: list[PartitionRecords] = []
-        pieces: deque[Piece] = deque()
+        pieces: deque[PartitionBatch] = deque()
         size = 0
         for place in places:
             queue = self._batches.busy[place]
@@ -329,12 +329,12 @@ class Sender:
             has_answer=has_answer,
         )
 
-    def _handed_over(self, generation: int, pieces: Iterable[Piece], _: memoryview) -> None:
+    def _handed_over(self, generation: int, pieces: Iterable[PartitionBatch], _: memoryview) -> None:
         """With ``acks=0`` nobody says where a batch is."""
         for piece in pieces:
             self._answered(piece, PartitionAnswer(piece.topic, piece.partition, 0, -1, -1, (), None))
 
-    def _produced(self, generation: int, pieces: Iterable[Piece], payload: memoryview) -> None:
+    def _produced(self, generation: int, pieces: Iterable[PartitionBatch], payload: memoryview) -> None:
         if generation != self._generation:
             return
         answers = {(answer.topic, answer.partition): answer for answer in produce_response(payload)}
@@ -343,7 +343,7 @@ class Sender:
         for piece in pieces:
             self._answered(piece, answers[piece.place])
 
-    def _answered(self, piece: Piece, answer: PartitionAnswer) -> None:
+    def _answered(self, piece: PartitionBatch, answer: PartitionAnswer) -> None:
         now = self._clock()
         retry = self._batches.answered(piece, answer, now)
         if retry is None:
@@ -360,7 +360,7 @@ class Sender:
             with self._state:
                 self.view.doubt(now)
 
-    def _produce_lost(self, generation: int, pieces: Iterable[Piece], error: LinkLostException) -> None:
+    def _produce_lost(self, generation: int, pieces: Iterable[PartitionBatch], error: LinkLostException) -> None:
         if generation == self._generation:
             self._batches.unanswered(pieces, str(error))
 

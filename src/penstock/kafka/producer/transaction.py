@@ -1,8 +1,8 @@
 """The state machine of a producer's transactions: the next request to the coordinator, and the meaning of its
 responses.
 
-Main types: `Transaction` (states and events), `Phase`, and the requests: `FindCoordinator`, `Initialize`,
-`AddPartitions`, `End`.
+Main types: `Transaction` (states and events), `TransactionPhase`, and the requests: `FindCoordinator`, `Initialize`,
+`AddPartitions`, `TransactionEnd`.
 
 Only one request is in flight at a time. If the coordinator is busy with the previous transaction
 (CONCURRENT_TRANSACTIONS), the request is repeated after a few milliseconds; if the coordinator has moved, it is looked
@@ -59,7 +59,7 @@ _TO_BE_ABORTED: Final = frozenset({29, 48, _INVALID_MAPPING, _ABORTABLE})
 Place = tuple[str, int]
 
 
-class Phase(Enum):
+class TransactionPhase(Enum):
     """The phases of a producer."""
 
     NEW = auto()
@@ -99,14 +99,14 @@ class AddPartitions:
 
 
 @dataclass(frozen=True)
-class End:
+class TransactionEnd:
     """The end of the transaction."""
 
     identity: tuple[int, int]
     commit: bool
 
 
-Question = FindCoordinator | Initialize | AddPartitions | End
+Question = FindCoordinator | Initialize | AddPartitions | TransactionEnd
 
 
 class Transaction:
@@ -140,7 +140,7 @@ class Transaction:
         self._over_at = float("inf")
         self._backoff_s = backoff_s
         self._backoff_most_s = backoff_most_s
-        self.phase = Phase.NEW
+        self.phase = TransactionPhase.NEW
         self.identity: tuple[int, int] | None = None
         self.failure: KafkaException | None = None
         self.fatal = False
@@ -163,8 +163,8 @@ class Transaction:
     # ---------------------------------------------------------------- what the producer does
     def initialize(self) -> None:
         """Ask for an identity; older instances are fenced."""
-        self._expect(Phase.NEW)
-        self._go_to(Phase.INITIALIZING)
+        self._expect(TransactionPhase.NEW)
+        self._go_to(TransactionPhase.INITIALIZING)
 
     def begin(self, now: float) -> None:
         """A record is to be sent: a transaction is open from now on.
@@ -174,14 +174,14 @@ class Transaction:
         """
         if self.failure is not None:
             raise self.failure
-        if self.phase is Phase.READY:
-            self._go_to(Phase.OPEN)
+        if self.phase is TransactionPhase.READY:
+            self._go_to(TransactionPhase.OPEN)
             self._over_at = now + self._timeout_s
-        self._expect(Phase.OPEN)
+        self._expect(TransactionPhase.OPEN)
 
     def may_send(self, place: Place) -> bool:
         """True if a partition is part of the open transaction; if not, it will be."""
-        if self.failure is not None or self.phase is not Phase.OPEN:
+        if self.failure is not None or self.phase is not TransactionPhase.OPEN:
             return False
         if place in self._added:
             return True
@@ -197,10 +197,10 @@ class Transaction:
         """
         if self.failure is not None:
             raise self.failure
-        if self.phase in (Phase.READY, Phase.COMMITTING):
+        if self.phase in (TransactionPhase.READY, TransactionPhase.COMMITTING):
             return
-        self._expect(Phase.OPEN)
-        self._go_to(Phase.COMMITTING if self._added else Phase.READY)
+        self._expect(TransactionPhase.OPEN)
+        self._go_to(TransactionPhase.COMMITTING if self._added else TransactionPhase.READY)
 
     def abort(self, *, outstanding: bool) -> None:
         """Asks for the abort of the transaction.
@@ -212,10 +212,10 @@ class Transaction:
             KafkaException: the producer has ended, or it is not known whether the transaction was committed.
         """
         self.check_abort()
-        if self.phase in (Phase.ABORTING, Phase.RENEWING):
+        if self.phase in (TransactionPhase.ABORTING, TransactionPhase.RENEWING):
             return
-        if self.phase not in (Phase.OPEN, Phase.COMMITTING):
-            self._expect(Phase.READY)
+        if self.phase not in (TransactionPhase.OPEN, TransactionPhase.COMMITTING):
+            self._expect(TransactionPhase.READY)
             return
         self.failure = None
         # A partition that was to be added, without an answer, may have been.
@@ -224,9 +224,9 @@ class Transaction:
             assert self.identity is not None
             self._known_epochs = [self.identity]
             self._probe = next(iter((*self._added, *self._wanted)), None)
-            self._go_to(Phase.RENEWING)
+            self._go_to(TransactionPhase.RENEWING)
         else:
-            self._go_to(Phase.ABORTING if self._added else Phase.READY)
+            self._go_to(TransactionPhase.ABORTING if self._added else TransactionPhase.READY)
 
     def check_abort(self) -> None:
         """Checks that the transaction may be aborted.
@@ -236,7 +236,7 @@ class Transaction:
         """
         if self.fatal and self.failure is not None:
             raise self.failure
-        if self.phase is Phase.COMMITTING and not isinstance(self.failure, TransactionAbortableException):
+        if self.phase is TransactionPhase.COMMITTING and not isinstance(self.failure, TransactionAbortableException):
             raise CommitOutcomeUnknownException(
                 f"The transaction of {self._id} cannot be aborted: whether it was committed is not known yet. Commit "
                 "it again"
@@ -257,7 +257,7 @@ class Transaction:
 
     def expire(self, now: float) -> bool:
         """True if the open transaction has become too old just now: the coordinator ends it."""
-        if self.phase is not Phase.OPEN or self.failure is not None or now < self._over_at:
+        if self.phase is not TransactionPhase.OPEN or self.failure is not None or now < self._over_at:
             return False
         self._needs_epoch = True
         self.failure = TransactionAbortableException(
@@ -281,25 +281,25 @@ class Transaction:
     def retry_at(self) -> float:
         """The time to look again for a request, or for expiry (monotonic seconds); infinity for never."""
         waiting = self._under_way is None and self._next() is not None
-        open_until = self._over_at if self.phase is Phase.OPEN and self.failure is None else float("inf")
+        open_until = self._over_at if self.phase is TransactionPhase.OPEN and self.failure is None else float("inf")
         return min(open_until, self._not_before if waiting else float("inf"))
 
     def _next(self) -> Question | None:
         if self.fatal:
             return None
-        if self.phase is Phase.INITIALIZING:
+        if self.phase is TransactionPhase.INITIALIZING:
             return Initialize(NO_IDENTITY)
         if self.identity is None:
             return None
-        if self.phase is Phase.RENEWING:
+        if self.phase is TransactionPhase.RENEWING:
             if self._probe is not None:
                 return AddPartitions(self.identity, (self._probe,))
             return Initialize(self._known_epochs[0])
-        if self._renews and self.phase in (Phase.READY, Phase.OPEN):
+        if self._renews and self.phase in (TransactionPhase.READY, TransactionPhase.OPEN):
             return Initialize(self.identity)
-        if self.phase in (Phase.COMMITTING, Phase.ABORTING) and self.failure is None:
-            return End(self.identity, self.phase is Phase.COMMITTING)
-        if self.phase is Phase.OPEN and self._wanted and self.failure is None:
+        if self.phase in (TransactionPhase.COMMITTING, TransactionPhase.ABORTING) and self.failure is None:
+            return TransactionEnd(self.identity, self.phase is TransactionPhase.COMMITTING)
+        if self.phase is TransactionPhase.OPEN and self._wanted and self.failure is None:
             return AddPartitions(self.identity, tuple(self._wanted))
         return None
 
@@ -307,7 +307,7 @@ class Transaction:
         """The question under way gets no answer: the connection is gone, or there is none."""
         question, self._under_way = self._under_way, None
         # Whether the coordinator has done what it was asked nobody knows.
-        self._unsure = self._unsure or isinstance(question, End | AddPartitions)
+        self._unsure = self._unsure or isinstance(question, TransactionEnd | AddPartitions)
         self._late = self._late or self._unsure
         self.has_coordinator = False
         self._wait(now)
@@ -328,8 +328,8 @@ class Transaction:
         if error_code == _NONE:
             self.identity = identity
             self._late = self._renews = False
-            if self.phase is not Phase.OPEN:
-                self._go_to(Phase.READY)
+            if self.phase is not TransactionPhase.OPEN:
+                self._go_to(TransactionPhase.READY)
         elif not self._again(error_code, now):
             if error_code in _FENCED and len(self._known_epochs) > 1:
                 del self._known_epochs[0]
@@ -339,7 +339,10 @@ class Transaction:
     def added(self, error_codes: Mapping[Place, int], now: float) -> None:
         """The answer to `AddPartitions`."""
         question, self._under_way = self._under_way, None
-        if not isinstance(question, AddPartitions) or self.phase not in (Phase.OPEN, Phase.RENEWING):
+        if not isinstance(question, AddPartitions) or self.phase not in (
+            TransactionPhase.OPEN,
+            TransactionPhase.RENEWING,
+        ):
             return
         codes = {error_codes.get(place, -1) for place in question.places} - {_NOT_ATTEMPTED}
         faults = codes - {_NONE}
@@ -349,26 +352,26 @@ class Transaction:
             for place in question.places:
                 self._added.add(place)
                 self._wanted.pop(place, None)
-            if self.phase is Phase.RENEWING:
+            if self.phase is TransactionPhase.RENEWING:
                 self._is_ours()
             return
         code = next(iter(sorted(faults, key=lambda one: (one in _FENCED, not error_of(one).retriable))[-1:]), -1)
         if self._again(code, now):
             return
-        if self.phase is Phase.RENEWING and code not in _FENCED:
+        if self.phase is TransactionPhase.RENEWING and code not in _FENCED:
             # What is wrong with a partition tells nothing of who has the id.
             self._probe = None
         else:
             self._end(code)
 
     def ended(self, error_code: int, now: float) -> None:
-        """The answer to `End`."""
+        """The answer to `TransactionEnd`."""
         self._under_way = None
         if error_code == _NONE:
-            self._go_to(Phase.READY)
+            self._go_to(TransactionPhase.READY)
         elif self._again(error_code, now):
             return
-        elif self.phase is Phase.COMMITTING and self._unsure and error_code != _NOT_ALLOWED:
+        elif self.phase is TransactionPhase.COMMITTING and self._unsure and error_code != _NOT_ALLOWED:
             self.fatal = True
             self.failure = CommitOutcomeUnknownException(
                 f"Whether the transaction of {self._id} was committed is not known: the answer to the commit got lost, "
@@ -404,25 +407,25 @@ class Transaction:
         self._not_before = now + min(self._backoff_most_s, self._backoff_s * 2.0 ** min(self._attempts, 10))
         self._attempts += 1
 
-    def _go_to(self, phase: Phase) -> None:
+    def _go_to(self, phase: TransactionPhase) -> None:
         self.phase = phase
         self._attempts = 0
         self._not_before = float("-inf")
-        if phase is Phase.READY:
+        if phase is TransactionPhase.READY:
             self._renews = self._renews or self._late
             self._late = False
             self.failure = None
             self._added.clear()
             self._needs_epoch = False
             self._known_epochs = []
-        if phase in (Phase.READY, Phase.COMMITTING):
+        if phase in (TransactionPhase.READY, TransactionPhase.COMMITTING):
             self._unsure = False
             self._wanted.clear()
 
     def _end(self, error_code: int) -> None:
         """Handles an error that asking again does not change: the transaction, or the producer, has failed."""
         kind = error_of(error_code)
-        if error_code in _TO_BE_ABORTED and self.phase in (Phase.OPEN, Phase.COMMITTING):
+        if error_code in _TO_BE_ABORTED and self.phase in (TransactionPhase.OPEN, TransactionPhase.COMMITTING):
             self.fail(kind, new_epoch=True)
             return
         self.fatal = True
@@ -442,7 +445,7 @@ class Transaction:
     def _what(self) -> str:
         return f"The transaction of {self._id}"
 
-    def _expect(self, phase: Phase) -> None:
+    def _expect(self, phase: TransactionPhase) -> None:
         if self.phase is not phase:
             raise KafkaException(
                 f"The producer of {self._id} is {self.phase.name.lower()}, and has to be {phase.name.lower()} for that"

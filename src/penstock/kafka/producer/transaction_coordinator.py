@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from penstock.kafka.network.connections import Connections
+from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.link import Link
 from penstock.kafka.network.transport import LinkLostException
 from penstock.kafka.producer.transaction import AddPartitions, FindCoordinator, Initialize, Question, Transaction
 from penstock.kafka.protocol.errors import error_of
-from penstock.kafka.protocol.fields import INT8, INT16, INT32, VERSIONS, Api, Fields, body, header, sized, string
-from penstock.kafka.protocol.messages import Address, ProducerIdentity
+from penstock.kafka.protocol.fields import INT8, INT16, INT32, VERSIONS, Api, FieldReader, body, header, sized, string
+from penstock.kafka.protocol.messages import BrokerEndpoint, ProducerIdentity
 
 #: What brokers must take for transactions; since Kafka 2.5 they do.
 INIT_PRODUCER_ID_VERSION: Final = 3
@@ -43,7 +43,7 @@ class FoundCoordinator:
 
     error_code: int
     error_message: str | None
-    address: Address
+    address: BrokerEndpoint
 
 
 def find_coordinator_request(correlation: int, client_id: str, transactional_id: str) -> bytes:
@@ -65,7 +65,7 @@ def find_coordinator_response(payload: memoryview) -> FoundCoordinator:
     fields.integer(INT32)  # its id
     host, port = fields.string(), fields.integer(INT32)
     fields.end()
-    return FoundCoordinator(error_code, message, Address(host, port))
+    return FoundCoordinator(error_code, message, BrokerEndpoint(host, port))
 
 
 def init_transactions_request(
@@ -160,7 +160,7 @@ def end_transaction_response(payload: memoryview) -> int:
     Raises:
         MalformedResponse: It is not what the protocol says.
     """
-    fields: Fields = body(payload, Api.END_TXN)
+    fields: FieldReader = body(payload, Api.END_TXN)
     fields.integer(INT32)  # throttle time
     error_code = fields.integer(INT16)
     fields.end()
@@ -203,7 +203,7 @@ class Coordinator:
     def __init__(
         self,
         transaction: Transaction,
-        connections: Connections,
+        connections: ProducerConnections,
         transactional_id: str,
         client_id: str,
         timeout_s: float,
@@ -217,9 +217,9 @@ class Coordinator:
         self._timeout_ms = round(timeout_s * 1000)
         self._state = state
         self._clock = clock
-        self._address: Address | None = None
+        self._address: BrokerEndpoint | None = None
 
-    def step(self, now: float, known: Mapping[int, Address]) -> None:
+    def step(self, now: float, known: Mapping[int, BrokerEndpoint]) -> None:
         """Sends the question that the transaction has now, if any.
 
         Args:

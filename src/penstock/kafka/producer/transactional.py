@@ -31,10 +31,10 @@ from penstock.errors import (
     TransactionAbortableException,
 )
 from penstock.kafka.producer.column_producer import ColumnProducer
-from penstock.kafka.producer.in_flight import Chunk, FailedDelivery, ProducerClosedException, Receipts
+from penstock.kafka.producer.in_flight import FailedDelivery, ProducedRows, ProducerClosedException, Receipts
 from penstock.kafka.producer.partitioner import murmur2
 from penstock.kafka.producer.records import ProducerRecord, batch_of
-from penstock.kafka.producer.transaction import Phase, Transaction
+from penstock.kafka.producer.transaction import Transaction, TransactionPhase
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch
 
@@ -115,12 +115,12 @@ class TransactionalProducer(ColumnProducer):
             KafkaException: it never will.
         """
         with self._state:
-            if self._transaction.phase is Phase.NEW:
+            if self._transaction.phase is TransactionPhase.NEW:
                 self._transaction.initialize()
             self._sender.wake()
-            self._wait(lambda: self._transaction.phase is Phase.READY, timeout_s)
+            self._wait(lambda: self._transaction.phase is TransactionPhase.READY, timeout_s)
             self._raise_failure()
-            if self._transaction.phase is not Phase.READY:
+            if self._transaction.phase is not TransactionPhase.READY:
                 raise KafkaRetriableException(
                     f"The coordinator of the transactional id {self._id} did not answer within {timeout_s:g} s: "
                     f"{self.trouble or 'nothing is known of why'}"
@@ -205,7 +205,7 @@ class TransactionalProducer(ColumnProducer):
         with self._state:
             self._wait(lambda: not self._open or self._transaction.failure is not None, timeout_s)
             self._raise_failure()
-            if self._failed is not None and self._transaction.phase is Phase.OPEN:
+            if self._failed is not None and self._transaction.phase is TransactionPhase.OPEN:
                 raise TransactionAbortableException(
                     f"The transaction of {self._id} cannot be committed: a record for topic {self._failed.topic} "
                     f"failed: {self._failed.error}"
@@ -217,9 +217,9 @@ class TransactionalProducer(ColumnProducer):
                 )
             self._transaction.commit()
             self._sender.wake()
-            self._wait(lambda: self._transaction.phase is Phase.READY, deadline - self._clock())
+            self._wait(lambda: self._transaction.phase is TransactionPhase.READY, deadline - self._clock())
             self._raise_failure()
-            if self._transaction.phase is not Phase.READY:
+            if self._transaction.phase is not TransactionPhase.READY:
                 raise CommitOutcomeUnknownException(
                     f"The coordinator of {self._id} has not answered the commit within {timeout_s:g} s: "
                     f"{self.trouble or 'nothing is known of why'}. Commit again to ask on"
@@ -239,17 +239,17 @@ class TransactionalProducer(ColumnProducer):
             self._check_open()
             if self._transaction.fatal:
                 self._raise_failure()
-            if self._transaction.phase in (Phase.OPEN, Phase.COMMITTING):
-                if self._transaction.phase is Phase.COMMITTING:
+            if self._transaction.phase in (TransactionPhase.OPEN, TransactionPhase.COMMITTING):
+                if self._transaction.phase is TransactionPhase.COMMITTING:
                     self._transaction.check_abort()
                 self._incoming.clear()
                 self._discards = True
                 self._sender.wake()
-            elif self._transaction.phase not in (Phase.ABORTING, Phase.RENEWING):
+            elif self._transaction.phase not in (TransactionPhase.ABORTING, TransactionPhase.RENEWING):
                 self._transaction.abort(outstanding=False)
-            self._wait(lambda: not self._discards and self._transaction.phase is Phase.READY, timeout_s)
+            self._wait(lambda: not self._discards and self._transaction.phase is TransactionPhase.READY, timeout_s)
             self._raise_failure()
-            if self._discards or self._transaction.phase is not Phase.READY:
+            if self._discards or self._transaction.phase is not TransactionPhase.READY:
                 raise KafkaRetriableException(
                     f"The coordinator of {self._id} has not answered the abort within {timeout_s:g} s: "
                     f"{self.trouble or 'nothing is known of why'}"
@@ -307,7 +307,7 @@ class TransactionalProducer(ColumnProducer):
     def _is_halted(self) -> bool:
         return super()._is_halted() or self._transaction.failure is not None
 
-    def _report(self, chunk: Chunk) -> None:
+    def _report(self, chunk: ProducedRows) -> None:
         if chunk.failures and (self._stops_at_failure or any(one.fatal for one in chunk.failures.values())):
             self._note_failure(chunk.sorted_failures()[0])
         super()._report(chunk)

@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from penstock.kafka.protocol.errors import ErrorKind, error_of
-from penstock.kafka.protocol.messages import Address, Metadata
+from penstock.kafka.protocol.messages import BrokerEndpoint, ClusterMetadata
 
 #: A topic that a broker does not know may just have been created: it is requested again for this long.
 PROPAGATION_S: Final = 30.0
@@ -49,7 +49,7 @@ class ClusterView:
         self._max_age_s = max_age_s
         self._backoff_s = backoff_s
         self._propagation_s = propagation_s
-        self._brokers: Mapping[int, Address] = {}
+        self._brokers: Mapping[int, BrokerEndpoint] = {}
         self._leaders: dict[str, Mapping[int, int]] = {}
         self._faults: dict[str, TopicFault] = {}
         #: Topics that have lost partitions, with the time a broker first said so.
@@ -60,7 +60,7 @@ class ClusterView:
         self._last_question = float("-inf")
 
     @property
-    def brokers(self) -> Mapping[int, Address]:
+    def brokers(self) -> Mapping[int, BrokerEndpoint]:
         """All brokers by their ids."""
         return self._brokers
 
@@ -116,7 +116,7 @@ class ClusterView:
         """A question got no answer."""
         self._next_question = now + self._backoff_s
 
-    def learn(self, told: Metadata, now: float) -> None:
+    def learn(self, told: ClusterMetadata, now: float) -> None:
         """Take in an answer."""
         if told.brokers:
             self._brokers = told.brokers

@@ -1,7 +1,8 @@
 """The bytes of Kafka's protocol: headers and fields of requests, fields of responses.
 
-Main types: `Api` (the kinds of requests, with their `VERSIONS`), `Fields` (reads a response) and `MalformedResponse`;
-`header`, `string` and `sized` make requests. The requests themselves are in `messages` and `transaction_coordinator`.
+Main types: `Api` (the kinds of requests, with their `VERSIONS`), `FieldReader` (reads a response) and
+`MalformedResponse`; `header`, `string` and `sized` make requests. The requests themselves are in `messages` and
+`transaction_coordinator`.
 
 Thread: any; everything is pure.
 
@@ -123,14 +124,14 @@ def within_request(nbytes: int) -> int:
     return nbytes
 
 
-def body(payload: memoryview, api: Api) -> Fields:
+def body(payload: memoryview, api: Api) -> FieldReader:
     """The fields of a response after its header."""
-    fields = Fields(payload, f"{api.name} version {VERSIONS[api]}")
+    fields = FieldReader(payload, f"{api.name} version {VERSIONS[api]}")
     fields.integer(INT32)
     return fields
 
 
-class Fields:
+class FieldReader:
     """Reads an answer field by field."""
 
     __slots__ = ("_at", "_payload", "_what")

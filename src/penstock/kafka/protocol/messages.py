@@ -24,7 +24,7 @@ from penstock.kafka.protocol.fields import (
     INT32,
     INT64,
     Api,
-    Fields,
+    FieldReader,
     body,
     header,
     sized,
@@ -46,10 +46,10 @@ _TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BrokerEndpoint:
     """The address at which a broker listens.
 
-    >>> str(Address("kafka.example.org", 9092)), str(Address("::1", 9092))
+    >>> str(BrokerEndpoint("kafka.example.org", 9092)), str(BrokerEndpoint("::1", 9092))
     ('kafka.example.org:9092', '[::1]:9092')
     """
 
@@ -74,10 +74,10 @@ class TopicMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata:
+class ClusterMetadata:
     """The brokers of a cluster by id, and the topics that were asked for by name."""
 
-    brokers: Mapping[int, Address]
+    brokers: Mapping[int, BrokerEndpoint]
     topics: Mapping[str, TopicMetadata]
 
 
@@ -262,7 +262,7 @@ def correlation_of(payload: memoryview) -> int:
     Raises:
         MalformedResponse: It has fewer than four bytes.
     """
-    return Fields(payload, "a request").integer(INT32)
+    return FieldReader(payload, "a request").integer(INT32)
 
 
 def api_versions_response(payload: memoryview) -> tuple[int, Mapping[int, tuple[int, int]]]:
@@ -278,7 +278,7 @@ def api_versions_response(payload: memoryview) -> tuple[int, Mapping[int, tuple[
     return error_code, {api: (lowest, highest) for api, lowest, highest in ranges}
 
 
-def metadata_response(payload: memoryview) -> Metadata:
+def metadata_response(payload: memoryview) -> ClusterMetadata:
     """The brokers and topics.
 
     Raises:
@@ -286,10 +286,10 @@ def metadata_response(payload: memoryview) -> Metadata:
     """
     fields = body(payload, Api.METADATA)
 
-    def broker() -> tuple[int, Address]:
+    def broker() -> tuple[int, BrokerEndpoint]:
         node, host, port = fields.integer(INT32), fields.string(), fields.integer(INT32)
         fields.nullable_string()  # its rack
-        return node, Address(host, port)
+        return node, BrokerEndpoint(host, port)
 
     def partition() -> tuple[int, int]:
         error_code, index, leader = fields.integers(_PARTITION_LEADER)
@@ -308,7 +308,7 @@ def metadata_response(payload: memoryview) -> Metadata:
     fields.integer(INT32)  # the controller
     topics = dict(fields.array(topic))
     fields.end()
-    return Metadata(brokers, topics)
+    return ClusterMetadata(brokers, topics)
 
 
 def init_producer_id_response(payload: memoryview) -> ProducerIdentity:

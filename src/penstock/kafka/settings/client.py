@@ -25,7 +25,7 @@ from penstock.kafka.settings.compression import Compression
 from penstock.kafka.settings.families import (
     IDEMPOTENT_REQUESTS,
     LeftOut,
-    Part,
+    TranslatedFamily,
     adjust_consumer,
     adjust_producer,
     compression,
@@ -393,7 +393,7 @@ def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
         elif row.family is None and (text.strip() or name == "partitioner.class"):
             _convert(kind, row, text, result, refused)
     encryption, login = tls(everything), sasl(everything)
-    squeezing = compression(everything) if kind is ClientKind.PRODUCER else Part[Compression]()
+    squeezing = compression(everything) if kind is ClientKind.PRODUCER else TranslatedFamily[Compression]()
     for part in (squeezing, encryption, login):
         refused += [_left_out(name, everything.get(name, "null"), why) for name, why in part.faults.items()]
         unused += [_left_out(name, everything[name], why) for name, why in part.unused.items()]

@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 
 @dataclass
-class Part(Generic[V]):
+class TranslatedFamily(Generic[V]):
     """The result of one family: its value, faults by Java name, and what was left out by Java name."""
 
     value: V | None = None
@@ -39,9 +39,9 @@ _JAVA_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
 _HIGHEST: Final = {"gzip": 9, "lz4": 12, "zstd": 22}
 
 
-def compression(settings: Mapping[str, str]) -> Part[Compression]:
+def compression(settings: Mapping[str, str]) -> TranslatedFamily[Compression]:
     """`compression.type` and the level of that type; a level beyond what there is becomes the highest."""
-    part = Part[Compression]()
+    part = TranslatedFamily[Compression]()
     kind = settings.get("compression.type", "none").strip()
     if kind not in COMPRESSIONS:
         part.faults["compression.type"] = f"String must be one of: {', '.join(COMPRESSIONS)}"
@@ -66,13 +66,13 @@ def compression(settings: Mapping[str, str]) -> Part[Compression]:
     return part
 
 
-def tls(settings: Mapping[str, str]) -> Part[TlsSettings]:
+def tls(settings: Mapping[str, str]) -> TranslatedFamily[TlsSettings]:
     """Key and trust stores (PEM as file or text, PKCS12, JKS), host name check, cipher suites, versions.
 
     They count for encrypted connections only: a worker's file may name the stores of its https listeners. Files are
     read here.
     """
-    part = Part[TlsSettings]()
+    part = TranslatedFamily[TlsSettings]()
     word = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     if word not in ("https", "", "none"):
         part.faults["ssl.endpoint.identification.algorithm"] = "String must be one of: https, or empty for no check"
@@ -104,13 +104,13 @@ def tls(settings: Mapping[str, str]) -> Part[TlsSettings]:
     return part
 
 
-def _trusted(settings: Mapping[str, str], part: Part[TlsSettings]) -> str:
+def _trusted(settings: Mapping[str, str], part: TranslatedFamily[TlsSettings]) -> str:
     if settings.get("ssl.truststore.certificates") and settings.get("ssl.truststore.location"):
         part.faults["ssl.truststore.certificates"] = "set either this or ssl.truststore.location"
     return trusted_certificates(settings)
 
 
-def _keys(settings: Mapping[str, str], part: Part[TlsSettings]) -> tuple[KeyMaterial, ...]:
+def _keys(settings: Mapping[str, str], part: TranslatedFamily[TlsSettings]) -> tuple[KeyMaterial, ...]:
     key, chain = settings.get("ssl.keystore.key", ""), settings.get("ssl.keystore.certificate.chain", "")
     if bool(key) != bool(chain):
         missing = "ssl.keystore.certificate.chain" if key else "ssl.keystore.key"
@@ -142,9 +142,9 @@ _ASSERTION: Final = {
 }
 
 
-def sasl(settings: Mapping[str, str]) -> Part[SaslSettings]:
+def sasl(settings: Mapping[str, str]) -> TranslatedFamily[SaslSettings]:
     """Mechanism and credentials: PLAIN, SCRAM, OAUTHBEARER with a token endpoint, GSSAPI."""
-    part = Part[SaslSettings]()
+    part = TranslatedFamily[SaslSettings]()
     protocol = settings.get("security.protocol", "PLAINTEXT").strip().upper()
     if not protocol.startswith("SASL"):
         return part
@@ -167,7 +167,9 @@ def sasl(settings: Mapping[str, str]) -> Part[SaslSettings]:
     return part
 
 
-def _password_login(mechanism: str, module: str, options: Mapping[str, str], part: Part[SaslSettings]) -> None:
+def _password_login(
+    mechanism: str, module: str, options: Mapping[str, str], part: TranslatedFamily[SaslSettings]
+) -> None:
     expected = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
     if module != expected or not {"username", "password"} <= options.keys():
         part.faults["sasl.jaas.config"] = (
@@ -182,7 +184,7 @@ def _password_login(mechanism: str, module: str, options: Mapping[str, str], par
 
 
 def _token_login(
-    settings: Mapping[str, str], module: str, options: Mapping[str, str], part: Part[SaslSettings]
+    settings: Mapping[str, str], module: str, options: Mapping[str, str], part: TranslatedFamily[SaslSettings]
 ) -> None:
     if module not in ("", "OAuthBearerLoginModule"):
         part.faults["sasl.jaas.config"] = f"OAUTHBEARER needs Kafka's OAuthBearerLoginModule, not {module}"
@@ -231,7 +233,7 @@ def _token_login(
     )
 
 
-def _assertion(settings: Mapping[str, str], part: Part[SaslSettings]) -> dict[str, str]:
+def _assertion(settings: Mapping[str, str], part: TranslatedFamily[SaslSettings]) -> dict[str, str]:
     found = {}
     for name, convert in _ASSERTION.items():
         key = f"sasl.oauthbearer.assertion.{name}"
@@ -255,7 +257,7 @@ def _trusted_by_endpoint(settings: Mapping[str, str]) -> str:
 
 
 def _kerberos_login(
-    settings: Mapping[str, str], module: str, options: Mapping[str, str], part: Part[SaslSettings]
+    settings: Mapping[str, str], module: str, options: Mapping[str, str], part: TranslatedFamily[SaslSettings]
 ) -> None:
     if module != "Krb5LoginModule":
         part.faults["sasl.jaas.config"] = (

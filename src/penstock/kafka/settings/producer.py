@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.kafka.protocol.cluster_view import PROPAGATION_S
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.settings.client import ClientSettings
 from penstock.kafka.settings.compression import NONE, Compression
 from penstock.kafka.settings.security import SaslSettings, TlsSettings
@@ -61,7 +61,7 @@ class ColumnSettings:
         propagation: How long a topic may be unknown to a broker.
     """
 
-    bootstrap: tuple[Address, ...]
+    bootstrap: tuple[BrokerEndpoint, ...]
     client_id: str
     acks: int
     idempotent: bool
@@ -142,10 +142,10 @@ class ColumnSettings:
         )
 
 
-def _addresses(text: RdValue) -> tuple[Address, ...]:
+def _addresses(text: RdValue) -> tuple[BrokerEndpoint, ...]:
     """The addresses in a list of them, as Kafka writes it."""
     found = [found for found in map(_ADDRESS.fullmatch, items(str(text))) if found is not None]
-    return tuple(Address(one[1].strip("[]"), int(one[2])) for one in found)
+    return tuple(BrokerEndpoint(one[1].strip("[]"), int(one[2])) for one in found)
 
 
 def backoff(first: float, longest: float, attempts: int) -> float:

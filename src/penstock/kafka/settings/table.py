@@ -32,7 +32,7 @@ class ClientKind(Enum):
     ADMIN = "admin"
 
 
-class Family(Enum):
+class SettingFamily(Enum):
     """Settings that only mean something together."""
 
     COMPRESSION = "compression"
@@ -72,7 +72,7 @@ class Setting:
     treatment: Treatment
     targets: tuple[str, ...] = ()
     convert: Conversion = value.same
-    family: Family | None = None
+    family: SettingFamily | None = None
     reason: str = ""
     harmless: tuple[str, ...] = ("",)
     secret: bool = False
@@ -96,7 +96,7 @@ def _own(name: str, convert: Conversion) -> Setting:
     return Setting(name, _PRODUCER, Treatment.USED, (), convert)
 
 
-def _with(family: Family, clients: frozenset[ClientKind], *names: str, secret: bool = False) -> list[Setting]:
+def _with(family: SettingFamily, clients: frozenset[ClientKind], *names: str, secret: bool = False) -> list[Setting]:
     return [Setting(name, clients, Treatment.USED, family=family, secret=secret) for name in names]
 
 
@@ -184,7 +184,7 @@ _PRODUCING = [
     _own("transaction.timeout.ms", value.integer(1, _MAX)),
     _own("transactional.id", value.same),
     *_with(
-        Family.COMPRESSION,
+        SettingFamily.COMPRESSION,
         _PRODUCER,
         "compression.type",
         "compression.gzip.level",
@@ -266,7 +266,7 @@ _TLS = [
         value.one_of({word: word for word in ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")}, ignore_case=True),
     ),
     *_with(
-        Family.TLS,
+        SettingFamily.TLS,
         _ALL,
         "ssl.cipher.suites",
         "ssl.endpoint.identification.algorithm",
@@ -276,7 +276,7 @@ _TLS = [
         "ssl.truststore.location",
     ),
     *_with(
-        Family.TLS,
+        SettingFamily.TLS,
         _ALL,
         "ssl.key.password",
         "ssl.keystore.certificate.chain",
@@ -286,7 +286,7 @@ _TLS = [
         "ssl.truststore.password",
         secret=True,
     ),
-    *_with(Family.TLS, _PRODUCER, "ssl.enabled.protocols"),
+    *_with(SettingFamily.TLS, _PRODUCER, "ssl.enabled.protocols"),
     *_unneeded(
         "OpenSSL agrees on the best of TLS 1.2 and 1.3; narrow it with MinProtocol in openssl.cnf",
         _CONSUMER | _ADMIN,
@@ -311,7 +311,7 @@ _TLS = [
 
 _SASL = [
     *_with(
-        Family.SASL,
+        SettingFamily.SASL,
         _ALL,
         "sasl.mechanism",
         "sasl.kerberos.service.name",
@@ -321,9 +321,11 @@ _SASL = [
         "sasl.oauthbearer.client.credentials.client.id",
         "sasl.oauthbearer.scope",
     ),
-    *_with(Family.SASL, _ALL, "sasl.jaas.config", "sasl.oauthbearer.client.credentials.client.secret", secret=True),
     *_with(
-        Family.SASL,
+        SettingFamily.SASL, _ALL, "sasl.jaas.config", "sasl.oauthbearer.client.credentials.client.secret", secret=True
+    ),
+    *_with(
+        SettingFamily.SASL,
         _ALL,
         "sasl.oauthbearer.token.endpoint.url",
         "sasl.oauthbearer.assertion.algorithm",
@@ -337,7 +339,7 @@ _SASL = [
         "sasl.oauthbearer.assertion.private.key.file",
         "sasl.oauthbearer.assertion.template.file",
     ),
-    *_with(Family.SASL, _ALL, "sasl.oauthbearer.assertion.private.key.passphrase", secret=True),
+    *_with(SettingFamily.SASL, _ALL, "sasl.oauthbearer.assertion.private.key.passphrase", secret=True),
     _to("sasl.kerberos.min.time.before.relogin", _CONSUMER | _ADMIN, value.integer(0, 86_400_000, java_type="LONG")),
     *_unneeded("a ticket is taken for each connection", _PRODUCER, "sasl.kerberos.min.time.before.relogin"),
     _to("sasl.oauthbearer.sub.claim.name", _CONSUMER | _ADMIN),
@@ -369,7 +371,7 @@ _SASL = [
         "sasl.login.refresh.window.jitter",
     ),
     *_with(
-        Family.SASL,
+        SettingFamily.SASL,
         _PRODUCER,
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",

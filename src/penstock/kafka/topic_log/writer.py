@@ -5,7 +5,7 @@ is sent again, as long as its sender still wants that. ``TransactionalWriter``: 
 producer. Claiming the transactional id fences the previous owner: its open transaction is aborted, and its next write
 raises ``ProducerFencedException``. It may claim the id again.
 
-Threads: any thread may write; callbacks run on the threads of a ``LetterProducer``, which this class owns.
+Threads: any thread may write; callbacks run on the threads of a ``RecordProducer``, which this class owns.
 Transactional writes and claims happen one at a time.
 Source: org.apache.kafka.connect.util.KafkaBasedLog; KIP-618; KafkaConfigBackingStore (claimWritePrivileges,
 sendPrivileged).
@@ -30,7 +30,7 @@ from penstock.errors import (
     TransactionAbortableException,
 )
 from penstock.kafka.producer.in_flight import EachRow, RecordTooLargeException
-from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.producer.records import ProducerRecord, batch_of
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.producer import ColumnSettings
@@ -126,7 +126,7 @@ class LogWriter:
     ) -> None:
         self._topic = topic
         self._clock = clock
-        self._letters = LetterProducer(settings, name=name)
+        self._letters = RecordProducer(settings, name=name)
 
     def write(self, entries: Sequence[Entry], timeout_s: float) -> dict[int, int]:
         """Writes records and waits until they are stored.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 from penstock.pipeline.batch.segments import Failures
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 _NAMES: Final = ("topic", "partition", "timestamp", "key", "value", "headers")
@@ -72,7 +72,7 @@ class Assembly:
         if dropped.any():
             self._dropped = pa.array(dropped)
 
-    def take(self, outcomes: Sequence[Outcome]) -> None:
+    def take(self, outcomes: Sequence[GroupOutcome]) -> None:
         """Puts in what Spark made of the groups."""
         names = {name for outcome in outcomes for name in outcome.columns}
         dropped = any(outcome.dropped is not None for outcome in outcomes)
@@ -104,7 +104,7 @@ class Assembly:
     def _drop(self, dropped: Column) -> None:
         self._dropped = dropped if self._dropped is None else pc.or_(self._dropped, dropped)
 
-    def _order(self, outcomes: Sequence[Outcome]) -> pa.Array:
+    def _order(self, outcomes: Sequence[GroupOutcome]) -> pa.Array:
         """For each row of the batch its place in the outcomes laid end to end; null where it is in none."""
         place = np.full(self.rows, -1, dtype=np.int64)
         start = 0
@@ -115,7 +115,7 @@ class Assembly:
         return pa.array(place, mask=place < 0)
 
     def _scattered(
-        self, name: str, parts: Sequence[Column | None], outcomes: Sequence[Outcome], order: pa.Array
+        self, name: str, parts: Sequence[Column | None], outcomes: Sequence[GroupOutcome], order: pa.Array
     ) -> Column:
         kind = next(part.type for part in parts if part is not None)
         chunks: list[pa.Array] = []

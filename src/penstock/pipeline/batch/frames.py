@@ -40,7 +40,7 @@ from penstock.pipeline.columns.layout import HEADERS_SPARK, physical_of_spark, s
 from penstock.pipeline.columns.schemaless import field_columns
 from penstock.pipeline.plan.isolated_jobs import in_parts, what_was_lost
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import Outcome, collectable
+from penstock.pipeline.plan.outcomes import GroupOutcome, collectable
 from penstock.pipeline.plan.step import Shape, Side, SideName
 from penstock.pipeline.plan.variant_building import variant_of
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
@@ -194,14 +194,14 @@ class FrameRunner:
                 failures.raised(row, Stage.TRANSFORMATION, segment.name, error)
         return taken, passed
 
-    def _outcomes(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[Outcome]:
+    def _outcomes(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[GroupOutcome]:
         """Returns the outcomes of the rows; those that no session can take have failed.
 
         Raises:
             ConnectException: More rows are so than can be the rows' fault.
         """
 
-        def lost(row: pa.Table, loss: Loss) -> list[Outcome]:
+        def lost(row: pa.Table, loss: Loss) -> list[GroupOutcome]:
             told = ConnectException(what_was_lost(row, loss))
             failures.raised(row.column("seq")[0].as_py(), Stage.TRANSFORMATION, plan.segment.name, told)
             return []
@@ -209,7 +209,7 @@ class FrameRunner:
         parts = in_parts(table, lambda part: self._halved(plan, part, failures), lost)
         return [outcome for part in parts for outcome in part]
 
-    def _halved(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[Outcome]:
+    def _halved(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[GroupOutcome]:
         name = plan.segment.name
         try:
             return [self._run_once(plan, table, failures)]
@@ -235,7 +235,7 @@ class FrameRunner:
         parts = (table.slice(0, middle), table.slice(middle))
         return [one for part in parts for one in self._halved(plan, part, failures)]
 
-    def _run_once(self, plan: _Plan, table: pa.Table, failures: Failures) -> Outcome:
+    def _run_once(self, plan: _Plan, table: pa.Table, failures: Failures) -> GroupOutcome:
         transformation = plan.segment.transformation
         limit_s = transformation.limit_s if isinstance(transformation, LimitedInTime) else None
         output, made = self._jobs.collect(table, plan, limit_s)
@@ -249,7 +249,7 @@ class FrameRunner:
                 error_found = exception_of(kind, found["message"])
                 failures.raised(int(rows[place]), Stage.TRANSFORMATION, plan.segment.name, error_found)
         columns = {name: output.column(name) for name in output.column_names if name not in ("seq", "dropped", "error")}
-        return Outcome(rows, made, columns, None, dropped, {})
+        return GroupOutcome(rows, made, columns, None, dropped, {})
 
 
 def _told(error: Exception) -> Exception:

@@ -29,7 +29,7 @@ from penstock.errors import as_exception
 from penstock.pipeline.batch.crossing import CrossedError, described
 from penstock.pipeline.batch.groups import group_records
 from penstock.pipeline.batch.segments import Classic
-from penstock.pipeline.batch.transfer import Part, can_be_part, part_of_group, part_of_records
+from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_group, part_of_records
 
 _MOST_CHAINS: Final = 32
 _SETTLED_AFTER: Final = 4
@@ -39,7 +39,7 @@ _chains: dict[str, tuple[Classic, ...]] = {}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ClassRecipe:
     """The recipe of an instance that cannot be pickled: its class, and what ``configure`` is given."""
 
     cls: type
@@ -53,8 +53,8 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Member:
-    """A transform as it is sent: its instance, pickled, or a ``Recipe`` for it; the rest is as in ``Classic``."""
+class SentTransform:
+    """A transform as it is sent: its instance, pickled, or a ``ClassRecipe`` for it; the rest is as in ``Classic``."""
 
     transformation: bytes
     predicate: bytes | None
@@ -70,11 +70,11 @@ class Member:
 
 def _made(sent: bytes) -> Any:
     found = pickle.loads(sent)
-    return found.make() if isinstance(found, Recipe) else found
+    return found.make() if isinstance(found, ClassRecipe) else found
 
 
 @dataclass(frozen=True)
-class Order:
+class TransformOrder:
     """A request for some records.
 
     Attributes:
@@ -82,7 +82,7 @@ class Order:
         columns: Whether they are to come back as columns, where they can be.
     """
 
-    parts: Sequence[Part]
+    parts: Sequence[ShippedRecords]
     columns: bool = False
 
 
@@ -98,7 +98,7 @@ class Done:
         refused: Why nothing was done.
     """
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ShippedRecords] = field(default_factory=list)
     whole: list[tuple[int, ConnectRecord]] = field(default_factory=list)
     errors: list[tuple[int, int, CrossedError]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -144,7 +144,7 @@ class StatelessWork:
         found = _chains.get(self.digest)
         if found is None:
             sys.path += [place for place in self._path if place not in sys.path]
-            members: Sequence[Member] = pickle.loads(self._members)
+            members: Sequence[SentTransform] = pickle.loads(self._members)
             while len(_chains) >= _MOST_CHAINS:
                 del _chains[next(iter(_chains))]
             found = _chains[self.digest] = tuple(one.make() for one in members)
@@ -163,7 +163,7 @@ def _settle() -> None:
         gc.freeze()
 
 
-def applied(chain: Sequence[Classic], order: Order) -> Done:
+def applied(chain: Sequence[Classic], order: TransformOrder) -> Done:
     """Records through a chain."""
     done = Done(seconds=[0.0] * len(chain))
     for part in order.parts:

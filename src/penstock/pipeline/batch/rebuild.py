@@ -24,7 +24,7 @@ from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.segments import Classic, Failures
 from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import SideName
 
 #: What records have under a name, in their order; None for what they have not.
@@ -41,7 +41,7 @@ _ATTRIBUTES: Final = {
 }
 
 
-def side_values(outcome: Outcome, side: SideName, rows: int) -> Sequence[object]:
+def side_values(outcome: GroupOutcome, side: SideName, rows: int) -> Sequence[object]:
     """The keys or values of an outcome as Python objects."""
     known = outcome.shape.side(side)
     column = outcome.columns.get(side)
@@ -51,7 +51,7 @@ def side_values(outcome: Outcome, side: SideName, rows: int) -> Sequence[object]
 
 
 def rebuilt_rows(
-    outcome: Outcome, records: Mapping[int, ConnectRecord] | Sequence[ConnectRecord]
+    outcome: GroupOutcome, records: Mapping[int, ConnectRecord] | Sequence[ConnectRecord]
 ) -> list[tuple[int, ConnectRecord]]:
     """The records of an outcome with their rows, without dropped ones; what failed is in there still.
 
@@ -71,7 +71,7 @@ def rebuilt_rows(
 
 
 def rows_of(
-    outcome: Outcome,
+    outcome: GroupOutcome,
     count: int,
     make: Callable[[Sequence[int], Sequence[object], Sequence[object]], Sequence[ConnectRecord]],
 ) -> list[tuple[int, ConnectRecord]]:

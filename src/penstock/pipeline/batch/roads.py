@@ -10,7 +10,7 @@ converters have for one record, which cost some ten microseconds each whatever t
 * A group of records with one schema is processed as rows if a step does not support it as columns (``Step.takes``):
   schemaless values are columns when all are of one kind, texts, numbers or maps that look alike.
 
-Main types: ``Why``, and ``Taken``, which counts. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and
+Main types: ``Why``, and ``TakenPaths``, which counts. Main functions: ``why_rows`` (a group), ``why_batch_in_rows`` and
 ``why_messages_in_rows`` (a whole batch); each returns None for columns. ``shape_unplanned``: True if a plan would
 change nothing. ``spreads``: True if rows go to Spark's Python workers.
 
@@ -35,13 +35,13 @@ import pyarrow.compute as pc
 from penstock.data import Struct
 from penstock.pipeline.columns.layout import holds_variant
 from penstock.pipeline.columns.nesting import exceeds
-from penstock.pipeline.plan.jobs import Group, unchanged
+from penstock.pipeline.plan.jobs import ShapeGroup, unchanged
 from penstock.pipeline.plan.step import Shape, Split
 
 if TYPE_CHECKING:
     from penstock.api import ConnectRecord
     from penstock.pipeline.plan.chain import Staged
-    from penstock.pipeline.plan.outcomes import Outcome
+    from penstock.pipeline.plan.outcomes import GroupOutcome
 
 #: Fewer schemas are as quick in plans.
 MIN_SCHEMAS: Final = 6
@@ -80,7 +80,7 @@ class Why(enum.Enum):
 _OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
 
 
-class Taken:
+class TakenPaths:
     """The roads that the records of one batch have taken.
 
     A record that has gone as rows anywhere on its way counts so, once: with the reason of a stock class, if there is
@@ -170,10 +170,10 @@ def shape_unplanned(steps: tuple[Staged, ...], shape: Shape) -> Shape | None:
     return shape
 
 
-def parted_by_plan(groups: Sequence[Group]) -> tuple[list[Outcome], list[Group]]:
+def parted_by_plan(groups: Sequence[ShapeGroup]) -> tuple[list[GroupOutcome], list[ShapeGroup]]:
     """Returns the outcomes of groups whose plan would change nothing, and the other groups."""
-    unplanned: list[Outcome] = []
-    planned: list[Group] = []
+    unplanned: list[GroupOutcome] = []
+    planned: list[ShapeGroup] = []
     for one in groups:
         shape = shape_unplanned(one.steps, one.shape)
         if shape is None or one.carry:

@@ -24,8 +24,8 @@ from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.roads import Why
-from penstock.pipeline.batch.segments import Columns, Failures
-from penstock.pipeline.batch.transfer import Part
+from penstock.pipeline.batch.segments import ColumnarSegment, Failures
+from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.layout import default_physical
 from penstock.pipeline.columns.text_bounds import unbounded
 from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
@@ -71,7 +71,7 @@ def _rows(pairs: Sequence[tuple[ConnectRecord, int]]) -> Rows:
     return [record for record, _ in pairs], [row for _, row in pairs]
 
 
-def transformed(segment: Columns, rows: Rows, failures: Failures) -> Rows:
+def transformed(segment: ColumnarSegment, rows: Rows, failures: Failures) -> Rows:
     """Records after the transforms of a segment, without failed and dropped ones."""
     # What stock transforms return needs no look.
     chain = [(one.transformation.apply if one.predicate is None else one.apply, one.name) for one in segment.alone]
@@ -179,7 +179,7 @@ class OneSide:
         places[odd] = len(rows) + np.arange(len(odd))
         return pa.concat_arrays([made.messages, alone]).take(pa.array(places))
 
-    def written_part(self, part: Part, failures: Failures) -> pa.Array:
+    def written_part(self, part: ShippedRecords, failures: Failures) -> pa.Array:
         """The bytes of records that are columns; as `written`.
 
         Args:

@@ -1,7 +1,7 @@
 """Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
 
-Main types: ``Columns`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own, whose
-rows need not be as many as its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
+Main types: ``ColumnarSegment`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own,
+whose rows need not be as many as its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
 ``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
 
 Thread: the segments of a task are used by its pipeline thread only.
@@ -28,9 +28,9 @@ from penstock.api import (
 )
 from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
 from penstock.pipeline.batch.batches import RecordError, Stage, TransformStage
-from penstock.pipeline.batch.roads import Taken, Why
+from penstock.pipeline.batch.roads import TakenPaths, Why
 from penstock.pipeline.plan.chain import Conditional, Staged
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import ColumnPredicate, ColumnTransform, Step
 from penstock.pipeline.plan.topics import ConditionalRoute, TopicPredicate, TopicRoute
 
@@ -92,7 +92,7 @@ class Stateless:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnarSegment:
     """Steps that are one Spark plan.
 
     Attributes:
@@ -150,7 +150,7 @@ class Framed:
         return self.predicate is None or self.predicate.test(record) is not self.negate
 
 
-Segment = Columns | Framed | Classic | Stateless
+Segment = ColumnarSegment | Framed | Classic | Stateless
 
 
 def class_name(instance: object) -> str:
@@ -174,10 +174,10 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
         if not isinstance(alone, Classic):
             raise ConnectException(f"transforms.{stage.alias}: {name} is a ColumnTransform without apply(record)")
         last = segments[-1] if segments else None
-        if isinstance(last, Columns) and last.takes(step):
-            segments[-1] = Columns((*last.steps, staged), (*last.alone, alone))
+        if isinstance(last, ColumnarSegment) and last.takes(step):
+            segments[-1] = ColumnarSegment((*last.steps, staged), (*last.alone, alone))
         else:
-            segments.append(Columns((staged,), (alone,)))
+            segments.append(ColumnarSegment((staged,), (alone,)))
     return segments
 
 
@@ -241,7 +241,7 @@ class Failures:
         self.errors: dict[int, RecordError] = {}
         #: For each row the record it is of; None = row i is record i.
         self.origins: np.ndarray | None = None
-        self._roads = Taken()
+        self._roads = TakenPaths()
 
     def spread(self, origins: np.ndarray) -> None:
         """Notes that rows have changed: ``origins`` names the former row of each."""
@@ -299,12 +299,12 @@ class Failures:
             return False
         return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
 
-    def found(self, outcomes: Iterable[Outcome]) -> None:
+    def found(self, outcomes: Iterable[GroupOutcome]) -> None:
         """Notes what Spark jobs found."""
         for outcome in outcomes:
             self._found(outcome)
 
-    def _found(self, outcome: Outcome) -> None:
+    def _found(self, outcome: GroupOutcome) -> None:
         if outcome.error is None:
             return
         valid = np.flatnonzero(outcome.error.is_valid().to_numpy())

@@ -29,12 +29,12 @@ from penstock.api import ConnectRecord
 from penstock.errors import ConnectException, SparkUnavailableException
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.crossing import rebuilt
-from penstock.pipeline.batch.python_workers import Done, Member, Order, Recipe, StatelessWork
+from penstock.pipeline.batch.python_workers import ClassRecipe, Done, SentTransform, StatelessWork, TransformOrder
 from penstock.pipeline.batch.rebuild import apply_classic
 from penstock.pipeline.batch.roads import Why, spreads
 from penstock.pipeline.batch.row_path import Rows, all_rows
 from penstock.pipeline.batch.segments import Classic, Failures, Segment, Stateless
-from penstock.pipeline.batch.transfer import Part
+from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.spark.driver.jvm import brief
 from penstock.pipeline.spark.driver.prepared_plan import Mapped
 
@@ -78,8 +78,8 @@ class Spreader:
         return self._known[segment] is not None
 
     def run(
-        self, segment: Stateless, parts: Sequence[Part], failures: Failures, *, columns: bool
-    ) -> tuple[list[Part], Rows]:
+        self, segment: Stateless, parts: Sequence[ShippedRecords], failures: Failures, *, columns: bool
+    ) -> tuple[list[ShippedRecords], Rows]:
         """Runs a chain in Python workers.
 
         Args:
@@ -104,7 +104,7 @@ class Spreader:
             live = [record for part in parts for record in part.records()]
             rows = [row for part in parts for row in part.rows.tolist()]
             return [], self.here(segment, _in_order(live, rows), failures)
-        laid: list[Part] = []
+        laid: list[ShippedRecords] = []
         live, rows = [], []
         for one in done:
             for row, number, error in one.errors:
@@ -138,7 +138,7 @@ class Spreader:
         except Exception as error:
             self._refuse(segment, f"it cannot be sent: {type(error).__name__}: {error}")
             return None
-        asked = pickle.dumps(Order(()), 5)
+        asked = pickle.dumps(TransformOrder(()), 5)
         try:
             answers = workers.in_python_workers(work, work.digest, [asked] * workers.parallelism)
         except SparkUnavailableException:
@@ -158,12 +158,18 @@ class Spreader:
         log.warning("%s: stateless, and run in the worker all the same: %s", _aliases(segment), why)
 
     def _done(
-        self, segment: Stateless, work: StatelessWork, workers: PythonWorkers, parts: Sequence[Part], *, columns: bool
+        self,
+        segment: Stateless,
+        work: StatelessWork,
+        workers: PythonWorkers,
+        parts: Sequence[ShippedRecords],
+        *,
+        columns: bool,
     ) -> list[Done] | None:
         """Returns the results for the records, or None if they or their results cannot be sent."""
         size = -(-sum(map(len, parts)) // workers.parallelism)
         try:
-            orders = [pickle.dumps(Order(some, columns), 5) for some in _cut(parts, size)]
+            orders = [pickle.dumps(TransformOrder(some, columns), 5) for some in _cut(parts, size)]
         except Exception as error:
             self._refuse(segment, f"its records cannot be sent: {type(error).__name__}: {error}")
             return None
@@ -199,9 +205,9 @@ def _aliases(segment: Stateless) -> str:
     return ", ".join(f"transforms.{one.alias}" for one in segment.chain)
 
 
-def _cut(parts: Sequence[Part], size: int) -> Iterator[list[Part]]:
+def _cut(parts: Sequence[ShippedRecords], size: int) -> Iterator[list[ShippedRecords]]:
     """Splits and joins parts so that each lot has the given number of records, the last one the rest."""
-    lot: list[Part] = []
+    lot: list[ShippedRecords] = []
     room = size
     for part in parts:
         start = 0
@@ -224,7 +230,7 @@ def _sent(chain: Sequence[Classic]) -> bytes:
         Exception: An instance can neither be pickled nor be made of its settings.
     """
     members = [
-        Member(
+        SentTransform(
             _instance(one.transformation, one.props),
             None if one.predicate is None else _instance(one.predicate, one.predicate_props),
             one.negate,
@@ -242,7 +248,7 @@ def _instance(made: object, props: Mapping[str, object] | None) -> bytes:
     except Exception:
         if props is None:
             raise
-        return _pickled(Recipe(type(made), dict(props)))
+        return _pickled(ClassRecipe(type(made), dict(props)))
 
 
 def _pickled(made: object) -> bytes:

@@ -4,8 +4,8 @@ A record pickled by itself costs as much as a transform does. Here a list of one
 once, structs of one schema as lists of their values, and what is the same for all records is said once. Keys and
 values that a plan has made, or that the next one takes, stay Arrow columns.
 
-Main type: ``Part``. Main functions: ``part_of_records``, ``parts_of_outcomes``, ``part_of_group``, and ``joined``,
-which makes one part of those that are laid out alike.
+Main type: ``ShippedRecords``. Main functions: ``part_of_records``, ``parts_of_outcomes``, ``part_of_group``, and
+``joined``, which makes one part of those that are laid out alike.
 
 Thread: pure functions and immutable values; a part is pickled where it is sent.
 """
@@ -29,7 +29,7 @@ from penstock.pipeline.batch.groups import RecordGroup
 from penstock.pipeline.columns.header_columns import headers_of_column
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.text_bounds import bounded, unbounded
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import Shape, Side, SideName
 
 _SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
@@ -86,7 +86,7 @@ Values: TypeAlias = Sequence[Any] | Same | Structs
 
 
 @dataclass(frozen=True)
-class Part:
+class ShippedRecords:
     """Some records of a batch.
 
     Attributes:
@@ -120,7 +120,7 @@ class Part:
         for name, value in named.items():
             object.__setattr__(self, name, value)
 
-    def slice(self, start: int, stop: int) -> Part:
+    def slice(self, start: int, stop: int) -> ShippedRecords:
         """Some of them, in order."""
         part = slice(start, stop)
         return replace(
@@ -196,18 +196,22 @@ def can_be_part(records: Sequence[ConnectRecord]) -> bool:
     return len(kinds) == 1 and kinds <= _BESIDE.keys()
 
 
-def part_of_records(records: Sequence[ConnectRecord], rows: Sequence[int]) -> Part:
+def part_of_records(records: Sequence[ConnectRecord], rows: Sequence[int]) -> ShippedRecords:
     """A part of records, by lists."""
     kind = type(records[0])
     sides = {
         name: packed(list(map(attrgetter(name), records))) for name in ("key", "key_schema", "value", "value_schema")
     }
-    return Part(kind, np.asarray(rows, dtype=np.int64), {**beside_of(records), **sides})
+    return ShippedRecords(kind, np.asarray(rows, dtype=np.int64), {**beside_of(records), **sides})
 
 
 def parts_of_outcomes(
-    kind: type[ConnectRecord], outcomes: Sequence[Outcome], rows: int, beside: Mapping[str, Values], gone: np.ndarray
-) -> list[Part]:
+    kind: type[ConnectRecord],
+    outcomes: Sequence[GroupOutcome],
+    rows: int,
+    beside: Mapping[str, Values],
+    gone: np.ndarray,
+) -> list[ShippedRecords]:
     """Returns the results of a plan as columns, without failed and dropped records.
 
     Args:
@@ -221,8 +225,8 @@ def parts_of_outcomes(
 
 
 def _part_of_outcome(
-    kind: type[ConnectRecord], outcome: Outcome, rows: int, beside: Mapping[str, Values], gone: np.ndarray
-) -> Part:
+    kind: type[ConnectRecord], outcome: GroupOutcome, rows: int, beside: Mapping[str, Values], gone: np.ndarray
+) -> ShippedRecords:
     places = np.arange(rows) if outcome.rows is None else outcome.rows
     kept = ~gone[places]
     if outcome.dropped is not None:
@@ -238,12 +242,12 @@ def _part_of_outcome(
     for name, column in changed.items():
         attribute, read = _READERS[name]
         mine[attribute] = read(column)
-    return Part(kind, places, mine, outcome.shape, columns)
+    return ShippedRecords(kind, places, mine, outcome.shape, columns)
 
 
-def part_of_group(records: Sequence[ConnectRecord], rows: np.ndarray, group: RecordGroup) -> Part:
+def part_of_group(records: Sequence[ConnectRecord], rows: np.ndarray, group: RecordGroup) -> ShippedRecords:
     """Records of one shape, as columns."""
-    return Part(type(records[0]), rows, beside_of(records), group.shape, group.columns)
+    return ShippedRecords(type(records[0]), rows, beside_of(records), group.shape, group.columns)
 
 
 def by_row(beside: Mapping[str, Values], positions: Sequence[int], rows: int) -> dict[str, Values]:
@@ -261,7 +265,7 @@ def by_row(beside: Mapping[str, Values], positions: Sequence[int], rows: int) ->
 
 
 def with_parts(
-    records: Sequence[ConnectRecord], rows: Sequence[int], parts: Sequence[Part]
+    records: Sequence[ConnectRecord], rows: Sequence[int], parts: Sequence[ShippedRecords]
 ) -> tuple[Callable[[str], Sequence[Any]], list[int]]:
     """Returns a function that gives an attribute of records and parts, and the row of each."""
 
@@ -287,12 +291,12 @@ def _picked(beside: Mapping[str, Values], places: np.ndarray) -> dict[str, Value
 
 
 # ------------------------------------------------------------------------------------------------------------- joining
-def joined(parts: Sequence[Part]) -> list[Part]:
+def joined(parts: Sequence[ShippedRecords]) -> list[ShippedRecords]:
     """Parts that are columns, those laid out alike as one: another shape would be another plan.
 
     What is known of text and of nulls holds for all of a part, so it is found out again.
     """
-    alike: dict[Hashable, list[Part]] = {}
+    alike: dict[Hashable, list[ShippedRecords]] = {}
     for part in parts:
         assert part.shape is not None
         bare = part.shape.without_bounds(_SIDES)
@@ -302,7 +306,7 @@ def joined(parts: Sequence[Part]) -> list[Part]:
     return [found[0] if len(found) == 1 else _one_of(found) for found in alike.values()]
 
 
-def _one_of(parts: Sequence[Part]) -> Part:
+def _one_of(parts: Sequence[ShippedRecords]) -> ShippedRecords:
     first = parts[0]
     assert first.shape is not None
     columns = {
@@ -311,10 +315,10 @@ def _one_of(parts: Sequence[Part]) -> Part:
     }
     beside = {name: _concatenated([part.beside[name] for part in parts], parts) for name in first.beside}
     rows = np.concatenate([part.rows for part in parts])
-    return Part(first.kind, rows, beside, _shape_of(parts, first.shape, columns), columns)
+    return ShippedRecords(first.kind, rows, beside, _shape_of(parts, first.shape, columns), columns)
 
 
-def _shape_of(parts: Sequence[Part], shape: Shape, columns: Mapping[str, pa.ChunkedArray]) -> Shape:
+def _shape_of(parts: Sequence[ShippedRecords], shape: Shape, columns: Mapping[str, pa.ChunkedArray]) -> Shape:
     if all(part.shape == shape for part in parts):
         return shape
     for name in _SIDES:
@@ -334,7 +338,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
     return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
 
 
-def _concatenated(values: Sequence[Values], parts: Sequence[Part]) -> Values:
+def _concatenated(values: Sequence[Values], parts: Sequence[ShippedRecords]) -> Values:
     if all(isinstance(one, Same) for one in values):
         first = values[0]
         assert isinstance(first, Same)

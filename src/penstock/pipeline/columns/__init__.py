@@ -2,7 +2,7 @@
 
 Start from:
 
-- ``Physical`` and ``spark_type`` (``layout``): the layout of a schema's values, in Arrow and in Spark.
+- ``Layout`` and ``spark_type`` (``layout``): the layout of a schema's values, in Arrow and in Spark.
 - ``to_arrow`` and ``from_arrow`` (``records``): Python's values to columns and back; ``frame_arrow``: the columns of a
   frame cast to what a schema needs; ``variant``: schemaless values for frames.
 - ``texts``: Java's text of columns and of many values, and JSON.

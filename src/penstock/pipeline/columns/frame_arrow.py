@@ -30,8 +30,8 @@ from penstock.pipeline.columns.layout import (
     SCALAR,
     UNSCALED,
     UNSCALED_ARROW,
-    Form,
-    Physical,
+    Layout,
+    LayoutKind,
     arrow_type,
     decimal_scale,
     default_physical,
@@ -51,7 +51,7 @@ _UTC: Final = frozenset((None, "UTC", "Etc/UTC", "+00:00", "Z"))
 
 
 # ------------------------------------------------------------------------------------------------------ with a schema
-def fitted(column: Column, schema: Schema, path: str) -> tuple[Column, Physical]:
+def fitted(column: Column, schema: Schema, path: str) -> tuple[Column, Layout]:
     """A column as its schema needs it, and how it is laid out.
 
     Args:
@@ -68,7 +68,7 @@ def fitted(column: Column, schema: Schema, path: str) -> tuple[Column, Physical]
     return _fit(one_array(column), schema, path)
 
 
-def _fit(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physical]:
+def _fit(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Layout]:
     array = _plain(array)
     kind, layout = array.type, default_physical(schema)
     wanted = arrow_type(schema, layout)
@@ -114,7 +114,7 @@ def _plain(array: pa.Array) -> pa.Array:
             return array
 
 
-def _cast(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physical] | None:
+def _cast(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Layout] | None:
     """The array as the schema needs it; None where values of its type are never values of the schema."""
     name = logical_name(schema)
     if name is not None and not is_decimal(schema):
@@ -200,7 +200,7 @@ def _divided(array: pa.Array, by: int) -> pa.Array:
 
 
 # ---------------------------------------------------------------------------------------------------------- decimals
-def _decimals(array: pa.Array, schema: Schema) -> tuple[pa.Array, Physical] | None:
+def _decimals(array: pa.Array, schema: Schema) -> tuple[pa.Array, Layout] | None:
     if array.type == UNSCALED_ARROW:
         return array, UNSCALED
     if not (pa.types.is_decimal(array.type) or pa.types.is_integer(array.type)):
@@ -219,16 +219,16 @@ def _decimals(array: pa.Array, schema: Schema) -> tuple[pa.Array, Physical] | No
 
 
 # ------------------------------------------------------------------------------------------------------------ nested
-def _lists(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physical] | None:
+def _lists(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Layout] | None:
     if not is_list(array.type):
         return None
     values, layout = _member(array.flatten(), schema.value_schema, f"{path}[]")
-    physical = Physical(Form.ARRAY, (layout,))
+    physical = Layout(LayoutKind.ARRAY, (layout,))
     offsets, mask = _spans(array)
     return pa.ListArray.from_arrays(offsets, values, type=arrow_type(schema, physical), mask=mask), physical
 
 
-def _maps(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physical] | None:
+def _maps(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Layout] | None:
     if pa.types.is_map(array.type):
         # The layout of a map is that of a list of structs, which knows what belongs to nulls.
         array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
@@ -241,7 +241,7 @@ def _maps(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physica
     keys, key_layout = _member(members["key"], schema.key_schema, f"{path}{{key}}")
     items, value_layout = _member(members["value"], schema.value_schema, f"{path}{{value}}")
     plain = has_plain_keys(schema) and keys.null_count == 0
-    physical = Physical(Form.MAP if plain else Form.ENTRIES, (key_layout, value_layout))
+    physical = Layout(LayoutKind.MAP if plain else LayoutKind.ENTRIES, (key_layout, value_layout))
     wanted = arrow_type(schema, physical)
     offsets, mask = _spans(array)
     if plain:
@@ -250,15 +250,15 @@ def _maps(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physica
     return pa.ListArray.from_arrays(offsets, pairs, type=wanted, mask=mask), physical
 
 
-def _structs(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Physical] | None:
+def _structs(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Layout] | None:
     if not pa.types.is_struct(array.type) or is_variant(array.type):
         return None
     names = [field.name for field in array.type]
     if problem := unfit_fields(names, schema):
         raise ValueError(problem)
     if not schema.fields:
-        return pa.array([{} if there else None for there in array.is_valid().to_pylist()], pa.struct([])), Physical(
-            Form.STRUCT
+        return pa.array([{} if there else None for there in array.is_valid().to_pylist()], pa.struct([])), Layout(
+            LayoutKind.STRUCT
         )
     # Flattened, so that a field is null where its struct is: what stands there says nothing.
     members = dict(zip(names, array.flatten(), strict=True))
@@ -266,7 +266,7 @@ def _structs(array: pa.Array, schema: Schema, path: str) -> tuple[pa.Array, Phys
         _member(members.get(field.name, pa.nulls(len(array))), field.schema, joined(path, field.name))
         for field in schema.fields
     ]
-    physical = Physical(Form.STRUCT, tuple(layout for _, layout in built))
+    physical = Layout(LayoutKind.STRUCT, tuple(layout for _, layout in built))
     fields = list(arrow_type(schema, physical))
     return pa.StructArray.from_arrays([one for one, _ in built], fields=fields, mask=_mask(array)), physical
 
@@ -294,7 +294,7 @@ def joined(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _member(array: pa.Array, schema: Schema | None, path: str) -> tuple[pa.Array, Physical]:
+def _member(array: pa.Array, schema: Schema | None, path: str) -> tuple[pa.Array, Layout]:
     if schema is not None:
         return _fit(array, schema, path)
     # Nulls inside of others have to be the null of VARIANT: that is how the items of a list are written.

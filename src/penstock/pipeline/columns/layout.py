@@ -1,9 +1,9 @@
 """Connect schemas as column types: Connect ``Schema`` <-> Arrow type <-> Spark ``DataType``.
 
-Main types: ``Physical`` (how one frame lays a schema out; chosen per frame, recorded beside the schema) and ``Form``.
-A schema does not fix its column type alone: a decimal that does not fit 38 digits, or a map with a null key, forces a
-wider form on the whole frame. ``default_physical`` is the narrow choice, ``widen`` joins two choices, ``physical_of_*``
-reads the choice back from a column.
+Main types: ``Layout`` (how one frame lays a schema out; chosen per frame, recorded beside the schema) and
+``LayoutKind``. A schema does not fix its column type alone: a decimal that does not fit 38 digits, or a map with a null
+key, forces a wider form on the whole frame. ``default_physical`` is the narrow choice, ``widen`` joins two choices,
+``physical_of_*`` reads the choice back from a column.
 
 Every field is nullable at every depth: whether a value may be missing is said by the Connect schema only. One thing to
 know about variants: Spark 4.3's ``toArrow`` refuses a NULL in a column of them ("nulls in input cannot be viewed as
@@ -35,7 +35,7 @@ MAX_DECIMAL_DIGITS: Final = 38
 _MAX_SCHEMAS: Final = 1024
 
 
-class Form(enum.Enum):
+class LayoutKind(enum.Enum):
     """The form in which the values of one schema node are stored in a column."""
 
     SCALAR = "scalar"
@@ -68,7 +68,7 @@ class TextBound(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Physical:
+class Layout:
     """The physical choice for one schema of one frame: a form and the choices of the schema's children.
 
     Children: ARRAY (element), MAP and ENTRIES (key, value), STRUCT (one each field, in order), otherwise none.
@@ -79,17 +79,17 @@ class Physical:
         text: What is known of the values as text; see ``penstock.pipeline.columns.text_bounds``.
     """
 
-    form: Form
-    children: tuple[Physical, ...] = ()
+    form: LayoutKind
+    children: tuple[Layout, ...] = ()
     text: TextBound = TextBound.ANY
 
 
-SCALAR: Final = Physical(Form.SCALAR)
+SCALAR: Final = Layout(LayoutKind.SCALAR)
 #: One plain column of what JSON writes as it is: numbers, say.
-CLEAN_SCALAR: Final = Physical(Form.SCALAR, text=TextBound.CLEAN)
-DECIMAL: Final = Physical(Form.DECIMAL)
-UNSCALED: Final = Physical(Form.UNSCALED)
-VARIANT: Final = Physical(Form.VARIANT)
+CLEAN_SCALAR: Final = Layout(LayoutKind.SCALAR, text=TextBound.CLEAN)
+DECIMAL: Final = Layout(LayoutKind.DECIMAL)
+UNSCALED: Final = Layout(LayoutKind.UNSCALED)
+VARIANT: Final = Layout(LayoutKind.VARIANT)
 
 VARIANT_FIELDS: Final = (
     pa.field("value", pa.binary(), nullable=False),
@@ -179,18 +179,18 @@ def decimal_scale(schema: Schema) -> int | None:
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
-def default_physical(schema: Schema | None) -> Physical:
+def default_physical(schema: Schema | None) -> Layout:
     """Return the narrowest physical choice for a schema: what a frame uses until a value forces a wider one."""
     if schema is None:
         return VARIANT
     match schema.type:
         case Type.ARRAY:
-            return Physical(Form.ARRAY, (default_physical(schema.value_schema),))
+            return Layout(LayoutKind.ARRAY, (default_physical(schema.value_schema),))
         case Type.MAP:
             children = (default_physical(schema.key_schema), default_physical(schema.value_schema))
-            return Physical(Form.MAP if has_plain_keys(schema) else Form.ENTRIES, children)
+            return Layout(LayoutKind.MAP if has_plain_keys(schema) else LayoutKind.ENTRIES, children)
         case Type.STRUCT:
-            return Physical(Form.STRUCT, tuple(default_physical(field.schema) for field in schema.fields))
+            return Layout(LayoutKind.STRUCT, tuple(default_physical(field.schema) for field in schema.fields))
         case _:
             if is_decimal(schema):
                 scale = decimal_scale(schema)
@@ -209,12 +209,12 @@ def has_plain_keys(schema: Schema) -> bool:
 
 
 _WIDER: Final = {
-    frozenset((Form.DECIMAL, Form.UNSCALED)): Form.UNSCALED,
-    frozenset((Form.MAP, Form.ENTRIES)): Form.ENTRIES,
+    frozenset((LayoutKind.DECIMAL, LayoutKind.UNSCALED)): LayoutKind.UNSCALED,
+    frozenset((LayoutKind.MAP, LayoutKind.ENTRIES)): LayoutKind.ENTRIES,
 }
 
 
-def widen(first: Physical, second: Physical) -> Physical:
+def widen(first: Layout, second: Layout) -> Layout:
     """Return the narrowest choice that can hold what either of two frames of one schema holds."""
     if first == second:
         return first
@@ -222,34 +222,34 @@ def widen(first: Physical, second: Physical) -> Physical:
         if len(first.children) != len(second.children):
             return VARIANT
         pairs = zip(first.children, second.children, strict=True)
-        return Physical(first.form, tuple(widen(one, other) for one, other in pairs))
+        return Layout(first.form, tuple(widen(one, other) for one, other in pairs))
     form = _WIDER.get(frozenset((first.form, second.form)))
     if form is None:
         return VARIANT
     pairs = zip(first.children, second.children, strict=True)
-    return Physical(form, tuple(widen(one, other) for one, other in pairs))
+    return Layout(form, tuple(widen(one, other) for one, other in pairs))
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
-def arrow_type(schema: Schema | None, physical: Physical | None = None) -> pa.DataType:
+def arrow_type(schema: Schema | None, physical: Layout | None = None) -> pa.DataType:
     """Return the Arrow type of a column of this schema; ``physical`` None means the default choice."""
     layout = default_physical(schema) if physical is None else physical
-    if layout.form is Form.VARIANT or schema is None:
+    if layout.form is LayoutKind.VARIANT or schema is None:
         return VARIANT_ARROW
     match layout.form:
-        case Form.UNSCALED:
+        case LayoutKind.UNSCALED:
             return UNSCALED_ARROW
-        case Form.DECIMAL:
+        case LayoutKind.DECIMAL:
             return pa.decimal128(MAX_DECIMAL_DIGITS, decimal_scale(schema))
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             return pa.list_(pa.field("element", arrow_type(schema.value_schema, layout.children[0])))
-        case Form.MAP | Form.ENTRIES:
+        case LayoutKind.MAP | LayoutKind.ENTRIES:
             key = arrow_type(schema.key_schema, layout.children[0])
             value = arrow_type(schema.value_schema, layout.children[1])
-            if layout.form is Form.MAP:
+            if layout.form is LayoutKind.MAP:
                 return pa.map_(pa.field("key", key, nullable=False), pa.field("value", value))
             return pa.list_(pa.field("element", pa.struct([pa.field("key", key), pa.field("value", value)])))
-        case Form.STRUCT | Form.OBJECT:
+        case LayoutKind.STRUCT | LayoutKind.OBJECT:
             pairs = zip(schema.fields, layout.children, strict=True)
             return pa.struct([pa.field(field.name, arrow_type(field.schema, child)) for field, child in pairs])
         case _:
@@ -257,25 +257,25 @@ def arrow_type(schema: Schema | None, physical: Physical | None = None) -> pa.Da
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
-def spark_type(schema: Schema | None, physical: Physical | None = None) -> T.DataType:
+def spark_type(schema: Schema | None, physical: Layout | None = None) -> T.DataType:
     """Return the Spark type of a column of this schema; ``physical`` None means the default choice."""
     layout = default_physical(schema) if physical is None else physical
-    if layout.form is Form.VARIANT or schema is None:
+    if layout.form is LayoutKind.VARIANT or schema is None:
         return T.VariantType()
     match layout.form:
-        case Form.UNSCALED:
+        case LayoutKind.UNSCALED:
             return UNSCALED_SPARK
-        case Form.DECIMAL:
+        case LayoutKind.DECIMAL:
             return T.DecimalType(MAX_DECIMAL_DIGITS, decimal_scale(schema) or 0)
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             return T.ArrayType(spark_type(schema.value_schema, layout.children[0]))
-        case Form.MAP | Form.ENTRIES:
+        case LayoutKind.MAP | LayoutKind.ENTRIES:
             key = spark_type(schema.key_schema, layout.children[0])
             value = spark_type(schema.value_schema, layout.children[1])
-            if layout.form is Form.MAP:
+            if layout.form is LayoutKind.MAP:
                 return T.MapType(key, value)
             return T.ArrayType(T.StructType([T.StructField("key", key), T.StructField("value", value)]))
-        case Form.STRUCT | Form.OBJECT:
+        case LayoutKind.STRUCT | LayoutKind.OBJECT:
             pairs = zip(schema.fields, layout.children, strict=True)
             return T.StructType([T.StructField(field.name, spark_type(field.schema, child)) for field, child in pairs])
         case _:
@@ -283,9 +283,9 @@ def spark_type(schema: Schema | None, physical: Physical | None = None) -> T.Dat
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
-def holds_variant(physical: Physical) -> bool:
+def holds_variant(physical: Layout) -> bool:
     """Tell whether a column of this layout is a VARIANT, or has one inside."""
-    return physical.form is Form.VARIANT or any(map(holds_variant, physical.children))
+    return physical.form is LayoutKind.VARIANT or any(map(holds_variant, physical.children))
 
 
 def collectable(column: Column) -> Column:
@@ -293,32 +293,32 @@ def collectable(column: Column) -> Column:
     return F.coalesce(column, F.parse_json(F.lit("null")))
 
 
-def physical_of_arrow(column_type: pa.DataType, schema: Schema | None) -> Physical:
+def physical_of_arrow(column_type: pa.DataType, schema: Schema | None) -> Layout:
     """Read the physical choice back from the Arrow type of a column that holds values of ``schema``."""
     if schema is None or is_variant(column_type):
         return VARIANT
     is_list = pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
     match schema.type:
         case Type.ARRAY:
-            return Physical(Form.ARRAY, (physical_of_arrow(column_type.value_type, schema.value_schema),))
+            return Layout(LayoutKind.ARRAY, (physical_of_arrow(column_type.value_type, schema.value_schema),))
         case Type.MAP if is_list:
             entry = column_type.value_type
             key = physical_of_arrow(entry.field("key").type, schema.key_schema)
-            return Physical(Form.ENTRIES, (key, physical_of_arrow(entry.field("value").type, schema.value_schema)))
+            return Layout(LayoutKind.ENTRIES, (key, physical_of_arrow(entry.field("value").type, schema.value_schema)))
         case Type.MAP:
             key = physical_of_arrow(column_type.key_type, schema.key_schema)
-            return Physical(Form.MAP, (key, physical_of_arrow(column_type.item_type, schema.value_schema)))
+            return Layout(LayoutKind.MAP, (key, physical_of_arrow(column_type.item_type, schema.value_schema)))
         case Type.STRUCT:
             types = [column_type.field(index).type for index in range(column_type.num_fields)]
             pairs = zip(types, schema.fields, strict=True)
-            return Physical(Form.STRUCT, tuple(physical_of_arrow(one, field.schema) for one, field in pairs))
+            return Layout(LayoutKind.STRUCT, tuple(physical_of_arrow(one, field.schema) for one, field in pairs))
         case _ if pa.types.is_decimal(column_type):
             return DECIMAL
         case _:
             return UNSCALED if pa.types.is_struct(column_type) else SCALAR
 
 
-def physical_of_spark(column_type: T.DataType, schema: Schema | None) -> Physical:
+def physical_of_spark(column_type: T.DataType, schema: Schema | None) -> Layout:
     """Read the physical choice back from the Spark type of a column that holds values of ``schema``."""
     if schema is None:
         return VARIANT
@@ -327,18 +327,18 @@ def physical_of_spark(column_type: T.DataType, schema: Schema | None) -> Physica
             return VARIANT
         case T.ArrayType(elementType=element) if schema.type is Type.MAP and isinstance(element, T.StructType):
             key = physical_of_spark(element["key"].dataType, schema.key_schema)
-            return Physical(Form.ENTRIES, (key, physical_of_spark(element["value"].dataType, schema.value_schema)))
+            return Layout(LayoutKind.ENTRIES, (key, physical_of_spark(element["value"].dataType, schema.value_schema)))
         case T.ArrayType(elementType=element):
-            return Physical(Form.ARRAY, (physical_of_spark(element, schema.value_schema),))
+            return Layout(LayoutKind.ARRAY, (physical_of_spark(element, schema.value_schema),))
         case T.MapType(keyType=key_type, valueType=value_type):
             key = physical_of_spark(key_type, schema.key_schema)
-            return Physical(Form.MAP, (key, physical_of_spark(value_type, schema.value_schema)))
+            return Layout(LayoutKind.MAP, (key, physical_of_spark(value_type, schema.value_schema)))
         case T.DecimalType():
             return DECIMAL
         case T.StructType() if schema.type is Type.STRUCT:
             pairs = zip(column_type.fields, schema.fields, strict=True)
             children = (physical_of_spark(one.dataType, field.schema) for one, field in pairs)
-            return Physical(Form.STRUCT, tuple(children))
+            return Layout(LayoutKind.STRUCT, tuple(children))
         case T.StructType():
             return UNSCALED
         case _:

@@ -32,8 +32,8 @@ from penstock.pipeline.columns.layout import (
     UNSCALED_ARROW,
     VARIANT,
     VARIANT_FIELDS,
-    Form,
-    Physical,
+    Layout,
+    LayoutKind,
     arrow_type,
     decimal_scale,
     default_physical,
@@ -61,7 +61,7 @@ NONE_CLASS: Final[type] = type(None)
 
 
 # --------------------------------------------------------------------------------------------------------- to Arrow
-def to_arrow(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array, dict[int, Exception], Physical]:
+def to_arrow(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array, dict[int, Exception], Layout]:
     """Build the column of some values of one schema (None: schemaless).
 
     Returns:
@@ -116,7 +116,7 @@ def _explain(value: object, schema: Schema | None, error: Exception) -> Exceptio
     return wrapped
 
 
-def _build(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array, Physical]:
+def _build(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array, Layout]:
     """Return the column of some values and its layout; raise anything when a value does not fit."""
     if schema is None:
         return _build_variants(values), VARIANT
@@ -189,10 +189,10 @@ def _build_bytes(values: Sequence[object]) -> pa.Array:
 
 def _build_integers(
     convert: Callable[[Any], int], plain: type, far: type, storage: pa.DataType
-) -> Callable[[Sequence[object], Schema], tuple[pa.Array, Physical]]:
+) -> Callable[[Sequence[object], Schema], tuple[pa.Array, Layout]]:
     carried = (int, far)
 
-    def build(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Physical]:
+    def build(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
         _require(values, frozenset((plain, far, int, NONE_CLASS)), schema)
         raw = [value if value is None or type(value) in carried else convert(value) for value in values]
         return pa.array(raw, storage), SCALAR
@@ -213,7 +213,7 @@ _LOGICAL_BUILDERS: Final = {
 }
 
 
-def _build_decimals(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Physical]:
+def _build_decimals(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
     _require(values, _DECIMALS, schema)
     numbers = cast("Sequence[decimal.Decimal | None]", values)
     exponents = {number.as_tuple().exponent for number in numbers if number is not None}
@@ -230,23 +230,23 @@ def _build_decimals(values: Sequence[object], schema: Schema) -> tuple[pa.Array,
     return array, UNSCALED
 
 
-def _build_lists(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Physical]:
+def _build_lists(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
     _require(values, _LISTS, schema)
     lists = cast("Sequence[list[object] | None]", values)
     child, layout = _build(list(chain.from_iterable(one for one in lists if one)), schema.value_schema)
-    physical = Physical(Form.ARRAY, (layout,))
+    physical = Layout(LayoutKind.ARRAY, (layout,))
     array = pa.ListArray.from_arrays(_offsets(lists), child, type=arrow_type(schema, physical), mask=_mask(values))
     return array, physical
 
 
-def _build_maps(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Physical]:
+def _build_maps(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
     _require(values, _DICTS, schema)
     maps = cast("Sequence[dict[object, object] | None]", values)
     keys, key_layout = _build(list(chain.from_iterable(one for one in maps if one)), schema.key_schema)
     items = list(chain.from_iterable(one.values() for one in maps if one))
     children, value_layout = _build(items, schema.value_schema)
     plain = has_plain_keys(schema) and keys.null_count == 0
-    physical = Physical(Form.MAP if plain else Form.ENTRIES, (key_layout, value_layout))
+    physical = Layout(LayoutKind.MAP if plain else LayoutKind.ENTRIES, (key_layout, value_layout))
     column_type, offsets, mask = arrow_type(schema, physical), _offsets(maps), _mask(values)
     if plain:
         return pa.MapArray.from_arrays(offsets, keys, children, type=column_type, mask=mask), physical
@@ -254,7 +254,7 @@ def _build_maps(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Phy
     return pa.ListArray.from_arrays(offsets, entries, type=column_type, mask=mask), physical
 
 
-def _build_structs(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Physical]:
+def _build_structs(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
     if not set(map(type, values)) <= _STRUCTS:
         raise TypeError("not a Struct")
     structs = cast("Sequence[Struct | None]", values)
@@ -268,7 +268,7 @@ def _build_structs(values: Sequence[object], schema: Schema) -> tuple[pa.Array, 
     rows = [nothing if one is None else one.values for one in structs]
     columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(fields)
     built = [_build(column, field.schema) for column, field in zip(columns, fields, strict=True)]
-    physical = Physical(Form.STRUCT, tuple(layout for _, layout in built))
+    physical = Layout(LayoutKind.STRUCT, tuple(layout for _, layout in built))
     members = list(arrow_type(schema, physical))
     return pa.StructArray.from_arrays([array for array, _ in built], fields=members, mask=_mask(values)), physical
 
@@ -306,7 +306,7 @@ def _offsets(values: Sequence[Any]) -> pa.Array:
 
 # ------------------------------------------------------------------------------------------------------- from Arrow
 def from_arrow(
-    array: pa.Array | pa.ChunkedArray, schema: Schema | None, physical: Physical | None = None
+    array: pa.Array | pa.ChunkedArray, schema: Schema | None, physical: Layout | None = None
 ) -> list[object]:
     """Return the values of a column: Structs, dates and times, decimals; ``physical`` None reads it from the type.
 
@@ -327,23 +327,23 @@ def _one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays([array]) if array.offset and pa.types.is_nested(array.type) else array
 
 
-def _read(array: pa.Array, schema: Schema | None, physical: Physical) -> list[object]:
+def _read(array: pa.Array, schema: Schema | None, physical: Layout) -> list[object]:
     match physical.form:
-        case Form.VARIANT:
+        case LayoutKind.VARIANT:
             return _read_variants(array, schema)
-        case Form.SCALAR | Form.DECIMAL:
+        case LayoutKind.SCALAR | LayoutKind.DECIMAL:
             return _read_scalars(array, schema)
-        case Form.UNSCALED:
+        case LayoutKind.UNSCALED:
             pairs = zip(array.field(0).to_pylist(), array.field(1).to_pylist(), strict=True)
             return [None if data is None or scale is None else _rescaled(data, scale) for data, scale in pairs]
     assert schema is not None, "only a schema has nested layouts"
     match physical.form:
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             items = _read(_one_chunk(array.values), schema.value_schema, physical.children[0])
             return [None if span is None else items[span[0] : span[1]] for span in _spans(array)]
-        case Form.STRUCT:
+        case LayoutKind.STRUCT:
             return _read_structs(array, schema, physical)
-        case Form.OBJECT:
+        case LayoutKind.OBJECT:
             return _read_objects(array, schema, physical)
         case _:
             return _read_maps(array, schema, physical)
@@ -401,15 +401,15 @@ def _spans(array: pa.Array) -> list[tuple[int, int] | None]:
     return spans
 
 
-def _read_maps(array: pa.Array, schema: Schema, physical: Physical) -> list[object]:
-    if physical.form is Form.MAP:
+def _read_maps(array: pa.Array, schema: Schema, physical: Layout) -> list[object]:
+    if physical.form is LayoutKind.MAP:
         key_column, value_column = array.keys, array.items
     else:
         entries = _one_chunk(array.values)
         key_column, value_column = entries.field(0), entries.field(1)
     keys = _read(_one_chunk(key_column), schema.key_schema, physical.children[0])
     values = _read(_one_chunk(value_column), schema.value_schema, physical.children[1])
-    if physical.form is Form.ENTRIES:
+    if physical.form is LayoutKind.ENTRIES:
         keys = [map_key(key) for key in keys]
     return [
         None if span is None else dict(zip(keys[span[0] : span[1]], values[span[0] : span[1]], strict=True))
@@ -417,7 +417,7 @@ def _read_maps(array: pa.Array, schema: Schema, physical: Physical) -> list[obje
     ]
 
 
-def _read_objects(array: pa.Array, schema: Schema, physical: Physical) -> list[object]:
+def _read_objects(array: pa.Array, schema: Schema, physical: Layout) -> list[object]:
     names = [field.name for field in schema.fields]
     pairs = zip(schema.fields, physical.children, strict=True)
     columns = [_read(_one_chunk(array.field(field.index)), field.schema, layout) for field, layout in pairs]
@@ -428,7 +428,7 @@ def _read_objects(array: pa.Array, schema: Schema, physical: Physical) -> list[o
     return [row if there else None for row, there in zip(rows, present, strict=True)]
 
 
-def _read_structs(array: pa.Array, schema: Schema, physical: Physical) -> list[object]:
+def _read_structs(array: pa.Array, schema: Schema, physical: Layout) -> list[object]:
     pairs = zip(schema.fields, physical.children, strict=True)
     columns = [_read(_one_chunk(array.field(field.index)), field.schema, layout) for field, layout in pairs]
     rows: Iterable[tuple[object, ...]] = zip(*columns, strict=True) if columns else [()] * len(array)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.data import Schema
-from penstock.pipeline.columns.layout import Form, Physical
+from penstock.pipeline.columns.layout import Layout, LayoutKind
 
 
-def has_all_required(schema: Schema | None, physical: Physical, column: pa.Array | pa.ChunkedArray) -> bool:
+def has_all_required(schema: Schema | None, physical: Layout, column: pa.Array | pa.ChunkedArray) -> bool:
     """True if no required value is null, at any depth below the values of a column; they themselves may be null.
 
     >>> from penstock.data import STRING_SCHEMA, SchemaBuilder
@@ -27,19 +27,19 @@ def has_all_required(schema: Schema | None, physical: Physical, column: pa.Array
     return all(_has_all(schema, physical, chunk) for chunk in chunks if len(chunk))
 
 
-def _has_all(schema: Schema | None, physical: Physical, chunk: pa.Array) -> bool:
+def _has_all(schema: Schema | None, physical: Layout, chunk: pa.Array) -> bool:
     if schema is None:
         return True
     members: list[tuple[Schema | None, pa.Array]]
     match physical.form:
-        case Form.STRUCT:
+        case LayoutKind.STRUCT:
             values = chunk.drop_null() if chunk.null_count else chunk
             members = [(field.schema, values.field(place)) for place, field in enumerate(schema.fields)]
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             members = [(schema.value_schema, chunk.flatten())]
-        case Form.MAP:
+        case LayoutKind.MAP:
             members = [(schema.key_schema, chunk.keys), (schema.value_schema, chunk.items)]
-        case Form.ENTRIES:
+        case LayoutKind.ENTRIES:
             entries = chunk.flatten()
             members = [(schema.key_schema, entries.field(0)), (schema.value_schema, entries.field(1))]
         case _:

@@ -59,7 +59,7 @@ _MISFITS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError)
 
 
 @dataclass
-class Column:
+class SchemalessColumn:
     """Values as a column.
 
     Attributes:
@@ -90,7 +90,7 @@ class KnownTypes:
     def __init__(self) -> None:
         self._types: OrderedDict[Hashable, pa.DataType] = OrderedDict()
 
-    def column_of(self, of: Hashable, values: Sequence[object]) -> tuple[Column, dict[int, Exception]]:
+    def column_of(self, of: Hashable, values: Sequence[object]) -> tuple[SchemalessColumn, dict[int, Exception]]:
         """The column of the next values of a topic; see ``column_of``.
 
         Args:
@@ -102,7 +102,7 @@ class KnownTypes:
         self._keep(of, made, before)
         return made, errors
 
-    def column_of_objects(self, of: Hashable, objects: pa.ChunkedArray) -> Column:
+    def column_of_objects(self, of: Hashable, objects: pa.ChunkedArray) -> SchemalessColumn:
         """The same of values that are structs already; see ``column_of_objects``.
 
         Args:
@@ -114,13 +114,13 @@ class KnownTypes:
         self._keep(of, made, before)
         return made
 
-    def _keep(self, of: Hashable, made: Column, before: pa.DataType) -> None:
+    def _keep(self, of: Hashable, made: SchemalessColumn, before: pa.DataType) -> None:
         if len(self._types) >= _MAX_TOPICS:
             self._types.popitem(last=False)
         self._types[of] = _remembered(made.array.type, before)
 
 
-def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[Column, dict[int, Exception]]:
+def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[SchemalessColumn, dict[int, Exception]]:
     """The column of some values.
 
     Args:
@@ -135,7 +135,7 @@ def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[Co
     return made, batch.errors
 
 
-def column_of_objects(objects: pa.ChunkedArray, before: pa.DataType = _NULL) -> Column:
+def column_of_objects(objects: pa.ChunkedArray, before: pa.DataType = _NULL) -> SchemalessColumn:
     """The column that ``column_of`` makes of the same values as Python's, without these.
 
     Args:
@@ -148,13 +148,17 @@ def column_of_objects(objects: pa.ChunkedArray, before: pa.DataType = _NULL) -> 
     made = _structs(chunks, gone, before, 0)
     if made is None:
         return column_of(objects.to_pylist(), before)[0]
-    return Column(pa.chunked_array([one.array for one in made]), pa.chunked_array([one.marks for one in made]))
+    return SchemalessColumn(
+        pa.chunked_array([one.array for one in made]), pa.chunked_array([one.marks for one in made])
+    )
 
 
 _Gone: TypeAlias = "Sequence[np.ndarray | None]"
 
 
-def _structs(chunks: Sequence[pa.StructArray], gone: _Gone, before: pa.DataType, depth: int) -> list[Column] | None:
+def _structs(
+    chunks: Sequence[pa.StructArray], gone: _Gone, before: pa.DataType, depth: int
+) -> list[SchemalessColumn] | None:
     """What ``_objects`` makes of each chunk; None: only Python's values become such columns.
 
     Args:
@@ -168,26 +172,26 @@ def _structs(chunks: Sequence[pa.StructArray], gone: _Gone, before: pa.DataType,
     everything = [*known, *(name for name in kind.names if name not in known)]
     if len(everything) > MAX_FIELDS or depth >= MAX_DEPTH:
         return None
-    members: list[list[Column]] = []
+    members: list[list[SchemalessColumn]] = []
     for name in everything:
         found = _members(chunks, kind.get_field_index(name), gone, known.get(name, _NULL), depth + 1)
         if found is None:
             return None
         members.append(found)
-    made: list[Column] = []
+    made: list[SchemalessColumn] = []
     for index, (chunk, no_object) in enumerate(zip(chunks, gone, strict=True)):
         columns = [one[index] for one in members]
         fields = [pa.field(name, one.array.type) for name, one in zip(everything, columns, strict=True)]
         mask = None if no_object is None else pa.array(no_object)
         array = pa.StructArray.from_arrays([one.array for one in columns], fields=fields, mask=mask)
         inside = pa.StructArray.from_arrays([one.marks for one in columns], names=everything)
-        made.append(Column(array, _nested(inside, len(chunk), array.type)))
+        made.append(SchemalessColumn(array, _nested(inside, len(chunk), array.type)))
     return made
 
 
 def _members(
     chunks: Sequence[pa.StructArray], index: int, gone: _Gone, before: pa.DataType, depth: int
-) -> list[Column] | None:
+) -> list[SchemalessColumn] | None:
     """What ``_field`` makes of each chunk; a negative index: no object has the field."""
     if index < 0:
         return [_column(_Batch(), [_MISSING] * len(chunk), None, before, depth) for chunk in chunks]
@@ -199,18 +203,20 @@ def _members(
     return [one if no_object is None else _with_absent(one, no_object) for one, no_object in pairs]
 
 
-def _simple(parts: Sequence[pa.Array], before: pa.DataType) -> list[Column] | None:
+def _simple(parts: Sequence[pa.Array], before: pa.DataType) -> list[SchemalessColumn] | None:
     """What ``_scalars`` makes of each part, or ``_column`` where all are null."""
     if all(part.null_count == len(part) for part in parts):
-        return [Column(pa.nulls(len(part), before), pa.nulls(len(part), marks_type(before))) for part in parts]
+        return [
+            SchemalessColumn(pa.nulls(len(part), before), pa.nulls(len(part), marks_type(before))) for part in parts
+        ]
     if not pa.types.is_int64(parts[0].type) or not before.equals(_DOUBLE):
-        return [Column(part, pa.nulls(len(part), pa.uint8())) for part in parts]
+        return [SchemalessColumn(part, pa.nulls(len(part), pa.uint8())) for part in parts]
     try:
         doubles = [part.cast(_DOUBLE) for part in parts]
     except pa.ArrowInvalid:
         return None
     marks = [pa.array(part.is_valid().to_numpy(zero_copy_only=False) * np.uint8(WHOLE)) for part in parts]
-    return [Column(array, whole) for array, whole in zip(doubles, marks, strict=True)]
+    return [SchemalessColumn(array, whole) for array, whole in zip(doubles, marks, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -264,7 +270,9 @@ def _remembered(kind: pa.DataType, before: pa.DataType) -> pa.DataType:
     return pa.struct([one.with_type(_remembered(one.type, known.get(one.name, _NULL))) for one in kind])
 
 
-def _column(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None, before: pa.DataType, depth: int) -> Column:
+def _column(
+    batch: _Batch, values: Sequence[Any], owners: np.ndarray | None, before: pa.DataType, depth: int
+) -> SchemalessColumn:
     """The column of what stands at one place.
 
     Args:
@@ -281,10 +289,10 @@ def _column(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None, bef
         kinds = set(map(type, values))
     all_there = len(kinds) == 1
     kinds -= {_NONE, _Missing}
-    made: Column | None = None
+    made: SchemalessColumn | None = None
     if not kinds:
         array = pa.nulls(len(values), before)
-        made = Column(array, pa.nulls(len(values), marks_type(before)))
+        made = SchemalessColumn(array, pa.nulls(len(values), marks_type(before)))
     elif kinds == {dict} and depth < MAX_DEPTH:
         made = _objects(batch, values, owners, before, depth, all_there=all_there)
     elif kinds == {list} and depth < MAX_DEPTH:
@@ -318,15 +326,17 @@ def _without_odd(odd: set[int], values: Sequence[Any], owners: np.ndarray | None
     return found
 
 
-def _with_absent(made: Column, absent: np.ndarray) -> Column:
+def _with_absent(made: SchemalessColumn, absent: np.ndarray) -> SchemalessColumn:
     marks = absent * np.uint8(ABSENT)
     own = pa.array(marks)
     kind = made.marks.type
     if not pa.types.is_struct(kind):
         whole = made.marks
-        return Column(made.array, own if whole.null_count == len(whole) else pa.array(np.maximum(marks, _zeros(whole))))
+        return SchemalessColumn(
+            made.array, own if whole.null_count == len(whole) else pa.array(np.maximum(marks, _zeros(whole)))
+        )
     inside = made.marks.field(1)
-    return Column(made.array, pa.StructArray.from_arrays([own, inside], fields=list(kind)))
+    return SchemalessColumn(made.array, pa.StructArray.from_arrays([own, inside], fields=list(kind)))
 
 
 def _zeros(marks: pa.Array) -> np.ndarray:
@@ -338,7 +348,7 @@ def _cleaned(values: Sequence[Any], *, absent: bool) -> Sequence[Any]:
     return [None if one is _MISSING else one for one in values] if absent else values
 
 
-def _scalars(values: Sequence[Any], kinds: set[type], before: pa.DataType, *, absent: bool) -> Column | None:
+def _scalars(values: Sequence[Any], kinds: set[type], before: pa.DataType, *, absent: bool) -> SchemalessColumn | None:
     """Texts, numbers and the like; None: no column holds them."""
     plain = _cleaned(values, absent=absent)
     if kinds == {int} and not before.equals(_DOUBLE):
@@ -357,7 +367,7 @@ def _scalars(values: Sequence[Any], kinds: set[type], before: pa.DataType, *, ab
     marks = pa.nulls(len(values), pa.uint8())
     if int in kinds and wanted is _DOUBLE:
         marks = pa.array(np.fromiter((WHOLE if type(one) is int else 0 for one in values), np.uint8, len(values)))
-    return Column(array, marks)
+    return SchemalessColumn(array, marks)
 
 
 def _names(values: Sequence[Any]) -> list[str] | None:
@@ -386,7 +396,7 @@ def _objects(
     depth: int,
     *,
     all_there: bool,
-) -> Column | None:
+) -> SchemalessColumn | None:
     """Objects; None: they have no fields, or too many, or names that are no texts."""
     given = values if all_there else [one if type(one) is dict else _EMPTY for one in values]
     names = _names(given)
@@ -403,12 +413,12 @@ def _objects(
     mask = None if all_there else _mask(values, dict)
     array = pa.StructArray.from_arrays([one.array for one in columns], fields=fields, mask=mask)
     inside = pa.StructArray.from_arrays([one.marks for one in columns], names=everything)
-    return Column(array, _nested(inside, len(values), array.type))
+    return SchemalessColumn(array, _nested(inside, len(values), array.type))
 
 
 def _field(
     batch: _Batch, values: Sequence[Any], name: str, owners: np.ndarray | None, before: pa.DataType, depth: int
-) -> Column:
+) -> SchemalessColumn:
     try:
         found: list[object] = list(map(itemgetter(name), values))
     except KeyError:
@@ -432,7 +442,7 @@ def _lists(
     depth: int,
     *,
     all_there: bool,
-) -> Column:
+) -> SchemalessColumn:
     given = values if all_there else [one if type(one) is list else () for one in values]
     counts = np.fromiter(map(len, given), np.int64, len(given))
     rows = np.arange(len(values)) if owners is None else owners
@@ -443,10 +453,10 @@ def _lists(
     mask = None if all_there else _mask(values, list)
     array = pa.ListArray.from_arrays(offsets, items.array, type=kind, mask=mask)
     marks = pa.ListArray.from_arrays(offsets, items.marks, type=marks_type(kind).field("items").type)
-    return Column(array, _nested(marks, len(values), kind))
+    return SchemalessColumn(array, _nested(marks, len(values), kind))
 
 
-def _variants(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None) -> Column:
+def _variants(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None) -> SchemalessColumn:
     """Values of any kind; what is nothing Connect knows is null, and an error of its row."""
     pairs: list[tuple[bytes, bytes]] = []
     nulls = np.zeros(len(values), np.bool_)
@@ -466,7 +476,7 @@ def _variants(batch: _Batch, values: Sequence[Any], owners: np.ndarray | None) -
         [data, names], fields=list(VARIANT_FIELDS), mask=pa.array(nulls) if nulls.any() else None
     )
     assert array.type == VARIANT_ARROW
-    return Column(array, pa.nulls(len(values), pa.uint8()))
+    return SchemalessColumn(array, pa.nulls(len(values), pa.uint8()))
 
 
 def _told(error: Exception) -> Exception:

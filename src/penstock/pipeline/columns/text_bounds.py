@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.columns.layout import Form, Physical, TextBound
+from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound
 
 _FIRST_BEYOND_BMP = 0xF0
 _FIRST_PRINTABLE = 0x20
@@ -29,29 +29,29 @@ class _Compare(Protocol):
     def __call__(self, block: np.ndarray, /, *, out: np.ndarray) -> object: ...
 
 
-def bounded(physical: Physical, column: pa.Array | pa.ChunkedArray) -> Physical:
+def bounded(physical: Layout, column: pa.Array | pa.ChunkedArray) -> Layout:
     """The layout of a column, with bounds on what its strings hold."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return _bounded(physical, [chunk for chunk in chunks if len(chunk)])
 
 
-def unbounded(physical: Physical) -> Physical:
+def unbounded(physical: Layout) -> Layout:
     """The same layout when nothing is known of the strings any more."""
     if physical.text is TextBound.ANY and not physical.children:
         return physical
     return replace(physical, text=TextBound.ANY, children=tuple(unbounded(child) for child in physical.children))
 
 
-def with_bound(physical: Physical, bound: TextBound) -> Physical:
+def with_bound(physical: Layout, bound: TextBound) -> Layout:
     """The same layout when this holds for all strings."""
     if not physical.children:
         return replace(physical, text=bound)
     return replace(physical, children=tuple(with_bound(child, bound) for child in physical.children))
 
 
-def lowest_bound(physical: Physical) -> TextBound:
+def lowest_bound(physical: Layout) -> TextBound:
     """Returns the bound of all strings of a column; ``ANY`` if nothing is known of a part of it."""
-    if physical.form is Form.VARIANT:
+    if physical.form is LayoutKind.VARIANT:
         return TextBound.ANY
     if physical.children:
         return min(lowest_bound(child) for child in physical.children)
@@ -63,27 +63,27 @@ def text_bound(text: str) -> TextBound:
     return _bound_of(np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8))
 
 
-def _bounded(physical: Physical, chunks: list[pa.Array]) -> Physical:
+def _bounded(physical: Layout, chunks: list[pa.Array]) -> Layout:
     match physical.form:
-        case Form.SCALAR | Form.DECIMAL | Form.UNSCALED:
+        case LayoutKind.SCALAR | LayoutKind.DECIMAL | LayoutKind.UNSCALED:
             kind = chunks[0].type if chunks else None
             if kind is not None and pa.types.is_string(kind):
                 return replace(physical, text=min(_bound_of(bytes_of(chunk)) for chunk in chunks))
             # Numbers, and bytes in base64, are written without escapes; without rows nothing is there to escape.
             return replace(physical, text=TextBound.CLEAN)
-        case Form.STRUCT | Form.OBJECT:
+        case LayoutKind.STRUCT | LayoutKind.OBJECT:
             parts = [
                 _bounded(child, [chunk.field(index) for chunk in chunks])
                 for index, child in enumerate(physical.children)
             ]
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             parts = [_bounded(physical.children[0], [chunk.values for chunk in chunks])]
-        case Form.MAP:
+        case LayoutKind.MAP:
             parts = [
                 _bounded(physical.children[0], [chunk.keys for chunk in chunks]),
                 _bounded(physical.children[1], [chunk.items for chunk in chunks]),
             ]
-        case Form.ENTRIES:
+        case LayoutKind.ENTRIES:
             parts = [
                 _bounded(child, [chunk.values.field(index) for chunk in chunks])
                 for index, child in enumerate(physical.children)

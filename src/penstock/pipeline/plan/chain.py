@@ -25,16 +25,16 @@ from penstock.errors import as_exception, java_class_name
 from penstock.pipeline.plan.step import (
     BAG_COLUMNS,
     NOTHING,
-    Bag,
     Branch,
     ColumnPredicate,
-    Fault,
-    Keep,
     Made,
+    NameColumn,
+    RecordColumns,
     Shape,
     SideName,
     Split,
     Step,
+    StepFault,
     StepPlan,
 )
 from penstock.pipeline.plan.topics import FoundByTopic, TopicLookup, TopicPredicate, TopicRoute
@@ -86,7 +86,7 @@ class Leaf:
 
     guard: Column | None
     shape: Shape
-    bag: Bag
+    bag: RecordColumns
     changed: frozenset[str]
     error: Column | None
     dropped: Column | None
@@ -127,7 +127,7 @@ class _Program:
     named: list[Column] = field(default_factory=list)
     lookups: dict[TopicLookup, FoundByTopic] = field(default_factory=dict)
 
-    def place(self, staged: Staged, fault: Fault, position: int) -> int:
+    def place(self, staged: Staged, fault: StepFault, position: int) -> int:
         place = FaultPlace(staged.stage, staged.executing_class, fault.exception, position, fault.advice)
         self.places.append(place)
         return self.base + len(self.places) - 1
@@ -147,7 +147,7 @@ class _Path:
 
     program: _Program
     shape: Shape
-    bag: Bag
+    bag: RecordColumns
     # What has renamed the topics so far; None where other things than the topic itself count.
     routes: tuple[TopicRoute, ...] | None = ()
     level: int = 0
@@ -195,7 +195,7 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
         for name in BAG_COLUMNS
     }
     program.named += columns.values()
-    bag = Bag(**columns, by_topic=partial(program.by_topic, ()))
+    bag = RecordColumns(**columns, by_topic=partial(program.by_topic, ()))
     _walk(list(enumerate(steps)), _Path(program, shape, bag))
     return Compiled(
         tuple(tuple(layer) for layer in program.layers),
@@ -246,7 +246,7 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
     path.shape = plan.shape if staged.step.bounds_text else plan.shape.without_bounds(plan.writes)
 
 
-def _note(fault: Fault, staged: Staged, position: int, path: _Path) -> None:
+def _note(fault: StepFault, staged: Staged, position: int, path: _Path) -> None:
     place = path.program.place(staged, fault, position)
     message = F.lit(fault.message) if isinstance(fault.message, str) else fault.message
     error = F.struct(F.lit(place).alias("place"), message.cast("string").alias("message"))
@@ -260,7 +260,7 @@ def _note(fault: Fault, staged: Staged, position: int, path: _Path) -> None:
 
 def _fail(path: _Path, staged: Staged, position: int, error: Exception) -> None:
     """Every record of this shape fails here."""
-    _note(Fault(None, str(error), java_class_name(error)), staged, position, path)
+    _note(StepFault(None, str(error), java_class_name(error)), staged, position, path)
     path.shape = replace(path.shape, key=NOTHING, value=NOTHING)
     path.bag = path.bag.with_columns({"key": F.lit(None), "value": F.lit(None)})
     path.changed |= {"key", "value"}
@@ -326,7 +326,7 @@ class Conditional(Step):
         except BaseException as error:
             # It fails where the predicate holds; the other records never come to it.
             log.debug("%s cannot take records of this shape: %s", self.step, error)
-            fault = Fault(None, str(error), java_class_name(error))
+            fault = StepFault(None, str(error), java_class_name(error))
             return StepPlan(shape, lambda bag, keep: Made(faults=(fault,)))
 
     def plan(self, shape: Shape) -> StepPlan | Split:
@@ -348,13 +348,13 @@ class Conditional(Step):
     def _asked(self, plan: StepPlan) -> StepPlan:
         """The plan, and before its own faults those of the predicate."""
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             made = plan.make(bag, keep)
             return replace(made, faults=(*self.predicate.faults(bag), *made.faults))
 
         return replace(plan, make=make)
 
-    def _holds(self, shape: Shape, bag: Bag) -> Column:
+    def _holds(self, shape: Shape, bag: RecordColumns) -> Column:
         condition = self.predicate.condition(bag, shape)
         return ~condition if self.negate else condition
 
@@ -367,14 +367,16 @@ def _one_shape(one: Shape, other: Shape) -> Shape | None:
     return bare if bare == other.without_bounds(_SIDES) else None
 
 
-def _both(first: Callable[[Bag], Column], second: Callable[[Bag], Column] | None) -> Callable[[Bag], Column]:
+def _both(
+    first: Callable[[RecordColumns], Column], second: Callable[[RecordColumns], Column] | None
+) -> Callable[[RecordColumns], Column]:
     return first if second is None else lambda bag: first(bag) & second(bag)
 
 
-def _chosen(plan: StepPlan, holds: Callable[[Bag], Column], reads: frozenset[str]) -> StepPlan:
+def _chosen(plan: StepPlan, holds: Callable[[RecordColumns], Column], reads: frozenset[str]) -> StepPlan:
     """A plan of one shape that leaves the records alone where ``holds`` is false."""
 
-    def make(bag: Bag, keep: Keep) -> Made:
+    def make(bag: RecordColumns, keep: NameColumn) -> Made:
         condition = keep(holds(bag))
         made = plan.make(bag, keep)
         columns = {

@@ -22,9 +22,19 @@ from penstock.pipeline.columns import decimal_columns as decimals
 from penstock.pipeline.columns.expressions import rare
 from penstock.pipeline.columns.java_dates import compile_pattern, print_column
 from penstock.pipeline.columns.java_dates.usual import FIRST, LAST
-from penstock.pipeline.columns.layout import Form, Physical, logical_name
+from penstock.pipeline.columns.layout import Layout, LayoutKind, logical_name
 from penstock.pipeline.columns.texts.json import joined, to_json
-from penstock.pipeline.plan.step import SCHEMALESS_TEXT, Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.plan.step import (
+    SCHEMALESS_TEXT,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    Side,
+    SideName,
+    Step,
+    StepPlan,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,22 +43,22 @@ if TYPE_CHECKING:
 _FAR: Final = compile_pattern("EEE MMM dd HH:mm:ss 'UTC' y")
 
 
-def java_text(column: Column, schema: Schema | None, physical: Physical) -> Column:
+def java_text(column: Column, schema: Schema | None, physical: Layout) -> Column:
     """The text of each value, of one kind or with a schema; null for null."""
     assert schema is not None, "values of mixed kinds go record by record"
     match physical.form:
-        case Form.DECIMAL:
+        case LayoutKind.DECIMAL:
             wrapped = to_json(F.struct(column.alias("v")))
             text = F.substr(wrapped, F.lit(6), F.length(wrapped) - F.lit(6))
             return F.when(column.isNotNull(), text)
-        case Form.UNSCALED:
+        case LayoutKind.UNSCALED:
             return decimals.java_text(column.getField("unscaled"), column.getField("scale"))
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             items = F.transform(column, lambda x: _inner(x, schema.value_schema, physical.children[0]))
             return F.concat(F.lit("["), F.array_join(items, ", "), F.lit("]"))
-        case Form.MAP | Form.ENTRIES:
+        case LayoutKind.MAP | LayoutKind.ENTRIES:
             return _map_text(column, schema, physical)
-        case Form.OBJECT:
+        case LayoutKind.OBJECT:
             # One copy of each byte: no member's text is null.
             texts: list[Column | str] = ["{"]
             members = {
@@ -59,7 +69,7 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
                 texts.append(f"{', ' if index else ''}{name}=")
                 texts.append(_inner(column.getField(name), field.schema, child))
             return F.when(column.isNotNull(), joined([*texts, "}"]))
-        case Form.STRUCT:
+        case LayoutKind.STRUCT:
             parts = []
             for field, child in zip(schema.fields, physical.children, strict=True):
                 member = column.getField(field.name)
@@ -69,12 +79,12 @@ def java_text(column: Column, schema: Schema | None, physical: Physical) -> Colu
             return _scalar_text(column, schema)
 
 
-def _inner(column: Column, schema: Schema | None, physical: Physical) -> Column:
+def _inner(column: Column, schema: Schema | None, physical: Layout) -> Column:
     return F.coalesce(java_text(column, schema, physical), F.lit("null"))
 
 
-def _map_text(column: Column, schema: Schema, physical: Physical) -> Column:
-    entries = F.map_entries(column) if physical.form is Form.MAP else column
+def _map_text(column: Column, schema: Schema, physical: Layout) -> Column:
+    entries = F.map_entries(column) if physical.form is LayoutKind.MAP else column
 
     def entry(x: Column) -> Column:
         key = _inner(x.getField("key"), schema.key_schema, physical.children[0])
@@ -124,10 +134,10 @@ class AsText(Step):
         names = frozenset({self.side})
         text = shape.with_side(self.side, Side(None, SCHEMALESS_TEXT.physical, SCHEMALESS_TEXT.carrier))
         carrier = known.carrier
-        if carrier is not None and carrier.type is Type.STRING and known.physical.form is Form.SCALAR:
+        if carrier is not None and carrier.type is Type.STRING and known.physical.form is LayoutKind.SCALAR:
             return StepPlan(text, reads=names)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             return Made({self.side: java_text(bag.side(self.side), carrier, known.physical)})
 
         return StepPlan(text, make, names, names)

@@ -29,7 +29,7 @@ from penstock.pipeline.spark.isolated_main import raise_lost
 from penstock.pipeline.spark.isolated_session import (
     IsolatedSessionLostException,
     Loss,
-    Order,
+    SessionOrder,
     goes_alone,
 )
 
@@ -82,7 +82,7 @@ class Apart:
         self._until = time.monotonic() + ISOLATION_S
         return IsolatedSessionLostException(Loss(1, False, str(error), overdue=True))
 
-    def run(self, order: Order) -> Any:
+    def run(self, order: SessionOrder) -> Any:
         """Runs an order there; so do later orders, until some time after the last loss.
 
         Raises:
@@ -200,12 +200,12 @@ class PlanOrder:
     slots: tuple[int | None, ...]
     apart: bool
 
-    def on(self, table: pa.Table) -> Order:
+    def on(self, table: pa.Table) -> SessionOrder:
         """The order for these rows."""
-        return Order(__name__, plan_output.__name__, (self, _sent(table)))
+        return SessionOrder(__name__, plan_output.__name__, (self, _sent(table)))
 
 
-def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None) -> Order | None:
+def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None) -> SessionOrder | None:
     """The order to send rows through a plan that is made for them; None where the plan cannot cross.
 
     Args:
@@ -217,7 +217,7 @@ def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None
         data: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
     except (TypeError, AttributeError, pickle.PicklingError):
         return None
-    return Order(__name__, frame_output.__name__, (data, _sent(table), limit_s))
+    return SessionOrder(__name__, frame_output.__name__, (data, _sent(table), limit_s))
 
 
 def plan_output(runtime: SparkRuntime, order: PlanOrder, data: bytes) -> bytes:

@@ -1,6 +1,6 @@
 """Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
 
-Main types: ``Group`` (records of one shape, as Arrow) and ``SparkJobs`` (caches plans, runs jobs). ``outcomes``
+Main types: ``ShapeGroup`` (records of one shape, as Arrow) and ``SparkJobs`` (caches plans, runs jobs). ``outcomes``
 interprets the output of a job.
 
 Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
@@ -53,13 +53,13 @@ from penstock.pipeline.plan.isolated_jobs import (
     with_error,
     without_content,
 )
-from penstock.pipeline.plan.outcomes import OTHERS, End, Outcome, final_columns, outcomes_of
+from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, OutcomeLeaf, final_columns, outcomes_of
 from penstock.pipeline.plan.passing import Passing
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.driver.calls import collect_young, release
 from penstock.pipeline.spark.driver.prepared_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
-from penstock.pipeline.spark.isolated_session import Loss, Order
+from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
 from penstock.pipeline.spark.python_work import PythonWork
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ _SUSPECTS: Final = ("TRANSFORMATION", "VALUE_CONVERTER")
 
 
 @dataclass(frozen=True)
-class Group:
+class ShapeGroup:
     """Records of one shape that take the same steps.
 
     Attributes:
@@ -111,7 +111,7 @@ class Group:
         return batch_rows if self.rows is None else len(self.rows)
 
 
-def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> Outcome:
+def unchanged(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> GroupOutcome:
     """Returns the outcome of a group without steps, for which no plan is needed.
 
     Args:
@@ -125,7 +125,7 @@ def unchanged(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray]) ->
         name: column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
         for name, column in {**group.columns, **carried}.items()
     }
-    return Outcome(group.rows, group.shape, columns, None, None, {})
+    return GroupOutcome(group.rows, group.shape, columns, None, None, {})
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class _Plan:
 
     layers: Sequence[Sequence[Column]]
     final: Sequence[Column | str]
-    ends: Sequence[End]
+    ends: Sequence[OutcomeLeaf]
     apart: bool
     reads: frozenset[str] = frozenset()
     lookups: frozenset[TopicLookup] = frozenset()
@@ -153,7 +153,7 @@ class _Plan:
         starred: list[Sequence[Column | str]] = [["*", *layer] for layer in self.layers]
         return [*starred, self.final]
 
-    def outcomes(self, output: pa.Table, given: pa.Table | None, rows: np.ndarray | None) -> list[Outcome]:
+    def outcomes(self, output: pa.Table, given: pa.Table | None, rows: np.ndarray | None) -> list[GroupOutcome]:
         """Returns the outcomes of its groups; ``rows``: the position in the batch of each row of input and output."""
         return outcomes_of(output, given, rows, self.ends, self.places, apart=self.apart)
 
@@ -194,8 +194,8 @@ class SparkJobs:
         self._own.end()
 
     def run(
-        self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
-    ) -> list[Outcome]:
+        self, groups: Sequence[ShapeGroup], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
+    ) -> list[GroupOutcome]:
         """Runs the groups of one batch.
 
         Args:
@@ -206,7 +206,7 @@ class SparkJobs:
         """
         large = [group for group in groups if group.size(rows) >= LARGE_GROUP_ROWS]
         small = [group for group in groups if group.size(rows) < LARGE_GROUP_ROWS]
-        outcomes: list[Outcome] = []
+        outcomes: list[GroupOutcome] = []
         for group in large:
             outcomes += self._run_one(group, shared, rows, apart)
         if len(small) == 1:
@@ -303,7 +303,7 @@ class SparkJobs:
                 raise self._apart.overdue(error) from error
         return self._frame_alone(order)
 
-    def _frame_alone(self, order: Order) -> tuple[pa.Table, Shape]:
+    def _frame_alone(self, order: SessionOrder) -> tuple[pa.Table, Shape]:
         data, shape = self._apart.run(order)
         return received(data), shape
 
@@ -343,7 +343,7 @@ class SparkJobs:
         return made
 
     # ------------------------------------------------------------------ DataFrames of tasks
-    def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> Outcome:
+    def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> GroupOutcome:
         """Runs the steps behind a task's own plan, inside of a job of `on_dataframe`; returns what came of the rows.
 
         Args:
@@ -351,7 +351,7 @@ class SparkJobs:
             steps: The steps.
         """
         assert columns.frame is not None, "the rows are a DataFrame"
-        group = Group(steps, columns.shape, None, {}, columns.carried)
+        group = ShapeGroup(steps, columns.shape, None, {}, columns.carried)
         plan = self._plan_of((group,), (None,), apart=False)
         return plan.outcomes(_collected(columns.frame, plan, own=False), None, None)[0]
 
@@ -369,7 +369,7 @@ class SparkJobs:
             Besides the rows, the shape of what comes out, and where their faults arise.
         """
         assert columns.frame is not None, "the rows are a DataFrame"
-        group = Group(steps, columns.shape, None, {}, columns.carried)
+        group = ShapeGroup(steps, columns.shape, None, {}, columns.carried)
         plan = self._plan_of((group,), (None,), apart=False)
         frame = columns.frame
         for name, found in looked_up(plan.lookups, pa.array([topic], pa.string())).items():
@@ -393,8 +393,8 @@ class SparkJobs:
 
     # ------------------------------------------------------------------ one group
     def _run_one(
-        self, group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
-    ) -> list[Outcome]:
+        self, group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
+    ) -> list[GroupOutcome]:
         order = PlanOrder(((group.steps, group.shape, group.carry),), (None,), apart)
         output, given, plan = self._run_order(
             order, (group.steps, group.shape, apart), lambda plan: _table(group, shared, plan, rows)
@@ -403,8 +403,8 @@ class SparkJobs:
 
     # ------------------------------------------------------------------ several groups
     def _run_shared(
-        self, groups: Sequence[Group], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
-    ) -> list[Outcome]:
+        self, groups: Sequence[ShapeGroup], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
+    ) -> list[GroupOutcome]:
         pairs = sorted(zip(self._slots(groups), groups, strict=True), key=lambda pair: pair[0])
         slots = tuple(slot for slot, _ in pairs)
         ordered = tuple(group for _, group in pairs)
@@ -468,7 +468,7 @@ class SparkJobs:
         output = pa.concat_tables(in_parts(table, run, lost), promote_options="default")
         return output, table, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
 
-    def _slots(self, groups: Sequence[Group]) -> list[int]:
+    def _slots(self, groups: Sequence[ShapeGroup]) -> list[int]:
         """A number for each group of a job, the same for equal groups of later jobs: plans are kept by it."""
         seen: Counter[Hashable] = Counter()
         slots: list[int] = []
@@ -491,21 +491,21 @@ class SparkJobs:
 
     # ------------------------------------------------------------------ plans
     def _plan_of_order(self, order: PlanOrder) -> _Plan:
-        groups = tuple(Group(steps, shape, None, {}, carry) for steps, shape, carry in order.groups)
+        groups = tuple(ShapeGroup(steps, shape, None, {}, carry) for steps, shape, carry in order.groups)
         return self._plan_of(groups, order.slots, order.apart)
 
-    def _plan_of(self, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool) -> _Plan:
+    def _plan_of(self, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool) -> _Plan:
         generation = self._runtime.generation
         key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
         return self._kept(key, lambda: self._make_plan(generation, groups, slots, apart))
 
     def _make_plan(
-        self, generation: int, groups: tuple[Group, ...], slots: tuple[int | None, ...], apart: bool
+        self, generation: int, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool
     ) -> _Plan:
         parts: list[tuple[int | None, Compiled]] = []
         for group, slot in zip(groups, slots, strict=True):
 
-            def compiled(group: Group = group, slot: int | None = slot) -> Compiled:
+            def compiled(group: ShapeGroup = group, slot: int | None = slot) -> Compiled:
                 return compile_steps(group.steps, group.shape, slot)
 
             parts.append((slot, self._kept((generation, slot, group.steps, group.shape), compiled)))
@@ -558,7 +558,7 @@ class SparkJobs:
 
 
 def _shared_table(
-    groups: Sequence[Group],
+    groups: Sequence[ShapeGroup],
     slots: Sequence[int],
     order: np.ndarray,
     shared: Mapping[str, pa.Array | pa.ChunkedArray],
@@ -667,7 +667,7 @@ def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
     return frames
 
 
-def _table(group: Group, shared: Mapping[str, pa.Array | pa.ChunkedArray], plan: _Plan, rows: int) -> pa.Table:
+def _table(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray], plan: _Plan, rows: int) -> pa.Table:
     columns: dict[str, object] = {input_column(name, ""): column for name, column in group.columns.items()}
     columns |= _others(shared, group.rows, plan)
     if not columns:
@@ -683,7 +683,7 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
         [column for _, compiled in parts if level < len(compiled.layers) for column in compiled.layers[level]]
         for level in range(depth)
     ]
-    ends: list[End] = []
+    ends: list[OutcomeLeaf] = []
     places: dict[int, FaultPlace] = {}
     reads: set[str] = set()
     lookups: set[TopicLookup] = set()
@@ -697,7 +697,7 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
             if len(parts) > 1:
                 mine = F.col(GROUP_COLUMN) == F.lit(slot)
                 taken = mine if taken is None else mine & taken
-            ends.append(End(taken, leaf, slot or 0, compiled.suffix))
+            ends.append(OutcomeLeaf(taken, leaf, slot or 0, compiled.suffix))
     if lookups:
         reads |= {"topic"}
     changed = {name for end in ends for name in end.leaf.changed if name in OTHERS} | carry

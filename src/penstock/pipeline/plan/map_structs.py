@@ -1,13 +1,13 @@
 """Schemaless maps that look alike, as a struct of typed columns.
 
-The maps of a large batch mostly have the same keys with values of the same kinds. As a struct (``Form.OBJECT``) they
-take a fraction of the work of single maps, because steps know the keys when the plan is made. Such a side has no
+The maps of a large batch mostly have the same keys with values of the same kinds. As a struct (``LayoutKind.OBJECT``)
+they take a fraction of the work of single maps, because steps know the keys when the plan is made. Such a side has no
 schema; its ``carrier`` is a struct schema with the keys as fields in order, so that a key's JSON does not depend on the
 other records of its batch. If a step does not support it (``Step.takes``), its records are processed one by one
 (``penstock.pipeline.batch.roads``).
 
-Main types: ``Member`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column`` for steps,
-``object_array`` for batches of dicts.
+Main types: ``ValueDescription`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column``
+for steps, ``object_array`` for batches of dicts.
 
 Thread: pure functions; ``_known`` is changed by single operations, safe from any thread.
 """
@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.data import Field, Schema, Type
-from penstock.pipeline.columns.layout import SCALAR, Form, Physical, arrow_type
+from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, arrow_type
 from penstock.pipeline.columns.variant.reading import TAGS
 from penstock.pipeline.columns.variant.writing import sort_keys
 from penstock.pipeline.plan.step import Side
@@ -54,31 +54,31 @@ _known: dict[Schema, None] = {}
 
 
 @dataclass(frozen=True)
-class Member:
+class ValueDescription:
     """The description of the values under one key: a scalar schema (null is possible), or that of an object."""
 
     schema: Schema
-    physical: Physical = SCALAR
+    physical: Layout = SCALAR
 
     @classmethod
-    def of(cls, kind: Type) -> Member:
+    def of(cls, kind: Type) -> ValueDescription:
         """Scalars of a kind that schemaless data has."""
         return cls(Schema(kind, optional=True))
 
     @property
     def is_object(self) -> bool:
         """True if the values are maps themselves."""
-        return self.physical.form is Form.OBJECT
+        return self.physical.form is LayoutKind.OBJECT
 
 
-Members = Mapping[str, Member]
+Members = Mapping[str, ValueDescription]
 
 
 def members_of(side: Side) -> Members:
     """The members of the objects of a side, in their order."""
     assert side.carrier is not None, "an object has a carrier"
     pairs = zip(side.carrier.fields, side.physical.children, strict=True)
-    return {field.name: Member(field.schema, layout) for field, layout in pairs}
+    return {field.name: ValueDescription(field.schema, layout) for field, layout in pairs}
 
 
 def object_side(members: Members, *, present: bool = False) -> Side:
@@ -87,9 +87,9 @@ def object_side(members: Members, *, present: bool = False) -> Side:
     return Side(None, _layout(members), carrier, present=present)
 
 
-def object_member(members: Members, *, optional: bool) -> Member:
+def object_member(members: Members, *, optional: bool) -> ValueDescription:
     """Objects as the member of others."""
-    return Member(_carrier(members, optional=optional), _layout(members))
+    return ValueDescription(_carrier(members, optional=optional), _layout(members))
 
 
 def object_column(value: Column, side: Side, columns: Mapping[str, Column]) -> Column:
@@ -98,11 +98,11 @@ def object_column(value: Column, side: Side, columns: Mapping[str, Column]) -> C
     return struct if side.present else F.when(value.isNotNull(), struct)
 
 
-def as_struct(physical: Physical) -> Physical:
+def as_struct(physical: Layout) -> Layout:
     """The layout as that of a value with schema: the columns are the same."""
-    if physical.form is not Form.OBJECT:
+    if physical.form is not LayoutKind.OBJECT:
         return physical
-    return Physical(Form.STRUCT, tuple(as_struct(child) for child in physical.children))
+    return Layout(LayoutKind.STRUCT, tuple(as_struct(child) for child in physical.children))
 
 
 def _carrier(members: Members, *, optional: bool) -> Schema:
@@ -110,8 +110,8 @@ def _carrier(members: Members, *, optional: bool) -> Schema:
     return Schema(Type.STRUCT, optional=optional, fields=fields)
 
 
-def _layout(members: Members) -> Physical:
-    return Physical(Form.OBJECT, tuple(members[name].physical for name in sort_keys(members)))
+def _layout(members: Members) -> Layout:
+    return Layout(LayoutKind.OBJECT, tuple(members[name].physical for name in sort_keys(members)))
 
 
 # ------------------------------------------------------------------------------------------------------- from records
@@ -131,7 +131,7 @@ def object_array(values: Sequence[object]) -> tuple[Side, pa.Array] | None:
         if few or len(_known) >= _MAX_KNOWN:
             return None
         _known[member.schema] = None
-    names = {field.name: Member(field.schema, child) for field, child in _pairs(member)}
+    names = {field.name: ValueDescription(field.schema, child) for field, child in _pairs(member)}
     side = object_side(names, present=len(present) == len(values))
     if side.present:
         return side, array
@@ -140,7 +140,7 @@ def object_array(values: Sequence[object]) -> tuple[Side, pa.Array] | None:
     return side, array.take(pick)
 
 
-def _pairs(member: Member) -> list[tuple[Field, Physical]]:
+def _pairs(member: ValueDescription) -> list[tuple[Field, Layout]]:
     return list(zip(member.schema.fields, member.physical.children, strict=True))
 
 
@@ -150,7 +150,7 @@ def _expected(value: object) -> Schema | None:
     return next((one for one in reversed(list(_known)) if [field.name for field in one.fields] == names), None)
 
 
-def _array(values: Sequence[object], expected: Schema | None) -> tuple[Member, pa.Array] | None:
+def _array(values: Sequence[object], expected: Schema | None) -> tuple[ValueDescription, pa.Array] | None:
     """Values of one kind as a column; None = they are not of one, or of none that an object can hold.
 
     Args:
@@ -162,17 +162,19 @@ def _array(values: Sequence[object], expected: Schema | None) -> tuple[Member, p
         return _struct(values, expected)  # type: ignore[arg-type]
     kinds.discard(type(None))
     if not kinds and expected is not None and expected.type in _ARROW:
-        return Member.of(expected.type), pa.nulls(len(values), _ARROW[expected.type])
+        return ValueDescription.of(expected.type), pa.nulls(len(values), _ARROW[expected.type])
     known = KINDS.get(kinds.pop()) if len(kinds) == 1 else None
     if known is None:
         return None
     try:
-        return Member.of(known), pa.array(values, _ARROW[known])
+        return ValueDescription.of(known), pa.array(values, _ARROW[known])
     except (pa.ArrowException, UnicodeEncodeError, OverflowError):
         return None  # an integer of more than 64 bits, a lone surrogate
 
 
-def _struct(values: Sequence[dict[object, object]], expected: Schema | None) -> tuple[Member, pa.Array] | None:
+def _struct(
+    values: Sequence[dict[object, object]], expected: Schema | None
+) -> tuple[ValueDescription, pa.Array] | None:
     keys = tuple(values[0])
     if not 0 < len(keys) <= MAX_MEMBERS or not all(type(key) is str and key and key not in TAGS for key in keys):
         return None
@@ -180,7 +182,7 @@ def _struct(values: Sequence[dict[object, object]], expected: Schema | None) -> 
         return None
     before = expected.fields if expected is not None and expected.type is Type.STRUCT else ()
     fields = {field.name: field.schema for field in before}
-    members: dict[str, Member] = {}
+    members: dict[str, ValueDescription] = {}
     arrays: dict[str, pa.Array] = {}
     for key, column in zip(keys, zip(*[value.values() for value in values], strict=True), strict=True):
         made = _array(column, fields.get(str(key)))

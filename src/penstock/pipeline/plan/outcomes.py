@@ -3,8 +3,8 @@
 For sinks, a plan does not return keys or values that no step changes, but only their lengths: returning rows is half of
 a plan's work, and more for texts of 1 KB. The outcome then uses the input column.
 
-Main types: ``Outcome`` (the result of a group) and ``End`` (a leaf of a group's chain, in which records may end). Main
-functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
+Main types: ``GroupOutcome`` (the result of a group) and ``OutcomeLeaf`` (a leaf of a group's chain, in which records
+may end). Main functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
 
 Thread: pure functions; columns are made while a session is up.
 """
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.data import Type
-from penstock.pipeline.columns.layout import Form, spark_type
+from penstock.pipeline.columns.layout import LayoutKind, spark_type
 from penstock.pipeline.plan.chain import FaultPlace, Leaf, input_column
 from penstock.pipeline.plan.step import Shape, Side
 
@@ -34,7 +34,7 @@ OTHERS: Final = ("topic", "partition", "timestamp", "headers")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class GroupOutcome:
     """The result of a group, or of a part of it that ended in another shape than the rest.
 
     Attributes:
@@ -55,7 +55,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class End:
+class OutcomeLeaf:
     """One leaf of one of the groups of a job: when it is taken and how its columns are called in the output."""
 
     taken: Column | None
@@ -68,7 +68,7 @@ class End:
         return name in self.leaf.changed or getattr(self.leaf.shape, name).absent
 
 
-def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[Column]:
+def final_columns(ends: Sequence[OutcomeLeaf], apart: bool, changed: set[str]) -> list[Column]:
     """Returns the columns that are selected last: keys, values, other changed columns, and the record's result."""
     final: list[Column] = []
     for name in _SIDES:
@@ -93,11 +93,11 @@ def final_columns(ends: Sequence[End], apart: bool, changed: set[str]) -> list[C
     return final or [F.lit(None).cast("boolean").alias("dropped")]
 
 
-def _handed_back(end: End, name: str) -> Column:
+def _handed_back(end: OutcomeLeaf, name: str) -> Column:
     column, side = getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)
     if end.changes(name):
         return collectable(column, side)
-    has_length = side.physical.form is Form.SCALAR and side.carrier.type in (Type.STRING, Type.BYTES)
+    has_length = side.physical.form is LayoutKind.SCALAR and side.carrier.type in (Type.STRING, Type.BYTES)
     return F.octet_length(column) if has_length else column.isNull()
 
 
@@ -105,7 +105,7 @@ def collectable(column: Column, side: Side) -> Column:
     """A column that toArrow takes: built structs made optional at every depth, no VARIANT that is null."""
     if side.is_variant:
         return F.coalesce(column, F.parse_json(F.lit("null")))
-    if side.physical.form in (Form.SCALAR, Form.DECIMAL):
+    if side.physical.form in (LayoutKind.SCALAR, LayoutKind.DECIMAL):
         return column
     return column.cast(spark_type(side.carrier, side.physical))
 
@@ -114,7 +114,7 @@ def _or_null(column: Column | None) -> Column:
     return F.lit(None) if column is None else column
 
 
-def _choose(ends: Sequence[End], columns: Sequence[Column]) -> Column:
+def _choose(ends: Sequence[OutcomeLeaf], columns: Sequence[Column]) -> Column:
     if len(ends) == 1:
         return columns[0]
     chosen: Column | None = None
@@ -129,11 +129,11 @@ def outcomes_of(
     output: pa.Table,
     given: pa.Table | None,
     rows: np.ndarray | None,
-    ends: Sequence[End],
+    ends: Sequence[OutcomeLeaf],
     places: Mapping[int, FaultPlace],
     *,
     apart: bool,
-) -> list[Outcome]:
+) -> list[GroupOutcome]:
     """Returns the outcomes of the groups of a job.
 
     Args:
@@ -149,9 +149,9 @@ def outcomes_of(
     others, error, dropped = _beside(output)
     if len(ends) == 1:
         sides = _sides_of(output, given, ends[0], 0)
-        return [Outcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
+        return [GroupOutcome(rows, ends[0].leaf.shape, sides | others, error, dropped, places)]
     leaves = output.column("leaf").to_numpy()
-    found: list[Outcome] = []
+    found: list[GroupOutcome] = []
     for index, end in enumerate(ends):
         mine = np.flatnonzero(leaves == index)
         if not len(mine):
@@ -162,11 +162,11 @@ def outcomes_of(
         positions = mine if rows is None else rows[mine]
         own_error = None if error is None else error.take(pick)
         own_dropped = None if dropped is None else dropped.take(pick)
-        found.append(Outcome(positions, end.leaf.shape, columns, own_error, own_dropped, places))
+        found.append(GroupOutcome(positions, end.leaf.shape, columns, own_error, own_dropped, places))
     return found
 
 
-def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultPlace]) -> Outcome:
+def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultPlace]) -> GroupOutcome:
     """Returns the outcome of a whole batch whose steps end with bytes.
 
     Args:
@@ -176,7 +176,7 @@ def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultP
     """
     others, error, dropped = _beside(output)
     sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
-    return Outcome(None, shape, sides | others, error, dropped, places)
+    return GroupOutcome(None, shape, sides | others, error, dropped, places)
 
 
 def _beside(output: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray | None, pa.ChunkedArray | None]:
@@ -195,7 +195,7 @@ def _bytes_of(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.binary()) if pa.types.is_string(column.type) else column
 
 
-def _sides_of(output: pa.Table, given: pa.Table | None, end: End, index: int) -> dict[str, pa.ChunkedArray]:
+def _sides_of(output: pa.Table, given: pa.Table | None, end: OutcomeLeaf, index: int) -> dict[str, pa.ChunkedArray]:
     names = set(output.column_names)
     assert given is not None, "ends are apart"
     return {

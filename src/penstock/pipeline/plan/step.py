@@ -1,7 +1,7 @@
 """The steps of a pipeline: a schema function on the driver and column functions over a bag of columns.
 
-Main types: ``Side`` and ``Shape`` (the known properties of a group of records), ``Bag`` (the columns of the group),
-``StepPlan`` (the result of planning a step), ``Split`` (a step whose output schema depends on the record),
+Main types: ``Side`` and ``Shape`` (the known properties of a group of records), ``RecordColumns`` (the columns of the
+group), ``StepPlan`` (the result of planning a step), ``Split`` (a step whose output schema depends on the record),
 ``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (the interfaces of stock transforms, converters and
 predicates).
 
@@ -9,9 +9,11 @@ The rules of a step:
 
 * Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
   earlier step still passes through; its result is dropped.
-* A possible error is a ``Fault`` over the step's *input* columns. A step never reads the error of another one: value
-  and error written in terms of each other would double the plan with each step. The chain keeps a record's first fault.
-* A result that is used more than once is named with ``Keep``, which ends a projection; plans grow linearly this way.
+* A possible error is a ``StepFault`` over the step's *input* columns. A step never reads the error of another one:
+  value and error written in terms of each other would double the plan with each step. The chain keeps a record's first
+  fault.
+* A result that is used more than once is named with ``NameColumn``, which ends a projection; plans grow linearly this
+way.
 
 Thread: plans are immutable. They are made and used on a task's pipeline thread while a Spark session is up.
 """
@@ -27,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data import Schema, Type
-from penstock.pipeline.columns.layout import SCALAR, VARIANT, Form, Physical, default_physical
+from penstock.pipeline.columns.layout import SCALAR, VARIANT, Layout, LayoutKind, default_physical
 from penstock.pipeline.columns.required import has_all_required
 from penstock.pipeline.columns.text_bounds import unbounded
 
@@ -41,11 +43,11 @@ SideName = Literal["key", "value"]
 BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset", "headers")
 
 #: Names an expression, so that it is evaluated once however often the returned column is used.
-Keep = Callable[["Column"], "Column"]
+NameColumn = Callable[["Column"], "Column"]
 
 
 def unnamed(column: Column) -> Column:
-    """A ``Keep`` that names nothing: for what is used once, and where nothing can be named."""
+    """A ``NameColumn`` that names nothing: for what is used once, and where nothing can be named."""
     return column
 
 
@@ -69,7 +71,7 @@ class Side:
     """
 
     schema: Schema | None
-    physical: Physical
+    physical: Layout
     carrier: Schema | None
     absent: bool = False
     present: bool = False
@@ -79,14 +81,14 @@ class Side:
     def of(
         cls,
         schema: Schema | None,
-        physical: Physical | None = None,
+        physical: Layout | None = None,
         *,
         present: bool = False,
         complete: bool = False,
     ) -> Side:
         """Values of ``schema`` in the layout ``physical`` (None: the narrowest one)."""
         layout = default_physical(schema) if physical is None else physical
-        carrier = None if layout.form is Form.VARIANT else schema
+        carrier = None if layout.form is LayoutKind.VARIANT else schema
         return cls(schema, layout, carrier, present=present, complete=complete)
 
     def without_nulls(self, column: pa.Array | pa.ChunkedArray) -> Side:
@@ -103,12 +105,12 @@ class Side:
     @property
     def is_variant(self) -> bool:
         """True if the column is a VARIANT."""
-        return self.physical.form is Form.VARIANT and not self.absent
+        return self.physical.form is LayoutKind.VARIANT and not self.absent
 
     @property
     def is_object(self) -> bool:
         """True if the column holds schemaless maps as a struct; see ``penstock.pipeline.plan.map_structs``."""
-        return self.physical.form is Form.OBJECT and not self.absent
+        return self.physical.form is LayoutKind.OBJECT and not self.absent
 
 
 #: Null without schema, in every record.
@@ -157,7 +159,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Bag:
+class RecordColumns:
     """The columns of a group. ``headers`` is ``array<struct<key, schema, value variant>>``.
 
     ``by_topic`` gives what was found, in front of the plan, for the topics as they are here (``topics.py``).
@@ -176,13 +178,13 @@ class Bag:
         """The key or the value column."""
         return self.key if name == "key" else self.value
 
-    def with_columns(self, columns: Mapping[str, Column]) -> Bag:
+    def with_columns(self, columns: Mapping[str, Column]) -> RecordColumns:
         """The bag with other columns in the place of some."""
         return replace(self, **columns)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StepFault:
     """One thing that can go wrong in a step.
 
     Attributes:
@@ -209,11 +211,11 @@ class Made:
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
-    faults: Sequence[Fault] = ()
+    faults: Sequence[StepFault] = ()
     drops: Column | None = None
 
 
-def _make_nothing(bag: Bag, keep: Keep) -> Made:
+def _make_nothing(bag: RecordColumns, keep: NameColumn) -> Made:
     return Made()
 
 
@@ -229,7 +231,7 @@ class StepPlan:
     """
 
     shape: Shape
-    make: Callable[[Bag, Keep], Made] = _make_nothing
+    make: Callable[[RecordColumns, NameColumn], Made] = _make_nothing
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
 
@@ -243,7 +245,7 @@ class StepPlan:
 class Branch:
     """One way a step may go: taken where ``condition`` holds and none before did. None = everywhere else."""
 
-    condition: Callable[[Bag], Column] | None
+    condition: Callable[[RecordColumns], Column] | None
     plan: StepPlan
     reads: frozenset[str] = frozenset()
 
@@ -260,12 +262,12 @@ class Step(ABC):
 
     # Steps are values: equal steps give equal plans, which tasks share. Stock steps are frozen dataclasses.
 
-    #: True if ``plan`` states the text properties (``Physical.text``) and required values (``Side.complete``) of its
+    #: True if ``plan`` states the text properties (``Layout.text``) and required values (``Side.complete``) of its
     #: output. Otherwise these are dropped for the sides that the step writes.
     bounds_text: ClassVar[bool] = False
     #: True if ``plan`` writes topics.
     changes_topic: ClassVar[bool] = False
-    #: True if it uses ``Bag.by_topic``.
+    #: True if it uses ``RecordColumns.by_topic``.
     asks_of_topic: ClassVar[bool] = False
 
     @abstractmethod
@@ -299,7 +301,7 @@ class ColumnPredicate(ABC):
 
     #: The columns of the bag that ``condition`` uses.
     reads: frozenset[str] = frozenset()
-    #: True if it uses ``Bag.by_topic``.
+    #: True if it uses ``RecordColumns.by_topic``.
     asks_of_topic: ClassVar[bool] = False
 
     def takes(self, shape: Shape) -> bool:
@@ -307,10 +309,10 @@ class ColumnPredicate(ABC):
         return True
 
     @abstractmethod
-    def condition(self, bag: Bag, shape: Shape) -> Column:
+    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
         """True where the predicate holds; must not be null."""
 
-    def faults(self, bag: Bag) -> Sequence[Fault]:
+    def faults(self, bag: RecordColumns) -> Sequence[StepFault]:
         """Returns the faults that can arise when it is evaluated."""
         return ()
 

@@ -23,7 +23,16 @@ from pyspark.sql import functions as F
 
 from penstock.api.arrow import one_array
 from penstock.errors import PatternTimeoutException, java_class_name
-from penstock.pipeline.plan.step import Bag, ColumnPredicate, Fault, Keep, Made, Shape, Step, StepPlan
+from penstock.pipeline.plan.step import (
+    ColumnPredicate,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    Step,
+    StepFault,
+    StepPlan,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,7 +52,7 @@ class FoundByTopic:
     """
 
     value: Column
-    faults: Sequence[Fault]
+    faults: Sequence[StepFault]
 
 
 class TopicRoute(Step):
@@ -65,7 +74,7 @@ class TopicRoute(Step):
         """See ``Step``."""
         return StepPlan(shape, self._make, writes=frozenset({"topic"}))
 
-    def _make(self, bag: Bag, keep: Keep) -> Made:
+    def _make(self, bag: RecordColumns, keep: NameColumn) -> Made:
         found = bag.by_topic(self)
         return Made({"topic": found.value}, found.faults)
 
@@ -80,11 +89,11 @@ class TopicPredicate(ColumnPredicate):
     def of_topic(self, topic: str) -> bool:
         """True if it holds for records of a topic."""
 
-    def condition(self, bag: Bag, shape: Shape) -> Column:
+    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
         """See ``ColumnPredicate``. What ``of_topic`` says, as a column."""
         return bag.by_topic(self).value
 
-    def faults(self, bag: Bag) -> Sequence[Fault]:
+    def faults(self, bag: RecordColumns) -> Sequence[StepFault]:
         """See ``ColumnPredicate``. What ``of_topic`` raised, for the records of that topic."""
         return bag.by_topic(self).faults
 
@@ -129,7 +138,7 @@ class TopicLookup:
         error = F.col(f"{self.name}_error")
         kinds = enumerate(self.asked.raises)
         faults = [
-            Fault(error.getField("kind") == F.lit(kind), error.getField("message"), java_class_name(one()))
+            StepFault(error.getField("kind") == F.lit(kind), error.getField("message"), java_class_name(one()))
             for kind, one in kinds
         ]
         return FoundByTopic(F.col(self.name), faults)

@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 from penstock.data import Schema, Struct
 from penstock.data.text import has_text_keys
 from penstock.data.variant_format import MAP_TAG
-from penstock.pipeline.columns.layout import Form, Physical
+from penstock.pipeline.columns.layout import Layout, LayoutKind
 from penstock.pipeline.columns.temporal import millis_of_time
 from penstock.pipeline.columns.variant.reading import DECIMAL_TAG, TAGS, TIME_TAG
 from penstock.pipeline.columns.variant.writing import unscale, unscaled_bytes
-from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, Side, SideName, Step, StepPlan
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, Side, SideName, Step, StepPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -34,22 +34,22 @@ def null_variant() -> Column:
     return F.parse_json(F.lit("null"))
 
 
-def variant_of(column: Column, schema: Schema | None, physical: Physical) -> Column:
+def variant_of(column: Column, schema: Schema | None, physical: Layout) -> Column:
     """A typed column as VARIANT; NULL for null. A Struct becomes an object, temporal values their raw integers."""
-    if schema is None or physical.form is Form.VARIANT:
+    if schema is None or physical.form is LayoutKind.VARIANT:
         return column
     match physical.form:
-        case Form.SCALAR | Form.DECIMAL:
+        case LayoutKind.SCALAR | LayoutKind.DECIMAL:
             return column.cast("variant")
-        case Form.UNSCALED:
+        case LayoutKind.UNSCALED:
             return F.when(column.isNotNull(), _tagged_decimal(column.getField("unscaled"), column.getField("scale")))
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             items = F.transform(column, lambda one: _member(one, schema.value_schema, physical.children[0]))
             return items.cast("variant")
-        case Form.MAP:
+        case LayoutKind.MAP:
             values = F.transform_values(column, lambda _, one: _member(one, schema.value_schema, physical.children[1]))
             return F.to_variant_object(values)
-        case Form.ENTRIES:
+        case LayoutKind.ENTRIES:
 
             def pair(one: Column) -> Column:
                 key = _member(one.getField("key"), schema.key_schema, physical.children[0])
@@ -68,7 +68,7 @@ def variant_of(column: Column, schema: Schema | None, physical: Physical) -> Col
             return F.when(column.isNotNull(), F.to_variant_object(F.struct(*members)))
 
 
-def _member(column: Column, schema: Schema | None, physical: Physical) -> Column:
+def _member(column: Column, schema: Schema | None, physical: Layout) -> Column:
     return F.coalesce(variant_of(column, schema, physical), null_variant())
 
 
@@ -138,7 +138,7 @@ class AsVariant(Step):
         if not loose:
             return StepPlan(shape)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             return Made({name: variant_of(bag.side(name), side.carrier, side.physical) for name, side in loose.items()})
 
         for name, side in loose.items():

@@ -22,7 +22,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from penstock.errors import ConnectException, stack_trace
 from penstock.pipeline.columns.expressions import spark_text
-from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, Order, receive, send
+from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss, SessionOrder, receive, send
 from penstock.pipeline.spark.session import SparkRuntime
 
 
@@ -51,7 +51,7 @@ def main() -> None:
 
 def _answer(runtime: SparkRuntime, data: bytes) -> bytes:
     try:
-        order: Order = pickle.loads(data)
+        order: SessionOrder = pickle.loads(data)
         done: Any = getattr(importlib.import_module(order.module), order.function)(runtime, *order.arguments)
         return pickle.dumps(("done", done))
     except IsolatedSessionLostException as lost:

@@ -4,9 +4,9 @@ PySpark supports one session in a process, and a JVM that runs out of memory end
 runs in a separate session: the worker's session comes up again for all other batches, and only the separate session may
 crash. It is local, whatever the worker's master is, with the same memory.
 
-Main types: ``IsolatedSession`` (the worker's view of the process), ``Order`` (a request to it), ``Loss`` (the cause of
-a lost session), ``IsolatedSessionLostException``. ``goes_alone`` decides which batches are suspected. The other side is
-``isolated_main``.
+Main types: ``IsolatedSession`` (the worker's view of the process), ``SessionOrder`` (a request to it), ``Loss`` (the
+cause of a lost session), ``IsolatedSessionLostException``. ``goes_alone`` decides which batches are suspected. The
+other side is ``isolated_main``.
 
 Thread: any; orders run one after the other. ``isolated-idle`` ends an idle process.
 """
@@ -95,7 +95,7 @@ def goes_alone(loss: Loss, nbytes: int, passed: int = 0) -> bool:
 
 
 @dataclass(frozen=True)
-class Order:
+class SessionOrder:
     """An order for an isolated session: a function of the package, by its module and name, and its further arguments.
 
     Attributes:
@@ -129,7 +129,7 @@ class IsolatedSession:
         process = self._process
         return None if process is None else process.pid
 
-    def run(self, order: Order) -> Any:
+    def run(self, order: SessionOrder) -> Any:
         """Has an order done.
 
         Raises:

@@ -23,7 +23,7 @@ from penstock.errors import SparkUnavailableException
 from penstock.pipeline.spark.driver.jvm import (
     DEFAULT_SETTINGS,
     REQUIRED_SETTINGS,
-    Heartbeat,
+    JvmProbe,
     SessionRefusedException,
     brief,
 )
@@ -81,7 +81,7 @@ class RemoteSession:
         self.session: SparkSession = _connect(url)
         self._client: Any = self.session.client
         self._client.set_retry_policies([_retry_policy()])
-        self._heartbeat = Heartbeat(self._ask)
+        self._heartbeat = JvmProbe(self._ask)
         try:
             if not self._heartbeat.answers(GREETING_WAIT_S):
                 raise SparkUnavailableException(
@@ -121,7 +121,7 @@ class RemoteSession:
 
     def lost_by(self, error: BaseException) -> bool:
         """True if a job failed because the session is gone: then a question fails too, or stays without answer."""
-        return not Heartbeat(self._ask).answers(VERDICT_WAIT_S)
+        return not JvmProbe(self._ask).answers(VERDICT_WAIT_S)
 
     def close(self) -> None:
         """Ends the session; one that does not answer is left to the server, which forgets it after a while."""

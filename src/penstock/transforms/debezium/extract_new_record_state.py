@@ -21,20 +21,20 @@ from penstock.api.transform import R
 from penstock.data import STRING_SCHEMA, ConnectHeaders, Field, Header, Schema, Struct, Type
 from penstock.errors import ConnectException, DataException, java_class_name
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
-from penstock.pipeline.columns.layout import SCALAR, Form, Physical
+from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind
 from penstock.pipeline.columns.text_bounds import text_bound
 from penstock.pipeline.plan.map_structs import members_of
 from penstock.pipeline.plan.step import (
     SCHEMALESS_TEXT,
-    Bag,
     Branch,
-    Fault,
-    Keep,
     Made,
+    NameColumn,
+    RecordColumns,
     Shape,
     Side,
     SideName,
     Split,
+    StepFault,
     StepPlan,
 )
 from penstock.pipeline.plan.variant_building import variant_of
@@ -43,7 +43,7 @@ from penstock.transforms.definition import Definition, StockTransform, replaces_
 from penstock.transforms.fields.definition import side_of
 from penstock.transforms.fields.replace_field import Replace
 from penstock.transforms.fields.requirements import UnknownFieldError, require_struct
-from penstock.transforms.fields.selection import Selection, field_column, schema_like
+from penstock.transforms.fields.selection import FieldSelection, field_column, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -84,7 +84,7 @@ class _Added:
             found = found.get_without_default(one)
         return found
 
-    def layout(self, envelope: Physical) -> Physical:
+    def layout(self, envelope: Layout) -> Layout:
         for one in self.path:
             envelope = envelope.children[one.index]
         return envelope
@@ -156,11 +156,11 @@ class Unwrap(Definition):
             return not (known.is_object and _is_map_of_change(members_of(known)))
         if not _is_envelope(known.schema):
             return True
-        return known.physical.form is Form.STRUCT and all(
+        return known.physical.form is LayoutKind.STRUCT and all(
             (field := known.schema.field(name)) is not None
             and field.schema.type is Type.STRUCT
             and field.schema.default is None
-            and known.physical.children[field.index].form is Form.STRUCT
+            and known.physical.children[field.index].form is LayoutKind.STRUCT
             for name in _ROWS
         )
 
@@ -280,7 +280,7 @@ class Unwrap(Definition):
         found = [_added(schema, one) for one in references]
         return [one for one in found if one is not None]
 
-    def _selection(self, schema: Schema, kind: _Kind) -> Selection:
+    def _selection(self, schema: Schema, kind: _Kind) -> FieldSelection:
         return _selection_of(self, schema, kind)
 
     # ------------------------------------------------------------------ columns
@@ -310,7 +310,7 @@ class Unwrap(Definition):
         names |= {"headers"} if self.headers else set()
         return frozenset(names | ({"topic"} if self.route is not None else set()))
 
-    def _make_tombstone(self, bag: Bag, keep: Keep) -> Made:
+    def _make_tombstone(self, bag: RecordColumns, keep: NameColumn) -> Made:
         if not self.keeps_tombstones:
             return Made(drops=F.lit(True))
         number, value = HEADER_SCHEMAS.number(STRING_SCHEMA), F.lit(_OP_OF_DELETE).cast("variant")
@@ -333,20 +333,29 @@ class Unwrap(Definition):
             selection = self._selection(schema, kind)
         except ConnectException as error:
             # Java notices it with the record: only records of this kind fail.
-            fault = Fault(None, str(error), java_class_name(error))
+            fault = StepFault(None, str(error), java_class_name(error))
             return StepPlan(shape, lambda bag, keep: Made(faults=[fault]), reads)
         row = known.physical.children[field.index]
         layouts = list(selection.layout(row).children)
         if self.deletes is Deletes.REWRITE:
-            layouts.append(Physical(SCALAR.form, text=text_bound(_deleted(kind))))
+            layouts.append(Layout(SCALAR.form, text=text_bound(_deleted(kind))))
         layouts += [one.layout(known.physical) for one in self._added(schema, self.fields)]
-        side = Side.of(selection.schema, Physical(Form.STRUCT, tuple(layouts)), present=True, complete=known.complete)
+        side = Side.of(
+            selection.schema, Layout(LayoutKind.STRUCT, tuple(layouts)), present=True, complete=known.complete
+        )
         inner = Side.of(field.schema, row, present=True, complete=known.complete)
         make = partial(self._make_row, schema, known.physical, kind, inner, selection)
         return StepPlan(shape.with_side("value", side), make, reads, self._writes({"value"}))
 
     def _make_row(
-        self, schema: Schema, layout: Physical, kind: _Kind, inner: Side, selection: Selection, bag: Bag, keep: Keep
+        self,
+        schema: Schema,
+        layout: Layout,
+        kind: _Kind,
+        inner: Side,
+        selection: FieldSelection,
+        bag: RecordColumns,
+        keep: NameColumn,
     ) -> Made:
         row = bag.value.getField(kind.value)
         columns, faults = selection.columns(row, inner, keep)
@@ -358,14 +367,14 @@ class Unwrap(Definition):
         more, of_route = self._beside(schema, layout, row, bag, defaults=defaults)
         return Made({"value": F.struct(*columns), **more}, [*faults, *of_route] if rewrites else [*of_route, *faults])
 
-    def _make_null(self, schema: Schema, layout: Physical, empty: bool, bag: Bag, keep: Keep) -> Made:
+    def _make_null(self, schema: Schema, layout: Layout, empty: bool, bag: RecordColumns, keep: NameColumn) -> Made:
         nothing = F.lit(None).cast("string") if empty else bag.value.getField("after")
         more, faults = self._beside(schema, layout, bag.value.getField("before"), bag)
         return Made({"value": nothing, **more}, faults)
 
     def _beside(
-        self, schema: Schema, layout: Physical, row: Column, bag: Bag, *, defaults: bool = False
-    ) -> tuple[dict[str, Column], Sequence[Fault]]:
+        self, schema: Schema, layout: Layout, row: Column, bag: RecordColumns, *, defaults: bool = False
+    ) -> tuple[dict[str, Column], Sequence[StepFault]]:
         """The topic and the headers."""
         columns: dict[str, Column] = {}
         entries = [
@@ -383,7 +392,7 @@ class Unwrap(Definition):
         rows = cast("Field", schema.field("after"))
         fault = self._route_fault(rows.schema)
         if fault is not None:
-            return {**columns, "topic": bag.topic}, [Fault(None, fault, _FAILED)]
+            return {**columns, "topic": bag.topic}, [StepFault(None, fault, _FAILED)]
         field = cast("Field", rows.schema.field(self.route))
         named = field_column(row, field, layout.children[rows.index].children[field.index], defaults=defaults)
         columns["topic"] = F.when(named.rlike(r"[^\x00-\x20]"), named).otherwise(bag.topic)
@@ -395,7 +404,7 @@ def _deleted(kind: _Kind) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> Selection:
+def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> FieldSelection:
     """The struct built from rows: their fields, then ``__deleted`` and the copied fields.
 
     Raises:
@@ -408,7 +417,7 @@ def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> Selection:
         (one.name, one.schema) for one in (_added(schema, reference) for reference in unwrap.fields) if one is not None
     ]
     made = schema_like(row, [*((one.name, one.schema) for one in row.fields), *more])
-    return Selection.of_all(made, row.fields, rewrites and unwrap.defaults)
+    return FieldSelection.of_all(made, row.fields, rewrites and unwrap.defaults)
 
 
 def _is_map_of_change(value: Mapping[str, object] | Mapping[object, object]) -> bool:

@@ -1,7 +1,7 @@
 """Transforms of the fields of a key or value.
 
-``OfFields`` and ``OfChanges`` (``definition``), ``Selection`` and ``Change`` (``selection``): most transforms choose
-the fields and the changes of their values only once, for columns and single records alike. ``Mask`` (``mask_field``) is
-a good example. ``FieldPath`` (``paths``) names a field; ``requirements`` checks a key or value, with Java's messages.
-The smallest transform is ``Hoist`` (``hoist_field``).
+``OfFields`` and ``OfChanges`` (``definition``), ``FieldSelection`` and ``Change`` (``selection``): most transforms
+choose the fields and the changes of their values only once, for columns and single records alike. ``Mask``
+(``mask_field``) is a good example. ``FieldPath`` (``paths``) names a field; ``requirements`` checks a key or value,
+with Java's messages. The smallest transform is ``Hoist`` (``hoist_field``).
 """

@@ -23,12 +23,23 @@ from penstock.api import ConnectRecord
 from penstock.api.transform import R
 from penstock.data import Schema, Type
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.columns.layout import Form, spark_type
-from penstock.pipeline.plan.map_structs import Member, Members, members_of, object_column, object_side
-from penstock.pipeline.plan.step import Bag, Branch, Fault, Keep, Made, Shape, Side, SideName, Split, StepPlan
+from penstock.pipeline.columns.layout import LayoutKind, spark_type
+from penstock.pipeline.plan.map_structs import Members, ValueDescription, members_of, object_column, object_side
+from penstock.pipeline.plan.step import (
+    Branch,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    Side,
+    SideName,
+    Split,
+    StepFault,
+    StepPlan,
+)
 from penstock.transforms.definition import Definition
 from penstock.transforms.fields.requirements import java_class, no_map, no_struct, require_map, require_struct
-from penstock.transforms.fields.selection import Change, Pick, Selection
+from penstock.transforms.fields.selection import Change, FieldSelection, Pick
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -37,7 +48,7 @@ _FAILED: Final = DataException.java_name
 #: Java lists the fields of every schema, but only structs have fields.
 NO_FIELDS: Final = "Cannot list fields on non-struct type"
 _MAX_KNOWN: Final = 256
-Making: TypeAlias = Callable[[Bag, Keep], Made]
+Making: TypeAlias = Callable[[RecordColumns, NameColumn], Made]
 
 
 class Nulls(enum.Enum):
@@ -49,18 +60,18 @@ class Nulls(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Found:
+class MapMember:
     """A member of the resulting maps: its known type, its path in the original, and its change.
 
     An empty path: the field does not exist, and is null.
     """
 
-    member: Member
+    member: ValueDescription
     path: tuple[str, ...]
     change: Change | None = None
-    before: Member | None = None
+    before: ValueDescription | None = None
 
-    def column(self, value: Column, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(self, value: Column, keep: NameColumn) -> tuple[Column, Sequence[StepFault]]:
         """The member as a column of the resulting maps, and the possible errors."""
         if not self.path:
             return F.lit(None).cast(spark_type(self.member.schema)), ()
@@ -116,26 +127,26 @@ class OfFields(Definition):
         return self.side
 
     @abstractmethod
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """Returns the selection for structs of a schema.
 
         Raises:
             Exception: Every struct of this schema fails.
         """
 
-    def members(self, before: Members) -> Mapping[str, Found]:
+    def members(self, before: Members) -> Mapping[str, MapMember]:
         """Returns the result for schemaless maps of the same form, if it ``takes`` them; by default the same maps."""
-        return {name: Found(one, (name,)) for name, one in before.items()}
+        return {name: MapMember(one, (name,)) for name, one in before.items()}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
         """Returns the result for a schemaless map, which must not be changed in place; by default the same map."""
         return value
 
     @cached_property
-    def _known(self) -> dict[Schema, Selection]:
+    def _known(self) -> dict[Schema, FieldSelection]:
         return {}
 
-    def selected(self, schema: Schema) -> Selection:
+    def selected(self, schema: Schema) -> FieldSelection:
         """The cached result of ``select`` for a schema."""
         found = self._known.get(schema)
         if found is None:
@@ -195,7 +206,7 @@ class OfFields(Definition):
                 return StepPlan(shape)
             raise DataException(f"{no_map(self.purpose)}null")
         if known.schema is not None:
-            if known.schema.type is Type.STRUCT and known.physical.form is Form.STRUCT:
+            if known.schema.type is Type.STRUCT and known.physical.form is LayoutKind.STRUCT:
                 return None
             return self.failing(shape, f"{no_struct(self.purpose)}{java_class(known.schema)}")
         if known.is_object:
@@ -207,21 +218,21 @@ class OfFields(Definition):
         """The plan if every value fails."""
         known = shape.side(self.side)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             column = bag.side(self.side)
-            return Made(faults=[Fault(column.isNotNull(), message, exception), *self._null_faults(column, known)])
+            return Made(faults=[StepFault(column.isNotNull(), message, exception), *self._null_faults(column, known)])
 
         return StepPlan(shape, make, frozenset({self.side}))
 
-    def _null_faults(self, column: Column, known: Side) -> list[Fault]:
+    def _null_faults(self, column: Column, known: Side) -> list[StepFault]:
         if known.present or self.nulls is Nulls.STAY:
             return []
         if self.nulls is Nulls.CHANGE:
             # A null gets the schema that structs get, but only structs have one.
             fits = known.schema is None or known.schema.type is Type.STRUCT
-            return [] if fits else [Fault(column.isNull(), NO_FIELDS, _FAILED)]
+            return [] if fits else [StepFault(column.isNull(), NO_FIELDS, _FAILED)]
         start = no_map(self.purpose) if known.schema is None else no_struct(self.purpose)
-        return [Fault(column.isNull(), f"{start}null", _FAILED)]
+        return [StepFault(column.isNull(), f"{start}null", _FAILED)]
 
     def unless_null(self, shape: Shape, plan: StepPlan) -> StepPlan | Split:
         """The plan for values; if a null keeps its schema, nulls are separated from other records here."""
@@ -230,13 +241,13 @@ class OfFields(Definition):
         same = Branch(lambda bag: bag.side(self.side).isNull(), StepPlan(shape), frozenset({self.side}))
         return Split([same, Branch(None, plan)])
 
-    def plan_struct(self, shape: Shape, known: Side, selection: Selection) -> StepPlan | Split:
+    def plan_struct(self, shape: Shape, known: Side, selection: FieldSelection) -> StepPlan | Split:
         """The plan for structs of one schema."""
         present = known.present or self.nulls is not Nulls.CHANGE
         layout = selection.layout(known.physical)
         side = Side.of(selection.schema, layout, present=present, complete=known.complete)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             value = bag.side(self.side)
             struct, faults = selection.column(value, known, keep)
             # The result of a null is only its schema.
@@ -249,7 +260,7 @@ class OfFields(Definition):
         """The plan for schemaless maps of the same form."""
         found = self.members(members_of(known))
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             value = bag.side(self.side)
             faults = self._null_faults(value, known)
             columns: dict[str, Column] = {}
@@ -265,13 +276,13 @@ class OfFields(Definition):
         """The plan for a change of the whole; ``schema`` is the new schema, None = the values of one kind have none."""
         before = known.carrier
         assert before is not None, "values of mixed kinds do not come here"
-        kind = whole.member(Member(before, known.physical)).schema if schema is None else None
+        kind = whole.member(ValueDescription(before, known.physical)).schema if schema is None else None
         layout = whole.layout(before, known.physical)
         side = Side(None, layout, kind)
         if schema is not None:
             side = Side.of(schema, layout, present=known.present or self.nulls is Nulls.STAY)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             column, faults = whole.column(bag.side(self.side), before, known.physical, keep)
             return Made({self.target: column if kind is None else column.cast(spark_type(kind, layout))}, faults)
 
@@ -306,10 +317,10 @@ class OfChanges(OfFields):
             ConnectException: Values of this schema cannot be changed.
         """
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``."""
         picks = self.picks(schema) if self.whole is None else ()
-        return Selection(self.updated(schema), picks, self.defaults)
+        return FieldSelection(self.updated(schema), picks, self.defaults)
 
     def picks(self, schema: Schema) -> tuple[Pick, ...]:
         """The fields of a struct, with some of them changed."""
@@ -323,12 +334,12 @@ class OfChanges(OfFields):
         before = members_of(known)
         return self.whole is None and not any(name in before and before[name].is_object for name in self.changes)
 
-    def members(self, before: Members) -> Mapping[str, Found]:
+    def members(self, before: Members) -> Mapping[str, MapMember]:
         """See ``OfFields``. A missing field is changed as null, and then exists."""
         after = dict(super().members(before))
         for name, change in self.changes.items():
             old = before.get(name)
-            after[name] = Found(change.member(old), () if old is None else (name,), change, old)
+            after[name] = MapMember(change.member(old), () if old is None else (name,), change, old)
         return after
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:

@@ -16,10 +16,20 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.columns.layout import Form, Physical
+from penstock.pipeline.columns.layout import Layout, LayoutKind
 from penstock.pipeline.columns.text_bounds import unbounded
-from penstock.pipeline.plan.map_structs import Member, members_of
-from penstock.pipeline.plan.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
+from penstock.pipeline.plan.map_structs import ValueDescription, members_of
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    Side,
+    SideName,
+    StepFault,
+    StepPlan,
+)
 from penstock.transforms.definition import Definition, StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import side_of, with_side
 from penstock.transforms.fields.paths import FieldPath, field_syntax, parse_path
@@ -63,9 +73,9 @@ class Extract(Definition):
             return bool(self.path.steps) and self._found(known) is not None
         return not known.is_variant
 
-    def _found(self, known: Side) -> Member | None:
+    def _found(self, known: Side) -> ValueDescription | None:
         """The member at the end of the path; None = a step is missing, or leads into a scalar."""
-        found = Member(known.carrier, known.physical) if known.carrier is not None else None
+        found = ValueDescription(known.carrier, known.physical) if known.carrier is not None else None
         for step in self.path.steps:
             if found is None or not found.is_object:
                 return None
@@ -82,7 +92,7 @@ class Extract(Definition):
         try:
             fields = self._fields(known.schema)
         except Exception as error:
-            if known.schema.type is Type.STRUCT and known.physical.form is Form.STRUCT:
+            if known.schema.type is Type.STRUCT and known.physical.form is LayoutKind.STRUCT:
                 raise
             return self._plan_no_struct(shape, known.schema, error)
         return self._plan_struct(shape, known, fields)
@@ -95,14 +105,14 @@ class Extract(Definition):
 
     def _plan_struct(self, shape: Shape, known: Side, fields: Sequence[Field]) -> StepPlan:
         physical = known.physical
-        layouts: list[Physical] = []
+        layouts: list[Layout] = []
         for field in fields:
             physical = physical.children[field.index]
             layouts.append(physical)
         # A required field, or a field on the way to it, may still be null: nothing is known about the field's nulls.
         side = Side.of(fields[-1].schema, unbounded(physical) if self._may_default(fields) else physical)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             value = bag.side(self.side)
             inner: Column = value
             for field, layout in zip(fields[:-1], layouts[:-1], strict=True):
@@ -122,10 +132,13 @@ class Extract(Definition):
 
     def _plan_no_struct(self, shape: Shape, schema: Schema, error: Exception) -> StepPlan:
         """Every record fails: nulls with the path, values because they are not Structs."""
-        wrong, unknown = f"{no_struct(_PURPOSE)}{java_class(schema)}", Fault(None, str(error), java_class_name(error))
+        wrong, unknown = (
+            f"{no_struct(_PURPOSE)}{java_class(schema)}",
+            StepFault(None, str(error), java_class_name(error)),
+        )
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            return Made(faults=(Fault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
+            return Made(faults=(StepFault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
 
         return StepPlan(shape, make, frozenset({self.side}))
 
@@ -133,7 +146,7 @@ class Extract(Definition):
         found = self._found(known)
         assert found is not None, "it takes no others"
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             inner = bag.side(self.side)
             for step in self.path.steps:
                 inner = inner.getField(step)
@@ -150,8 +163,8 @@ class Extract(Definition):
             return StepPlan(after, lambda bag, keep: Made({self.side: F.lit(None)}), writes=frozenset({self.side}))
         message = f"{no_map(_PURPOSE)}{java_class(known.carrier)}"
 
-        def make(bag: Bag, keep: Keep) -> Made:
-            fault = Fault(bag.side(self.side).isNotNull(), message, DataException.java_name)
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
+            fault = StepFault(bag.side(self.side).isNotNull(), message, DataException.java_name)
             return Made({self.side: F.lit(None)}, (fault,))
 
         names = frozenset({self.side})

@@ -16,13 +16,13 @@ from typing import ClassVar
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import Form, Physical
+from penstock.pipeline.columns.layout import Layout, LayoutKind
 from penstock.pipeline.plan.map_structs import Members, members_of
 from penstock.pipeline.plan.step import Shape, Side, SideName, StepPlan
 from penstock.transforms.definition import StockTransform, pair
-from penstock.transforms.fields.definition import Found, OfFields
+from penstock.transforms.fields.definition import MapMember, OfFields
 from penstock.transforms.fields.requirements import java_class_of_value, with_string_keys
-from penstock.transforms.fields.selection import Pick, Selection, copy_basics, schema_like
+from penstock.transforms.fields.selection import FieldSelection, Pick, copy_basics, schema_like
 
 
 class FlattenConfig(AbstractConfig):
@@ -90,12 +90,12 @@ def _leaf_schema(schema: Schema, optional: bool, default: object) -> Schema:
     return builder.build()
 
 
-def _denied(schema: Schema, physical: Physical, delimiter: str, prefix: str = "") -> str | None:
+def _denied(schema: Schema, physical: Layout, delimiter: str, prefix: str = "") -> str | None:
     """The first field whose schema is a struct although its values are not structs."""
     for one, child in zip(schema.fields, physical.children, strict=True):
         name = _joined(prefix, delimiter, one.name)
         if one.schema.type is Type.STRUCT:
-            found = name if child.form is not Form.STRUCT else _denied(one.schema, child, delimiter, name)
+            found = name if child.form is not LayoutKind.STRUCT else _denied(one.schema, child, delimiter, name)
             if found is not None:
                 return found
     return None
@@ -103,7 +103,7 @@ def _denied(schema: Schema, physical: Physical, delimiter: str, prefix: str = ""
 
 def _member_leaves(
     members: Members, delimiter: str, path: tuple[str, ...] = (), prefix: str = ""
-) -> Iterator[tuple[str, Found]]:
+) -> Iterator[tuple[str, MapMember]]:
     """The leaves of schemaless maps, with their names; a map that may be null is itself a leaf."""
     for key, one in members.items():
         name, here = _joined(prefix, delimiter, key), (*path, key)
@@ -111,7 +111,7 @@ def _member_leaves(
             inner = members_of(Side(None, one.physical, one.schema))
             yield from _member_leaves(inner, delimiter, here, name)
         else:
-            yield name, Found(one, here)
+            yield name, MapMember(one, here)
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,13 @@ class Flat(OfFields):
                 return self.failing(shape, str(_unsupported("values that deny their schema", denied)))
         return found
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``."""
         leaves = list(_leaves(schema, self.delimiter, optional=schema.optional, default=schema.default))
         flat = schema_like(schema, [(pick.name, leaf) for pick, leaf in leaves])
-        return Selection(flat, tuple(pick for pick, _ in leaves), defaults=True, checked=False)
+        return FieldSelection(flat, tuple(pick for pick, _ in leaves), defaults=True, checked=False)
 
-    def members(self, before: Members) -> Mapping[str, Found]:
+    def members(self, before: Members) -> Mapping[str, MapMember]:
         """See ``OfFields``."""
         return dict(_member_leaves(before, self.delimiter))
 

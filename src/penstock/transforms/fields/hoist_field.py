@@ -16,9 +16,9 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException, SchemaBuilderException
-from penstock.pipeline.columns.layout import Form, Physical
-from penstock.pipeline.plan.map_structs import Member, members_of, object_member, object_side
-from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
+from penstock.pipeline.columns.layout import Layout, LayoutKind
+from penstock.pipeline.plan.map_structs import ValueDescription, members_of, object_member, object_side
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, Side, SideName, StepFault, StepPlan
 from penstock.transforms.definition import Definition, StockTransform, pair
 from penstock.transforms.fields.definition import side_of, with_side
 from penstock.transforms.fields.selection import null_in
@@ -76,7 +76,7 @@ class Hoist(Definition):
         schema = _hoisted(known.schema, self.field)
         # A required null fails here.
         complete = known.complete or not known.physical.children
-        side = Side.of(schema, Physical(Form.STRUCT, (known.physical,)), present=True, complete=complete)
+        side = Side.of(schema, Layout(LayoutKind.STRUCT, (known.physical,)), present=True, complete=complete)
         checked = not known.schema.optional and not known.present
         make = partial(self._make_present, known.schema) if checked else self._make_struct
         return StepPlan(shape.with_side(self.side, side), make, names, names)
@@ -85,20 +85,24 @@ class Hoist(Definition):
         if known.is_object:
             member = object_member(members_of(known), optional=not known.present)
         else:
-            member = Member.of(Type.STRING) if known.carrier is None else Member(known.carrier, known.physical)
+            member = (
+                ValueDescription.of(Type.STRING)
+                if known.carrier is None
+                else ValueDescription(known.carrier, known.physical)
+            )
         names = frozenset({self.side})
         side = object_side({self._name: member}, present=True)
         make = self._make_null if known.absent else self._make_struct
         return StepPlan(shape.with_side(self.side, side), make, frozenset() if known.absent else names, names)
 
-    def _make_null(self, bag: Bag, keep: Keep) -> Made:
+    def _make_null(self, bag: RecordColumns, keep: NameColumn) -> Made:
         return Made({self.side: F.struct(F.lit(None).cast("string").alias(self._name))})
 
-    def _make_struct(self, bag: Bag, keep: Keep) -> Made:
+    def _make_struct(self, bag: RecordColumns, keep: NameColumn) -> Made:
         return Made({self.side: F.struct(bag.side(self.side).alias(self._name))})
 
-    def _make_present(self, schema: Schema, bag: Bag, keep: Keep) -> Made:
-        missing = Fault(bag.side(self.side).isNull(), null_in(self._name, schema), DataException.java_name)
+    def _make_present(self, schema: Schema, bag: RecordColumns, keep: NameColumn) -> Made:
+        missing = StepFault(bag.side(self.side).isNull(), null_in(self._name, schema), DataException.java_name)
         return Made(self._make_struct(bag, keep).columns, (missing,))
 
 

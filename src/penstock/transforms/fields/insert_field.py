@@ -20,14 +20,14 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.layout import SCALAR, Form, Physical, TextBound, spark_type
+from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, TextBound, spark_type
 from penstock.pipeline.columns.text_bounds import text_bound
-from penstock.pipeline.plan.map_structs import Member, members_of, object_column, object_side
-from penstock.pipeline.plan.step import Bag, Branch, Keep, Made, Shape, Side, SideName, Split, StepPlan
+from penstock.pipeline.plan.map_structs import ValueDescription, members_of, object_column, object_side
+from penstock.pipeline.plan.step import Branch, Made, NameColumn, RecordColumns, Shape, Side, SideName, Split, StepPlan
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import Making, OfFields, side_of, with_side
 from penstock.transforms.fields.requirements import require_map, require_struct
-from penstock.transforms.fields.selection import Selection, schema_like
+from penstock.transforms.fields.selection import FieldSelection, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -105,11 +105,11 @@ class Insert(OfFields):
     defaults: bool
     purpose: ClassVar[str] = _PURPOSE
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``. The added fields follow the others."""
         kept = [(one.name, one.schema) for one in schema.fields]
         extended = schema_like(schema, [*kept, *((one.name, one.schema()) for one in self.insertions)])
-        return Selection.of_all(extended, schema.fields, self.defaults)
+        return FieldSelection.of_all(extended, schema.fields, self.defaults)
 
     def apply(self, record: R) -> R | None:
         """See ``Definition``."""
@@ -144,15 +144,15 @@ class Insert(OfFields):
         return replace(plan, reads=plan.reads | {one.what for one in self.insertions if one.what != "static"})
 
     # ------------------------------------------------------------------ with schema
-    def plan_struct(self, shape: Shape, known: Side, selection: Selection) -> StepPlan | Split:
+    def plan_struct(self, shape: Shape, known: Side, selection: FieldSelection) -> StepPlan | Split:
         """See ``OfFields``."""
         if self._needs_sink(shape):
             return self.failing(shape, NOT_A_SINK)
         inserted = [replace(SCALAR, text=self._text_bound(one)) for one in self.insertions]
-        physical = Physical(Form.STRUCT, (*selection.layout(known.physical).children, *inserted))
+        physical = Layout(LayoutKind.STRUCT, (*selection.layout(known.physical).children, *inserted))
         complete = known.complete and all(one.optional or one.what in _NEVER_NULL for one in self.insertions)
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             fields, faults = selection.columns(bag.side(self.side), known, keep)
             fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
             return Made({self.side: F.struct(*fields)}, faults)
@@ -164,7 +164,7 @@ class Insert(OfFields):
         # Topic names consist of ASCII letters, digits, dots, underscores and hyphens; the other metadata are numbers.
         return text_bound(self.static or "") if insertion.what == "static" else TextBound.CLEAN
 
-    def _value(self, bag: Bag, insertion: Insertion) -> Column:
+    def _value(self, bag: RecordColumns, insertion: Insertion) -> Column:
         if insertion.what == "static":
             return F.lit(self.static).cast("string")
         return cast("Column", getattr(bag, insertion.what))
@@ -193,7 +193,7 @@ class Insert(OfFields):
         before = members_of(known)
         added = {one.name: self._member(one) for one in insertions}
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             value = bag.side(self.side)
             columns = {name: value.getField(name) for name in before}
             columns |= {one.name: self._value(bag, one).cast(spark_type(added[one.name].schema)) for one in insertions}
@@ -202,12 +202,12 @@ class Insert(OfFields):
         side = object_side({**before, **added}, present=known.present)
         return self.planned(shape, side, make)
 
-    def _member(self, insertion: Insertion) -> Member:
+    def _member(self, insertion: Insertion) -> ValueDescription:
         schema = Schema(_OBJECT_KINDS[insertion.what], optional=True)
-        return Member(schema, replace(SCALAR, text=self._text_bound(insertion)))
+        return ValueDescription(schema, replace(SCALAR, text=self._text_bound(insertion)))
 
 
-def _are_there(insertions: Sequence[Insertion], bag: Bag) -> Column:
+def _are_there(insertions: Sequence[Insertion], bag: RecordColumns) -> Column:
     present: list[Column] = [getattr(bag, one.what).isNotNull() for one in insertions]
     return reduce(and_, present)
 

@@ -19,11 +19,11 @@ from penstock.config import AbstractConfig, AnyNonDuplicate, Importance, NonEmpt
 from penstock.data import Date, Decimal, FarDate, FarMoment, FarTimestamp, Schema, Time, Timestamp, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, UNSCALED, Form, Physical, logical_name
+from penstock.pipeline.columns.layout import CLEAN_SCALAR, UNSCALED, Layout, LayoutKind, logical_name
 from penstock.pipeline.columns.text_bounds import text_bound
 from penstock.pipeline.columns.texts.json import literal
-from penstock.pipeline.plan.map_structs import Member
-from penstock.pipeline.plan.step import Fault, Keep, SideName
+from penstock.pipeline.plan.map_structs import ValueDescription
+from penstock.pipeline.plan.step import NameColumn, SideName, StepFault
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import Nulls, OfChanges
 from penstock.transforms.fields.requirements import java_class, java_class_of_value
@@ -143,28 +143,30 @@ class Masked(Change):
 
     replacement: str | None
 
-    def layout(self, schema: Schema, physical: Physical) -> Physical:
+    def layout(self, schema: Schema, physical: Layout) -> Layout:
         """See ``Change``."""
         try:
             mask = masked(schema, self.replacement)
         except DataException:
             return physical
-        if physical.form is Form.DECIMAL:
+        if physical.form is LayoutKind.DECIMAL:
             return UNSCALED  # The mask has its own scale.
         return replace(physical, text=text_bound(mask)) if isinstance(mask, str) else physical
 
-    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(
+        self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
+    ) -> tuple[Column, Sequence[StepFault]]:
         """See ``Change``."""
         try:
             mask = literal(masked(schema, self.replacement), schema, self.layout(schema, physical))
         except DataException as error:
-            return column, [Fault(column.isNotNull(), str(error), DataException.java_name)]
+            return column, [StepFault(column.isNotNull(), str(error), DataException.java_name)]
         return F.when(column.isNotNull(), mask), ()
 
-    def member(self, known: Member | None) -> Member:
+    def member(self, known: ValueDescription | None) -> ValueDescription:
         """See ``Change``."""
         if known is None:
-            return Member(Schema(Type.STRING, optional=True), CLEAN_SCALAR)
+            return ValueDescription(Schema(Type.STRING, optional=True), CLEAN_SCALAR)
         return replace(known, physical=self.layout(known.schema, known.physical))
 
     def value(self, schema: Schema | None, value: object) -> object:

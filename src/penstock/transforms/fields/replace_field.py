@@ -19,13 +19,13 @@ from pyspark.sql import functions as F
 from penstock.config import AbstractConfig, AnyNonDuplicate, LambdaValidator, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.layout import Physical, default_physical, logical_name, spark_type
+from penstock.pipeline.columns.layout import Layout, default_physical, logical_name, spark_type
 from penstock.pipeline.plan.map_structs import Members, members_of
-from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
+from penstock.pipeline.plan.step import NameColumn, Shape, SideName, StepFault
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
-from penstock.transforms.fields.definition import Found, OfFields
+from penstock.transforms.fields.definition import MapMember, OfFields
 from penstock.transforms.fields.requirements import java_class, with_string_keys
-from penstock.transforms.fields.selection import Change, Pick, Selection, schema_like
+from penstock.transforms.fields.selection import Change, FieldSelection, Pick, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -83,14 +83,16 @@ class Misfit(Change):
 
     field: Field
 
-    def layout(self, schema: Schema, physical: Physical) -> Physical:
+    def layout(self, schema: Schema, physical: Layout) -> Layout:
         """See ``Change``."""
         return default_physical(self.field.schema)
 
-    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(
+        self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
+    ) -> tuple[Column, Sequence[StepFault]]:
         """See ``Change``."""
         nothing = F.lit(None).cast(spark_type(self.field.schema))
-        return nothing, [Fault(column.isNotNull(), self._message(schema), DataException.java_name)]
+        return nothing, [StepFault(column.isNotNull(), self._message(schema), DataException.java_name)]
 
     def value(self, schema: Schema | None, value: object) -> object:
         """See ``Change``."""
@@ -126,7 +128,7 @@ class Replace(OfFields):
         """The new name of a field."""
         return self._new_names.get(name, name)
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``."""
         kept = [one for one in schema.fields if self.keeps(one.name)]
         chosen = schema_like(schema, [(self.renamed(one.name), one.schema) for one in kept])
@@ -140,7 +142,7 @@ class Replace(OfFields):
                 raise DataException(f"{name} is not a valid field name")
             fits = _same_values(old.schema, field.schema)
             picks.append(Pick(field.name, (old,), None if fits else Misfit(field)))
-        return Selection(chosen, tuple(picks), self.defaults)
+        return FieldSelection(chosen, tuple(picks), self.defaults)
 
     def takes(self, shape: Shape) -> bool:
         """See ``Step``. Objects only if a member is left, and the new names differ."""
@@ -150,9 +152,9 @@ class Replace(OfFields):
         kept = [self.renamed(name) for name in members_of(known) if self.keeps(name)]
         return 0 < len(kept) == len(set(kept))
 
-    def members(self, before: Members) -> Mapping[str, Found]:
+    def members(self, before: Members) -> Mapping[str, MapMember]:
         """See ``OfFields``."""
-        return {self.renamed(name): Found(one, (name,)) for name, one in before.items() if self.keeps(name)}
+        return {self.renamed(name): MapMember(one, (name,)) for name, one in before.items() if self.keeps(name)}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
         """See ``OfFields``."""

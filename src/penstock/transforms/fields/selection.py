@@ -1,7 +1,7 @@
 """Selections of fields from one struct for another: one definition for a column of structs and for one ``Struct``.
 
-Main types: ``Selection`` (the fields, as ``Pick``s, and the schema of the new struct) and ``Change`` (a change of a
-field's value).
+Main types: ``FieldSelection`` (the fields, as ``Pick``s, and the schema of the new struct) and ``Change`` (a change of
+a field's value).
 
 Thread: immutable; columns are built on a pipeline thread.
 Source: org.apache.kafka.connect.data.Struct.put, for the values that it rejects.
@@ -22,11 +22,11 @@ from penstock.data import Field, Schema, SchemaBuilder, Struct
 from penstock.data.structs import null_refused
 from penstock.errors import DataException
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.columns.layout import Form, Physical, spark_type
+from penstock.pipeline.columns.layout import Layout, LayoutKind, spark_type
 from penstock.pipeline.columns.text_bounds import unbounded
 from penstock.pipeline.columns.texts.json import literal
-from penstock.pipeline.plan.map_structs import Member
-from penstock.pipeline.plan.step import Fault, Keep, Side
+from penstock.pipeline.plan.map_structs import ValueDescription
+from penstock.pipeline.plan.step import NameColumn, Side, StepFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,11 +41,13 @@ class Change(ABC):
     """A change of a value: of a column, and of a single value. Changes compare by value, like steps."""
 
     @abstractmethod
-    def layout(self, schema: Schema, physical: Physical) -> Physical:
+    def layout(self, schema: Schema, physical: Layout) -> Layout:
         """The layout of changed values."""
 
     @abstractmethod
-    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(
+        self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
+    ) -> tuple[Column, Sequence[StepFault]]:
         """The changed values and the possible errors; an error without a condition also applies to null."""
 
     @abstractmethod
@@ -56,7 +58,7 @@ class Change(ABC):
             ConnectException: The value cannot be changed.
         """
 
-    def member(self, known: Member | None) -> Member:
+    def member(self, known: ValueDescription | None) -> ValueDescription:
         """Returns the known type of schemaless values of one kind after the change; None if null replaces a field."""
         raise NotImplementedError
 
@@ -80,13 +82,13 @@ class Pick:
         """The original field of the value."""
         return self.path[-1]
 
-    def physical(self, known: Physical) -> Physical:
+    def physical(self, known: Layout) -> Layout:
         """The layout of the field in structs of this layout."""
         return reduce(lambda layout, one: layout.children[one.index], self.path, known)
 
 
 @dataclass(frozen=True)
-class Selection:
+class FieldSelection:
     """A struct built from fields of another one.
 
     Attributes:
@@ -102,7 +104,7 @@ class Selection:
     checked: bool = True
 
     @classmethod
-    def of_all(cls, schema: Schema, fields: Sequence[Field], defaults: bool, *, checked: bool = True) -> Selection:
+    def of_all(cls, schema: Schema, fields: Sequence[Field], defaults: bool, *, checked: bool = True) -> FieldSelection:
         """A selection of these fields without changes, for a struct of this schema."""
         picks = zip(schema.fields, fields, strict=False)
         return cls(schema, tuple(Pick(new.name, (old,)) for new, old in picks), defaults, checked)
@@ -126,22 +128,24 @@ class Selection:
         ]
 
     # ------------------------------------------------------------------ columns
-    def layout(self, known: Physical) -> Physical:
+    def layout(self, known: Layout) -> Layout:
         """The layout of the new structs, given the layout of the original ones."""
-        return Physical(Form.STRUCT, tuple(self._layout(pick, pick.physical(known)) for pick in self.picks))
+        return Layout(LayoutKind.STRUCT, tuple(self._layout(pick, pick.physical(known)) for pick in self.picks))
 
-    def _layout(self, pick: Pick, physical: Physical) -> Physical:
+    def _layout(self, pick: Pick, physical: Layout) -> Layout:
         # The properties of a text do not hold for the default that replaces null.
         copied = unbounded(physical) if self._has_default(pick) else physical
         return copied if pick.change is None else pick.change.layout(pick.field.schema, copied)
 
-    def column(self, value: Column, known: Side, keep: Keep) -> tuple[Column, list[Fault]]:
+    def column(self, value: Column, known: Side, keep: NameColumn) -> tuple[Column, list[StepFault]]:
         """The new structs for a column, null or not, and the possible errors."""
         columns, faults = self.columns(value, known, keep)
         if self._is_all_of(known):
             return value, faults
         if not columns:
-            return F.from_json(F.lit("{}"), cast("StructType", spark_type(self.schema, Physical(Form.STRUCT)))), faults
+            return F.from_json(
+                F.lit("{}"), cast("StructType", spark_type(self.schema, Layout(LayoutKind.STRUCT)))
+            ), faults
         return F.struct(*columns), faults
 
     def _is_all_of(self, known: Side) -> bool:
@@ -151,21 +155,21 @@ class Selection:
             return False
         return [(one.name, one.path) for one in self.picks] == [(one.name, (one,)) for one in fields]
 
-    def columns(self, value: Column, known: Side, keep: Keep) -> tuple[list[Column], list[Fault]]:
+    def columns(self, value: Column, known: Side, keep: NameColumn) -> tuple[list[Column], list[StepFault]]:
         """The fields of ``column``, one column each."""
         columns: list[Column] = []
-        faults: list[Fault] = []
+        faults: list[StepFault] = []
         for pick in self.picks:
             column = self._found(pick, value, known.physical)
             if pick.change is not None:
                 column, found = pick.change.column(column, pick.field.schema, pick.physical(known.physical), keep)
-                faults += [Fault(value.isNotNull(), *_said(one)) if one.condition is None else one for one in found]
+                faults += [StepFault(value.isNotNull(), *_said(one)) if one.condition is None else one for one in found]
             columns.append(column.alias(pick.name))
         if self._required and not known.complete:
             faults.append(self._null_fault(value))
         return columns, faults
 
-    def _found(self, pick: Pick, value: Column, known: Physical) -> Column:
+    def _found(self, pick: Pick, value: Column, known: Layout) -> Column:
         parent = reduce(lambda column, one: column.getField(one.name), pick.path[:-1], value)
         column = field_column(parent, pick.field, pick.physical(known), defaults=self.defaults)
         if len(pick.path) > 1 and self._has_default(pick):
@@ -173,7 +177,7 @@ class Selection:
             return F.when(parent.isNotNull(), column)
         return column
 
-    def _null_fault(self, value: Column) -> Fault:
+    def _null_fault(self, value: Column) -> StepFault:
         required = [(self.picks[at].field.name, message) for at, message in self._required]
 
         def text(struct: Column) -> Column:
@@ -183,7 +187,7 @@ class Selection:
             return found
 
         missing = reduce(or_, [value.getField(name).isNull() for name, _ in required])
-        return Fault(value.isNotNull() & missing, rare(value, text), _FAILED)
+        return StepFault(value.isNotNull() & missing, rare(value, text), _FAILED)
 
     # ------------------------------------------------------------------ one value
     @cached_property
@@ -241,11 +245,11 @@ class Selection:
         return Struct.unchecked(self.schema, made)
 
 
-def _said(fault: Fault) -> tuple[Column | str, str]:
+def _said(fault: StepFault) -> tuple[Column | str, str]:
     return fault.message, fault.exception
 
 
-def field_column(value: Column, field: Field, physical: Physical, *, defaults: bool) -> Column:
+def field_column(value: Column, field: Field, physical: Layout, *, defaults: bool) -> Column:
     """A field of a struct column; with ``defaults`` a null becomes the field's default."""
     column = value.getField(field.name)
     if defaults and field.schema.default is not None:

@@ -13,11 +13,11 @@ from typing import ClassVar
 from penstock.config import AbstractConfig, Importance, ValidList, setting
 from penstock.data import Schema, SchemaBuilder, Type
 from penstock.errors import DataException
-from penstock.pipeline.plan.map_structs import Member, Members
+from penstock.pipeline.plan.map_structs import Members, ValueDescription
 from penstock.pipeline.plan.step import SideName
 from penstock.transforms.definition import JAVA, StockTransform, null_replacement, replaces_nulls
-from penstock.transforms.fields.definition import Found, Nulls, OfFields
-from penstock.transforms.fields.selection import Selection
+from penstock.transforms.fields.definition import MapMember, Nulls, OfFields
+from penstock.transforms.fields.selection import FieldSelection
 
 
 class ValueToKeyConfig(AbstractConfig):
@@ -42,7 +42,7 @@ class FieldsToKey(OfFields):
     purpose: ClassVar[str] = "copying fields from value to key"
     nulls: ClassVar[Nulls] = Nulls.FAIL
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``."""
         builder = SchemaBuilder.struct()
         fields = []
@@ -52,12 +52,12 @@ class FieldsToKey(OfFields):
                 raise DataException(f"Field does not exist: {name}")
             builder.field(name, field.schema)
             fields.append(field)
-        return Selection.of_all(builder.build(), fields, self.defaults)
+        return FieldSelection.of_all(builder.build(), fields, self.defaults)
 
-    def members(self, before: Members) -> Mapping[str, Found]:
+    def members(self, before: Members) -> Mapping[str, MapMember]:
         """See ``OfFields``."""
-        missing = Found(Member.of(Type.STRING), ())
-        return {name: Found(before[name], (name,)) if name in before else missing for name in self.names}
+        missing = MapMember(ValueDescription.of(Type.STRING), ())
+        return {name: MapMember(before[name], (name,)) if name in before else missing for name in self.names}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
         """See ``OfFields``."""

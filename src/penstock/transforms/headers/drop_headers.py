@@ -13,7 +13,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, ValidList, setting
 from penstock.data import ConnectHeaders
 from penstock.pipeline.columns.header_columns import without_headers
-from penstock.pipeline.plan.step import Bag, Keep, Made, Shape, StepPlan
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 
@@ -39,7 +39,7 @@ class Drop(Definition):
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             return Made({"headers": without_headers(bag.headers, self.keys)})
 
         return StepPlan(shape, make, _HEADERS, _HEADERS)

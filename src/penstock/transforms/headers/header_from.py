@@ -17,12 +17,12 @@ from penstock.data import Header, Schema
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
 from penstock.pipeline.plan.map_structs import Members, members_of
-from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, Side, SideName, StepPlan
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, Side, SideName, StepFault, StepPlan
 from penstock.pipeline.plan.variant_building import null_variant, variant_of
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
-from penstock.transforms.fields.definition import Found, Nulls, OfFields, side_of
+from penstock.transforms.fields.definition import MapMember, Nulls, OfFields, side_of
 from penstock.transforms.fields.requirements import NullPointerError, require_map, require_struct
-from penstock.transforms.fields.selection import Selection, field_column, field_value, schema_like
+from penstock.transforms.fields.selection import FieldSelection, field_column, field_value, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -83,22 +83,22 @@ class FieldsToHeaders(OfFields):
     def _gone(self) -> frozenset[object]:
         return frozenset(field for field, _ in self.pairs) if self.move else frozenset()
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``."""
         for name, _ in self.pairs:
             if schema.field(name) is None:
                 raise NullPointerError(f"{_NO_FIELD}{name}")
         if not self.move:
-            return Selection.of_all(schema, schema.fields, defaults=False, checked=False)
+            return FieldSelection.of_all(schema, schema.fields, defaults=False, checked=False)
         kept = [one for one in schema.fields if one.name not in self._gone]
-        return Selection.of_all(schema_like(schema, [(one.name, one.schema) for one in kept]), kept, self.defaults)
+        return FieldSelection.of_all(schema_like(schema, [(one.name, one.schema) for one in kept]), kept, self.defaults)
 
     def takes(self, shape: Shape) -> bool:
         """See ``Step``. Not if all members would be moved."""
         known = shape.side(self.side)
         return bool(self.members(members_of(known))) if known.is_object else super().takes(shape)
 
-    def members(self, before: Members) -> Mapping[str, Found]:
+    def members(self, before: Members) -> Mapping[str, MapMember]:
         """See ``OfFields``."""
         return {name: one for name, one in super().members(before).items() if name not in self._gone}
 
@@ -130,7 +130,7 @@ class FieldsToHeaders(OfFields):
         if not plan.writes:
             return plan  # Every value fails.
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             made = plan.make(bag, keep)
             entries, faults = self._entries(bag.side(self.side), known)
             columns = {"headers": with_headers(bag.headers, entries)}
@@ -141,7 +141,7 @@ class FieldsToHeaders(OfFields):
             return StepPlan(plan.shape, make, names, names)
         return StepPlan(shape, make, names, frozenset({"headers"}))
 
-    def _entries(self, value: Column, known: Side) -> tuple[list[Column], Sequence[Fault]]:
+    def _entries(self, value: Column, known: Side) -> tuple[list[Column], Sequence[StepFault]]:
         """The headers and the possible errors."""
         if known.schema is None:
             members = members_of(known)
@@ -152,7 +152,7 @@ class FieldsToHeaders(OfFields):
             ]
             return [header_entry(key, variant, SCHEMALESS_HEADER) for key, variant in variants], ()
         entries: list[Column] = []
-        faults: list[Fault] = []
+        faults: list[StepFault] = []
         for name, key in self.pairs:
             field = known.schema.field(name)
             assert field is not None, "the plan looked it up"
@@ -162,7 +162,7 @@ class FieldsToHeaders(OfFields):
             entries.append(header_entry(key, variant_of(column, field.schema, layout), number))
             if not field.schema.optional:
                 message = f"A null value requires an optional schema but was {field.schema}"
-                faults.append(Fault(column.isNull(), message, DataException.java_name))
+                faults.append(StepFault(column.isNull(), message, DataException.java_name))
         return entries, faults
 
 

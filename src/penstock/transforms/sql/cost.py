@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from penstock.transforms.sql.tokens import Token, refused
+from penstock.transforms.sql.tokens import ExpressionToken, refused
 
 #: The largest literal number for functions whose output may be much larger than their input.
 MAX_COUNT: Final = 1_000_000
@@ -71,7 +71,7 @@ class Cost:
         """A copy of the current counts."""
         return replace(self)
 
-    def note(self, name: str, token: Token, arguments: Sequence[Sequence[Token]]) -> None:
+    def note(self, name: str, token: ExpressionToken, arguments: Sequence[Sequence[ExpressionToken]]) -> None:
         """Counts a call.
 
         Args:
@@ -125,14 +125,14 @@ class Cost:
             raise refused(start, "this constant is too large or too deep to be worked out; write what it gives")
 
 
-def _plain_number(argument: Sequence[Token]) -> int | None:
+def _plain_number(argument: Sequence[ExpressionToken]) -> int | None:
     """The value of an argument that is a literal number; None for any other argument."""
     sign = -1 if argument and argument[0].text == "-" else 1
     digits = argument[-1].text.rstrip("lLsSyY") if argument and argument[-1].kind == "number" else ""
     return sign * int(digits) if len(argument) <= 1 + (sign < 0) and digits.isdigit() else None
 
 
-def _ensure_known_options(name: str, token: Token, options: Sequence[Sequence[Token]]) -> None:
+def _ensure_known_options(name: str, token: ExpressionToken, options: Sequence[Sequence[ExpressionToken]]) -> None:
     """Accepts XML options only if their names are literals and name no file."""
     for given in options:
         words = [one.text for one in given]

@@ -11,7 +11,7 @@ works the same with a Spark Connect session, whose parser is not accessible:
   follow;
 * Spark replaces ``${env:NAME}`` before it parses, even in texts and comments, so it is rejected everywhere;
 * a name that is neither a field nor an alias would be a session variable, or ``current_user``: callers that know the
-  fields reject all other names of ``Reading``.
+  fields reject all other names of ``ExpressionNames``.
 
 With a classic session ``refuse_parsed`` also checks Spark's parse tree: it may contain only expressions of known
 classes. The two checks are independent.
@@ -19,7 +19,8 @@ classes. The two checks are independent.
 Spark evaluates constants during planning, on the driver, even when a configuration is only validated: a constant must
 not be large or slow (``cost``). Everything that depends on a record is evaluated in a job with a time limit.
 
-Main functions: ``read`` (``Reading``: the names of an expression), ``refuse_parsed``. Thread: any; ``read`` is pure.
+Main functions: ``read`` (``ExpressionNames``: the names of an expression), ``refuse_parsed``. Thread: any; ``read`` is
+pure.
 
 Source: ``SqlBaseParser`` of Spark 4.3.
 """
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from penstock.transforms.sql.functions import PARSED
-from penstock.transforms.sql.reader import Reader, ensure_allowed
+from penstock.transforms.sql.reader import ExpressionReader, ensure_allowed
 from penstock.transforms.sql.tokens import SqlRefused, refused
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _MOST_PASSED: Final = 1024
 
 
 @dataclass(frozen=True)
-class Reading:
+class ExpressionNames:
     """The names of an expression.
 
     Attributes:
@@ -61,7 +62,7 @@ class Reading:
 
 
 @lru_cache(maxsize=1024)
-def read(text: str, passing: frozenset[str] = frozenset()) -> Reading:
+def read(text: str, passing: frozenset[str] = frozenset()) -> ExpressionNames:
     """Reads an expression, or several with commas between them.
 
     Args:
@@ -82,9 +83,9 @@ def read(text: str, passing: frozenset[str] = frozenset()) -> Reading:
     found = re.search(r"\$\{", text)
     if found is not None:
         raise refused(found.start(), "${...} is replaced by settings and variables of the worker; write '$' || '{...'")
-    reader = Reader(text, passing)
+    reader = ExpressionReader(text, passing)
     reader.items()
-    return Reading(frozenset(reader.columns), frozenset(reader.aliases))
+    return ExpressionNames(frozenset(reader.columns), frozenset(reader.aliases))
 
 
 def refuse_parsed(session: SparkSession, text: str) -> None:

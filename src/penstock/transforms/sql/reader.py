@@ -2,7 +2,7 @@
 
 It accepts more than Spark's grammar, but nothing that leads out of an expression; ``fence`` explains why.
 
-Main type: ``Reader``. Thread: any; a reader is used once.
+Main type: ``ExpressionReader``. Thread: any; a reader is used once.
 
 Source: ``SqlBaseParser`` of Spark 4.3.
 """
@@ -15,7 +15,7 @@ from typing import Final
 
 from penstock.transforms.sql.cost import Cost
 from penstock.transforms.sql.functions import ALLOWED, REFUSED
-from penstock.transforms.sql.tokens import SqlRefused, Token, meaningful, refused
+from penstock.transforms.sql.tokens import ExpressionToken, SqlRefused, meaningful, refused
 
 #: Limits the nesting, because Spark's planner is recursive and must not exhaust its stack.
 MAX_DEPTH: Final = 64
@@ -91,7 +91,7 @@ def ensure_allowed(name: str, at: int) -> None:
 
 
 @dataclass
-class Reader:
+class ExpressionReader:
     """Reads one text.
 
     Args:
@@ -118,11 +118,11 @@ class Reader:
         self.cost = Cost()
 
     # ------------------------------------------------------------------ tokens
-    def _peek(self, ahead: int = 0) -> Token:
+    def _peek(self, ahead: int = 0) -> ExpressionToken:
         at = self.at + ahead
-        return self.tokens[at] if at < len(self.tokens) else Token("end", "", len(self.text))
+        return self.tokens[at] if at < len(self.tokens) else ExpressionToken("end", "", len(self.text))
 
-    def _next(self) -> Token:
+    def _next(self) -> ExpressionToken:
         token = self._peek()
         self.at += 1
         return token
@@ -306,7 +306,7 @@ class Reader:
             raise self._unexpected("a field or a value is missing")
         return self._named()
 
-    def _begins_operand(self, token: Token) -> bool:
+    def _begins_operand(self, token: ExpressionToken) -> bool:
         return token.kind in ("name", "quoted", "number", "text") or token.word in ("(", *_PREFIX)
 
     def _bracket(self) -> int:
@@ -372,7 +372,7 @@ class Reader:
         self.cost.uses += 1
         return 0
 
-    def _goes_on_as_case(self, after: Token) -> bool:
+    def _goes_on_as_case(self, after: ExpressionToken) -> bool:
         """True if ``case`` begins a CASE expression and is not a field."""
         return self._begins_operand(after) and after.word not in _INFIX and after.word not in _BEHIND_FIELD
 
@@ -439,9 +439,9 @@ class Reader:
             self.at += 1
             self._takes("from")
 
-    def _arguments(self, separators: tuple[str, ...], *, named: bool) -> tuple[list[list[Token]], int]:
+    def _arguments(self, separators: tuple[str, ...], *, named: bool) -> tuple[list[list[ExpressionToken]], int]:
         """The tokens of each argument, and the nesting depth of their calls."""
-        found: list[list[Token]] = []
+        found: list[list[ExpressionToken]] = []
         deepest = 0
         while not self._takes(")"):
             began = self.at
@@ -509,4 +509,4 @@ class Reader:
         self.at += 1
         if len(token.text) > 1:
             self.at -= 1
-            self.tokens[self.at] = Token("sign", token.text[1:], token.start + 1)
+            self.tokens[self.at] = ExpressionToken("sign", token.text[1:], token.start + 1)

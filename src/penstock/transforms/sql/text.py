@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
 
-from penstock.transforms.sql.tokens import Token, meaningful, pieces
+from penstock.transforms.sql.tokens import ExpressionToken, meaningful, pieces
 
 #: A text in a subscript whose quotes can be exchanged: in the path of a VARIANT Spark accepts only single quotes.
 _PLAIN_TEXT: Final = re.compile(r"\"[^\"'\\]*\"|'[^\"'\\]*'")
@@ -47,8 +47,8 @@ class Path:
     """
 
     names: tuple[str, ...]
-    steps: tuple[Token, ...]
-    separators: tuple[Token, ...]
+    steps: tuple[ExpressionToken, ...]
+    separators: tuple[ExpressionToken, ...]
     start: int
     end: int
     cast_type: str | None
@@ -220,11 +220,11 @@ def _variant_root(path: Path, variants: Collection[tuple[str | None, ...]]) -> i
     return next((size for size in range(1, len(path.names) + 1) if _matches(path.names[:size], variants)), None)
 
 
-def _is_call(token: Token, after: Token) -> bool:
+def _is_call(token: ExpressionToken, after: ExpressionToken) -> bool:
     return token.kind == "name" and after.text == "("
 
 
-def _path(tokens: list[Token], at: int) -> tuple[Path, int]:
+def _path(tokens: list[ExpressionToken], at: int) -> tuple[Path, int]:
     """The path that begins at a name, and the position after it."""
     first = at
     steps, separators = [tokens[at]], []
@@ -247,7 +247,7 @@ def _path(tokens: list[Token], at: int) -> tuple[Path, int]:
     return path, at
 
 
-def _compared_type(tokens: list[Token], first: int, behind: int) -> str | None:
+def _compared_type(tokens: list[ExpressionToken], first: int, behind: int) -> str | None:
     """The type of the literal that the operand from ``first`` to ``behind`` is compared with."""
     before, after = _word(tokens, first - 1), _word(tokens, behind)
     if before in _BEFORE_OPERAND:
@@ -270,7 +270,7 @@ def _compared_type(tokens: list[Token], first: int, behind: int) -> str | None:
     return None
 
 
-def _literal_type(tokens: list[Token], at: int) -> str | None:
+def _literal_type(tokens: list[ExpressionToken], at: int) -> str | None:
     """The type that a VARIANT needs for a comparison with the literal at a position; None if there is no literal."""
     word = _word(tokens, at)
     if word in ("-", "+"):
@@ -293,16 +293,16 @@ def _literal_type(tokens: list[Token], at: int) -> str | None:
     return word if word in ("timestamp", "date") and behind else None
 
 
-def _word(tokens: list[Token], at: int) -> str:
+def _word(tokens: list[ExpressionToken], at: int) -> str:
     """A token in lower case; empty before the first and after the last token."""
     return tokens[at].text.lower() if 0 <= at < len(tokens) else ""
 
 
-def _is_subscript(step: Token) -> bool:
+def _is_subscript(step: ExpressionToken) -> bool:
     return step.text.isdigit() or (step.kind == "text" and _PLAIN_TEXT.fullmatch(step.text) is not None)
 
 
-def _lambda_names(tokens: list[Token]) -> frozenset[str]:
+def _lambda_names(tokens: list[ExpressionToken]) -> frozenset[str]:
     """The variables in ``x -> ...`` and ``(x, y) -> ...``."""
     found: set[str] = set()
     for at, token in enumerate(tokens):

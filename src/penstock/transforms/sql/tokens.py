@@ -28,7 +28,7 @@ _COMMENT_EDGE: Final = re.compile(r"/\*|\*/")
 
 
 @dataclass(frozen=True)
-class Token:
+class ExpressionToken:
     """A token of an expression.
 
     Attributes:
@@ -54,7 +54,7 @@ class Token:
         return self.text.lower() if self.kind in ("name", "sign") else ""
 
 
-def pieces(text: str) -> Iterator[Token]:
+def pieces(text: str) -> Iterator[ExpressionToken]:
     """All tokens in order; joined, they are the whole text."""
     at = 0
     while at < len(text):
@@ -63,11 +63,11 @@ def pieces(text: str) -> Iterator[Token]:
         kind, end = found.lastgroup or "sign", found.end()
         if found[0] == "/*":
             kind, end = _comment(text, at)
-        yield Token(kind, text[at:end], at)
+        yield ExpressionToken(kind, text[at:end], at)
         at = end
 
 
-def meaningful(text: str) -> list[Token]:
+def meaningful(text: str) -> list[ExpressionToken]:
     """The tokens without space and comments."""
     return [one for one in pieces(text) if one.kind != "space"]
 

@@ -16,8 +16,14 @@ from pyspark.sql import functions as F
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, setting
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.java_dates import DatePatternError, Token, compile_pattern, print_column, print_millis
-from penstock.pipeline.plan.step import Bag, Fault, Keep, Made, Shape, StepPlan
+from penstock.pipeline.columns.java_dates import (
+    DatePatternError,
+    PatternToken,
+    compile_pattern,
+    print_column,
+    print_millis,
+)
+from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, StepFault, StepPlan
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 from penstock.transforms.fields.requirements import NullPointerError
 
@@ -76,7 +82,7 @@ class RouteByTime(Definition):
     pattern: str | None
 
     @cached_property
-    def _settings(self) -> tuple[str, Sequence[Token]]:
+    def _settings(self) -> tuple[str, Sequence[PatternToken]]:
         """Both settings. If one is null or wrong, each record fails with this error, because Java notices it only
         here.
         """
@@ -89,11 +95,11 @@ class RouteByTime(Definition):
         """See ``Step``."""
         topic_format, tokens = self._settings
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             text = print_column(tokens, bag.timestamp, keep)
             named = F.replace(F.lit(topic_format), F.lit(_TOPIC), bag.topic)
             message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), bag.topic)
-            fault = Fault(bag.timestamp.isNull(), message, DataException.java_name)
+            fault = StepFault(bag.timestamp.isNull(), message, DataException.java_name)
             return Made({"topic": F.coalesce(F.replace(named, F.lit(_TIMESTAMP), text), bag.topic)}, [fault])
 
         return StepPlan(shape, make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 from penstock.config import AbstractConfig, Importance, LambdaValidator, setting
 from penstock.data import Schema, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, Physical
-from penstock.pipeline.plan.map_structs import Member
-from penstock.pipeline.plan.step import Fault, Keep, SideName
+from penstock.pipeline.columns.layout import CLEAN_SCALAR, Layout
+from penstock.pipeline.plan.map_structs import ValueDescription
+from penstock.pipeline.plan.step import NameColumn, SideName, StepFault
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import OfChanges
 from penstock.transforms.fields.selection import Change
@@ -54,21 +54,23 @@ class CastTo(Change):
 
     target: Type
 
-    def layout(self, schema: Schema, physical: Physical) -> Physical:
+    def layout(self, schema: Schema, physical: Layout) -> Layout:
         """See ``Change``."""
         return casted_layout(schema, physical, self.target)
 
-    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(
+        self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
+    ) -> tuple[Column, Sequence[StepFault]]:
         """See ``Change``."""
         casted = cast_typed(column, schema, physical, self.target, keep)
         if casted.problem is None:
             return casted.column, ()
-        return casted.column, [Fault(casted.problem.isNotNull(), casted.problem, DataException.java_name)]
+        return casted.column, [StepFault(casted.problem.isNotNull(), casted.problem, DataException.java_name)]
 
-    def member(self, known: Member | None) -> Member:
+    def member(self, known: ValueDescription | None) -> ValueDescription:
         """See ``Change``."""
         schema = Schema(_SCHEMALESS.get(self.target, self.target), optional=True)
-        return Member(schema, CLEAN_SCALAR if known is None else self.layout(known.schema, known.physical))
+        return ValueDescription(schema, CLEAN_SCALAR if known is None else self.layout(known.schema, known.physical))
 
     def value(self, schema: Schema | None, value: object) -> object:
         """See ``Change``."""

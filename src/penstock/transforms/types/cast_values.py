@@ -43,9 +43,9 @@ from penstock.pipeline.columns.expressions import apart, rare
 from penstock.pipeline.columns.java_dates import compile_pattern, print_column, print_millis
 from penstock.pipeline.columns.java_dates.arithmetic import MILLIS_PER_DAY
 from penstock.pipeline.columns.java_dates.parsing import ascii_digits_column
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, Form, Physical, logical_name
+from penstock.pipeline.columns.layout import CLEAN_SCALAR, Layout, LayoutKind, logical_name
 from penstock.pipeline.plan.frame_values import java_text
-from penstock.pipeline.plan.step import Keep, unnamed
+from penstock.pipeline.plan.step import NameColumn, unnamed
 from penstock.transforms.fields.requirements import java_class_of_value
 from penstock.transforms.fields.selection import copy_basics
 
@@ -99,12 +99,12 @@ class Casted:
     problem: Column | None = None
 
 
-def casted_layout(schema: Schema, physical: Physical, target: Type) -> Physical:
+def casted_layout(schema: Schema, physical: Layout, target: Type) -> Layout:
     """The layout of ``cast_typed``: strings keep theirs; the text of other values needs no escapes."""
     return CLEAN_SCALAR if target is not Type.STRING or schema.type is not Type.STRING else physical
 
 
-def cast_typed(column: Column, schema: Schema, physical: Physical, target: Type, keep: Keep = unnamed) -> Casted:
+def cast_typed(column: Column, schema: Schema, physical: Layout, target: Type, keep: NameColumn = unnamed) -> Casted:
     """Casts a column with a schema. The input column is used several times.
 
     ``keep`` names expensive expressions, which each use of a struct field would otherwise compute again.
@@ -185,7 +185,7 @@ def _whole_column(column: Column, target: Type) -> Column:
     )
 
 
-def _from_text(column: Column, target: Type, keep: Keep) -> Casted:
+def _from_text(column: Column, target: Type, keep: NameColumn) -> Casted:
     if target is Type.STRING:
         return Casted(column)
     if target is Type.BOOLEAN:
@@ -214,10 +214,10 @@ def _number_of(text: Column, target: Type) -> Column:
     return F.when(digits.rlike("\\A[+-]?[0-9]+\\z"), digits.try_cast(kind))
 
 
-def _from_decimal(column: Column, schema: Schema, physical: Physical, target: Type) -> Casted:
+def _from_decimal(column: Column, schema: Schema, physical: Layout, target: Type) -> Casted:
     if target is Type.STRING:
         return Casted(java_text(column, schema, physical))
-    if physical.form is Form.DECIMAL:
+    if physical.form is LayoutKind.DECIMAL:
         return Casted(_from_number_column(column, target))
     data, scale = column.getField("unscaled"), column.getField("scale")
     if target in _FLOATS:

@@ -13,11 +13,11 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, setting
 from penstock.data import Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.layout import Form
+from penstock.pipeline.columns.layout import LayoutKind
 from penstock.pipeline.plan.step import Shape, Side, SideName, StepPlan
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import NO_FIELDS, Nulls, OfFields, side_of, with_side
-from penstock.transforms.fields.selection import Selection
+from penstock.transforms.fields.selection import FieldSelection
 
 _NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
 
@@ -42,7 +42,7 @@ class SetMetadata(OfFields):
     nulls: ClassVar[Nulls] = Nulls.CHANGE
     schema_first: ClassVar[bool] = True
 
-    def select(self, schema: Schema) -> Selection:
+    def select(self, schema: Schema) -> FieldSelection:
         """See ``OfFields``."""
         if schema.type is not Type.STRUCT:
             raise DataException(NO_FIELDS)
@@ -56,7 +56,7 @@ class SetMetadata(OfFields):
             parameters=schema.parameters,
             fields=schema.fields,
         )
-        return Selection.of_all(updated, schema.fields, self.defaults)
+        return FieldSelection.of_all(updated, schema.fields, self.defaults)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
         """See ``OfFields``. A value without a schema is a fault of its record; a value that contradicts its schema is
@@ -67,7 +67,7 @@ class SetMetadata(OfFields):
             return StepPlan(shape)
         if known.schema is None:
             return self.failing(shape, _NO_SCHEMA)
-        if known.physical.form is Form.STRUCT:
+        if known.physical.form is LayoutKind.STRUCT:
             return None
         schema = self.selected(known.schema).schema
         return StepPlan(shape.with_side(self.side, Side.of(schema, known.physical, present=known.present)))

@@ -23,13 +23,13 @@ from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException
 from penstock.pipeline.columns.java_dates import DateParser, DatePatternError, compile_pattern
 from penstock.pipeline.columns.java_dates.parsing import CENTURY
-from penstock.pipeline.columns.layout import Physical
-from penstock.pipeline.plan.map_structs import Member, members_of
-from penstock.pipeline.plan.step import Fault, Keep, Shape, SideName
+from penstock.pipeline.columns.layout import Layout
+from penstock.pipeline.plan.map_structs import ValueDescription, members_of
+from penstock.pipeline.plan.step import NameColumn, Shape, SideName, StepFault
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import Nulls, OfChanges
 from penstock.transforms.fields.requirements import NullPointerError
-from penstock.transforms.fields.selection import Change, Selection, copy_basics
+from penstock.transforms.fields.selection import Change, FieldSelection, copy_basics
 from penstock.transforms.topics.timestamp_router import check_date_pattern
 from penstock.transforms.types.timestamp_formats import (
     DATE,
@@ -99,36 +99,38 @@ class Converting(Change):
 
     conversion: Conversion
 
-    def layout(self, schema: Schema, physical: Physical) -> Physical:
+    def layout(self, schema: Schema, physical: Layout) -> Layout:
         """See ``Change``."""
         return self.conversion.layout
 
-    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(
+        self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
+    ) -> tuple[Column, Sequence[StepFault]]:
         """See ``Change``."""
         try:
             kind, wrong = kind_of(schema), misfit(schema)
         except ConnectException as error:
-            return F.lit(None), [Fault(None, str(error), error.java_name)]
+            return F.lit(None), [StepFault(None, str(error), error.java_name)]
         if wrong is not None:
-            return F.lit(None), [Fault(column.isNotNull(), wrong, DataException.java_name)]
+            return F.lit(None), [StepFault(column.isNotNull(), wrong, DataException.java_name)]
         raw = self.conversion.to_millis(column, kind)
         millis = keep(raw.column)
         made = keep(self.conversion.from_millis(millis, keep))
         faults = []
         if raw.problem is not None:
-            faults.append(Fault(raw.problem.isNotNull(), raw.problem, raw.exception))
+            faults.append(StepFault(raw.problem.isNotNull(), raw.problem, raw.exception))
         elif kind == STRING:
             unread = self.conversion.unread(column, millis)
-            faults.append(Fault(unread.isNotNull(), unread, DataException.java_name))
+            faults.append(StepFault(unread.isNotNull(), unread, DataException.java_name))
         if self.conversion.target == DATE:
             message = F.concat(F.lit(_NO_DATE), millis.cast("string"), F.lit(" ms"))
-            faults.append(Fault(millis.isNotNull() & made.isNull(), message, DataException.java_name))
+            faults.append(StepFault(millis.isNotNull() & made.isNull(), message, DataException.java_name))
         return made, faults
 
-    def member(self, known: Member | None) -> Member:
+    def member(self, known: ValueDescription | None) -> ValueDescription:
         """See ``Change``."""
         kind = Type.STRING if self.conversion.target == STRING else Type.INT64
-        return Member(Schema(kind, optional=True), self.conversion.layout)
+        return ValueDescription(Schema(kind, optional=True), self.conversion.layout)
 
     def value(self, schema: Schema | None, value: object) -> object:
         """See ``Change``."""
@@ -140,17 +142,19 @@ class Converting(Change):
 class Unnamed(Change):
     """An error for all values if the setting "field" is null."""
 
-    def layout(self, schema: Schema, physical: Physical) -> Physical:
+    def layout(self, schema: Schema, physical: Layout) -> Layout:
         """See ``Change``."""
         return physical
 
-    def column(self, column: Column, schema: Schema, physical: Physical, keep: Keep) -> tuple[Column, Sequence[Fault]]:
+    def column(
+        self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
+    ) -> tuple[Column, Sequence[StepFault]]:
         """See ``Change``."""
-        return column, [Fault(column.isNotNull(), _NULL_FIELD, NullPointerError.java_name)]
+        return column, [StepFault(column.isNotNull(), _NULL_FIELD, NullPointerError.java_name)]
 
-    def member(self, known: Member | None) -> Member:
+    def member(self, known: ValueDescription | None) -> ValueDescription:
         """See ``Change``."""
-        return known or Member.of(Type.STRING)
+        return known or ValueDescription.of(Type.STRING)
 
     def value(self, schema: Schema | None, value: object) -> object:
         """See ``Change``."""
@@ -194,7 +198,9 @@ class Convert(OfChanges):
         if schema.optional:
             builder.optional()
         if isinstance(schema.default, Struct):
-            made = Selection(builder.build(), self.picks(schema), self.defaults, checked=False).struct(schema.default)
+            made = FieldSelection(builder.build(), self.picks(schema), self.defaults, checked=False).struct(
+                schema.default
+            )
             builder.default_value(made)
         return builder.build()
 

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 
 from penstock.data import Date, FarMoment, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.columns.java_dates import DateParser, Token, compile_pattern, print_column, print_millis
+from penstock.pipeline.columns.java_dates import DateParser, PatternToken, compile_pattern, print_column, print_millis
 from penstock.pipeline.columns.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, SCALAR, Physical, logical_name
+from penstock.pipeline.columns.layout import CLEAN_SCALAR, SCALAR, Layout, logical_name
 from penstock.pipeline.columns.temporal import date_of_days, datetime_of_millis, time_of_millis
 from penstock.pipeline.columns.text_bounds import text_bound
-from penstock.pipeline.plan.step import Keep
+from penstock.pipeline.plan.step import NameColumn
 from penstock.transforms.fields.requirements import NullPointerError, java_class, java_class_of_value
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ class Conversion:
     parser: DateParser | None
 
     @property
-    def _tokens(self) -> Sequence[Token]:
+    def _tokens(self) -> Sequence[PatternToken]:
         assert self.parser is not None, "text is the target only where there is a pattern"
         return compile_pattern(self.parser.pattern)
 
     @property
-    def layout(self) -> Physical:
+    def layout(self) -> Layout:
         """The layout of converted values: text contains digits, English names and the text of the pattern."""
         if self.target != STRING:
             return CLEAN_SCALAR
@@ -143,7 +143,7 @@ class Conversion:
             return column
         return _scaled(column, -unit) if unit < 0 else F.call_function("div", column, F.lit(unit))
 
-    def from_millis(self, millis: Column, keep: Keep) -> Column:
+    def from_millis(self, millis: Column, keep: NameColumn) -> Column:
         """The target representation as its column type (``int`` days for Date). ``millis`` is used several times."""
         match self.target:
             case "string":

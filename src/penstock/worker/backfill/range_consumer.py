@@ -16,7 +16,7 @@ from penstock.clients.reader import Fetched
 from penstock.errors import ConnectException
 from penstock.kafka.consumer.consumer import FetchedChunk, RebalanceListener
 from penstock.kafka.consumer.subscription import Subscription
-from penstock.worker.bulk.range_work import Reader, placed
+from penstock.worker.bulk.range_work import RangeReader, placed
 
 #: The error of a task that sets other offsets than the backfill's.
 _IN_TARGET: Final = (
@@ -34,7 +34,7 @@ class RangeConsumer:
         ranges: The first offset of each, and the offset after the last message.
     """
 
-    def __init__(self, reader: Reader, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
+    def __init__(self, reader: RangeReader, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self._reader = reader
         self._ranges = dict(ranges)
         self._listener: RebalanceListener | None = None

@@ -34,16 +34,16 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.stores.offsets import value_bytes
 from penstock.telemetry import waiting_for
 from penstock.threads import in_own_thread
-from penstock.worker.bulk.executor import Delivery, PartitionWork
+from penstock.worker.bulk.executor import MessageTarget, PartitionWork
 from penstock.worker.bulk.jobs import Executors, brief, judged
 from penstock.worker.bulk.planning import Chain, planned, run_session
 from penstock.worker.bulk.runs import (
+    AttemptCounter,
     Beginning,
     Markers,
     RunKey,
     RunPlan,
     Totals,
-    Tries,
     beginning,
     same_partitions,
     told,
@@ -90,7 +90,7 @@ class BulkServices:
     runtime: SparkRuntime
     conf: Mapping[str, str]
     chain: Chain
-    delivery: Delivery
+    delivery: MessageTarget
     topics: TopicCreator
     errors: ErrorHandler
     include_messages: bool = False
@@ -168,7 +168,7 @@ class BulkEngine:
             self._services.topics.ensure([frame.topic])
         now = self._plan_now(frame, offsets)
         cores = self._begin(run, now, markers)
-        tries = Tries()
+        tries = AttemptCounter()
         before = Totals.of(self._markers.of(run))
         try:
             while True:
@@ -362,7 +362,7 @@ class BulkEngine:
             log.warning("What the run '%s' had open in Kafka ends with its time only: %s", run.run, failed[0])
 
     # ------------------------------------------------------------------ the end
-    def _judge(self, error: Exception, run: RunKey, tries: Tries, done: Totals) -> None:
+    def _judge(self, error: Exception, run: RunKey, tries: AttemptCounter, done: Totals) -> None:
         """Returns if another job may begin; otherwise raises the error that fails the task."""
         failure = judged(error, tries, done.rows)
         if failure.again:

@@ -62,7 +62,7 @@ from penstock.worker.bulk.runs import (
 )
 from penstock.worker.errors.reporters import ErrorCounts, FailedRecord, failure_text
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.source.batcher import Taken
+from penstock.worker.source.batcher import TakenBatch
 from penstock.worker.source.conversion import BatchPipeline, SourceConverter
 from penstock.worker.source.submitted import FramePart
 
@@ -170,7 +170,7 @@ Road = PlannedRoad | RowRoad
 
 # ------------------------------------------------------------------------------------------------------------ the work
 @dataclass(frozen=True)
-class Delivery:
+class MessageTarget:
     """The target of messages, and the way they are sent.
 
     Attributes:
@@ -210,7 +210,7 @@ class PartitionWork:
     key: RunKey
     frame: SourceFrame
     road: Road
-    delivery: Delivery
+    delivery: MessageTarget
     policy: ErrorPolicy
     probe: Callable[[str], None]
     include_messages: bool = False
@@ -233,7 +233,10 @@ class PartitionWork:
         return iter(())
 
     def write(
-        self, partition: int, batches: Iterator[pa.RecordBatch], cluster: Callable[[Delivery], Cluster] | None = None
+        self,
+        partition: int,
+        batches: Iterator[pa.RecordBatch],
+        cluster: Callable[[MessageTarget], BulkClients] | None = None,
     ) -> None:
         """Writes the rows of one partition that its marker does not cover.
 
@@ -262,7 +265,7 @@ class MarkerLog(Protocol):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class BulkClients:
     """Kafka, as an attempt uses it.
 
     Attributes:
@@ -277,19 +280,19 @@ class Cluster:
     producer: Callable[[ColumnSettings, str, bool], Any]
 
 
-def _cluster(delivery: Delivery) -> Cluster:
+def _cluster(delivery: MessageTarget) -> BulkClients:
     def producer(settings: ColumnSettings, name: str, stops_at_failure: bool) -> ColumnProducer:
         make = TransactionalProducer if settings.transactional_id else ColumnProducer
         return make(settings, name=name, stops_at_failure=stops_at_failure)
 
-    return Cluster(*_markers_of(delivery), producer)
+    return BulkClients(*_markers_of(delivery), producer)
 
 
 #: The log of the markers, for one partition after the other.
 _opened: list[tuple[tuple[InternalTopic, str], MadeLog, Markers]] = []
 
 
-def _markers_of(delivery: Delivery) -> tuple[MadeLog, Markers]:
+def _markers_of(delivery: MessageTarget) -> tuple[MadeLog, Markers]:
     wanted = (delivery.markers, repr(sorted(delivery.log.reader.items())))
     for what, made, markers in _opened:
         if what == wanted:
@@ -322,7 +325,7 @@ class _Attempt:
         marker: The progress of the partition.
     """
 
-    def __init__(self, work: PartitionWork, partition: int, cluster: Cluster) -> None:
+    def __init__(self, work: PartitionWork, partition: int, cluster: BulkClients) -> None:
         self._work, self._partition, self._log = work, partition, cluster.log
         self._name = f"{work.key.connector} (run {work.key.run}, Spark partition {partition})"
         self._id = work.key.transactional_id(partition)
@@ -418,7 +421,7 @@ class _Attempt:
             whole=whole,
             first=first,
         )
-        outgoing = self._converter.begin(Taken(frame), when_asked)()
+        outgoing = self._converter.begin(TakenBatch(frame), when_asked)()
         sent = outgoing.to_send()
         if sent.num_rows and outgoing.failure is None:
             topic = outgoing.batch.topic

@@ -14,7 +14,7 @@ from penstock.errors import ConnectException, SparkSessionLostException, SparkUn
 from penstock.pipeline.batch.source.frame_spark import misfit_of
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.worker.bulk.failures import Failure
-from penstock.worker.bulk.runs import Tries
+from penstock.worker.bulk.runs import AttemptCounter
 from penstock.worker.bulk.shipping import own_path, probe_executors
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class JobFailure:
     again: bool
 
 
-def judged(error: Exception, tries: Tries, dealt: int) -> JobFailure:
+def judged(error: Exception, tries: AttemptCounter, dealt: int) -> JobFailure:
     """Decides between another job and failing the task.
 
     Args:

@@ -25,7 +25,7 @@ from penstock.api import SinkFrame, TopicPartition, ValueForm
 from penstock.api.bulk import BulkSinkTask, TopicRange
 from penstock.clients.reader import Fetched, RecordReader
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
-from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, when_asked
@@ -38,7 +38,7 @@ from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter, FailedR
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.sink.conversion import MessageConverter
-from penstock.worker.sink.deliveries import Delivery, message_at
+from penstock.worker.sink.deliveries import SinkDelivery, message_at
 from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
 from penstock.worker.sink.queues import FetchedBatch
 
@@ -50,7 +50,7 @@ _PATIENCE_S: Final = 60.0
 _SLICE_S: Final = 1.0
 
 
-class Reader(Protocol):
+class RangeReader(Protocol):
     """The part of ``RecordReader`` that is needed here."""
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -84,7 +84,7 @@ class Letters:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TopicReading:
     """The way from a topic to frames.
 
     Attributes:
@@ -121,7 +121,7 @@ class Reading:
         )
         return SinkPipeline(nothing, spec, nothing)
 
-    def reader(self) -> Reader:
+    def reader(self) -> RangeReader:
         """A client that reads."""
         return RecordReader(self.consumer, name=f"{self.task.connector} task {self.task.task}")
 
@@ -129,7 +129,7 @@ class Reading:
         """The reporters of failed records, in addition to the worker's log."""
         if self.letters is None:
             return []
-        producer = LetterProducer(self.letters.producer, name=f"dead letter queue of {self.task}")
+        producer = RecordProducer(self.letters.producer, name=f"dead letter queue of {self.task}")
         return [DeadLetterQueue(self.letters.settings, self.task, producer, counts)]
 
 
@@ -173,7 +173,7 @@ class RangeWork:
 
     task: BulkSinkTask
     ranges: tuple[TopicRange, ...]
-    reading: Reading
+    reading: TopicReading
     probe: Callable[[str], None]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -192,7 +192,7 @@ class RangeWork:
                     raise AttemptFailedException(Failure(place, is_final(error), text).to_text()) from error
                 yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
 
-    def write(self, place: int, reading: Reading | None = None) -> RangeAnswer:
+    def write(self, place: int, reading: TopicReading | None = None) -> RangeAnswer:
         """Writes one range; `reading` stands in for the work's own in tests."""
         one = replace(self.ranges[place], attempt=uuid.uuid4().hex[:12])
         frames = _Frames(one, reading or self.reading)
@@ -218,7 +218,7 @@ class _Totals:
 class _Frames:
     """The frames of a range."""
 
-    def __init__(self, one: TopicRange, reading: Reading) -> None:
+    def __init__(self, one: TopicRange, reading: TopicReading) -> None:
         self._range, self._reading = one, reading
         self._name = f"{reading.task.connector} task {reading.task.task}"
         self._totals = _Totals()
@@ -259,7 +259,7 @@ class _Frames:
             )
             if fatal is not None:
                 raise fatal.exception
-            delivery = Delivery(table, None, list(batch.frames or ()), ends)
+            delivery = SinkDelivery(table, None, list(batch.frames or ()), ends)
             messages = self._errant.remember(delivery)
             for frame in delivery.frames or ():
                 totals.rows += frame.num_rows
@@ -318,7 +318,7 @@ class _Frames:
         finally:
             reader.close()
 
-    def _fetched(self, reader: Reader) -> Iterator[pa.Table]:
+    def _fetched(self, reader: RangeReader) -> Iterator[pa.Table]:
         one = self._range
         position, deadline = one.start, time.monotonic() + _PATIENCE_S
         while position < one.end:

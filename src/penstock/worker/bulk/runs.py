@@ -358,7 +358,7 @@ def digest(before: int, hashes: np.ndarray) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- tries
 @dataclass
-class Tries:
+class AttemptCounter:
     """Counts the jobs in a row that got no further.
 
     Attributes:

@@ -34,7 +34,7 @@ _ASKED_EACH: Final = 2
 
 
 @dataclass(frozen=True)
-class Recipe:
+class InstanceRecipe:
     """The recipe of an instance: its class, and the argument of ``configure``."""
 
     cls: type
@@ -52,8 +52,8 @@ class TransformRecipe:
     """One entry of ``transforms``; see ``TransformStage``."""
 
     alias: str
-    transformation: Recipe
-    predicate: Recipe | None
+    transformation: InstanceRecipe
+    predicate: InstanceRecipe | None
     negate: bool
 
 
@@ -68,9 +68,9 @@ class Parts:
     """
 
     connector: str
-    key: Recipe
-    value: Recipe
-    header: Recipe
+    key: InstanceRecipe
+    value: InstanceRecipe
+    header: InstanceRecipe
     chain: tuple[TransformRecipe, ...] = ()
 
     def converters(self) -> tuple[Converter, Converter]:

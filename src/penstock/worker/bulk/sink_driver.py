@@ -33,9 +33,9 @@ from penstock.telemetry import waiting_for
 from penstock.threads import OwnedThread, in_own_thread
 from penstock.worker.bulk.jobs import Executors, judged
 from penstock.worker.bulk.planning import run_session
-from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, Reading
+from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
 from penstock.worker.bulk.ranges import checked_plan, ends_of_ranges, open_ranges, told_ranges
-from penstock.worker.bulk.runs import Totals, Tries
+from penstock.worker.bulk.runs import AttemptCounter, Totals
 from penstock.worker.bulk.shipping import own_path, packed, probe_for_executors, shipped
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.sink.queues import SinkCounts
@@ -75,7 +75,7 @@ class BulkSinkServices:
     task: ConnectorTaskId
     runtime: SparkRuntime
     why_not: str | None
-    reading: Reading
+    reading: TopicReading
     admin: Mapping[str, object]
     committed_only: bool
     errors: ErrorHandler
@@ -132,7 +132,7 @@ class BulkSinkDriver(SinkTask):
         self._admin: TopicAdmin | None = None
         self._around: Around | None = None
         self._job: _Job | None = None
-        self._tries = Tries()
+        self._tries = AttemptCounter()
         self._next_look = 0.0
         self._ends: dict[TopicPartition, int] = {}
         self._abandoned = threading.Event()
@@ -388,7 +388,7 @@ class BulkSinkDriver(SinkTask):
             self._its.delivered(ends)
             self.context.request_commit()
         self._job = None
-        self._tries = Tries()
+        self._tries = AttemptCounter()
         self._next_look = 0.0
         self._count(job, kept)
 

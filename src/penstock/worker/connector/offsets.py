@@ -97,7 +97,7 @@ class OffsetProducer(Protocol):
 
 
 @dataclass(frozen=True)
-class Group:
+class SinkGroup:
     """The consumer group of a sink connector.
 
     Attributes:
@@ -198,8 +198,8 @@ class WorkerOffsets:
     def __init__(
         self,
         sources: SourceOffsets,
-        group_of: Callable[[str, Mapping[str, str]], Group],
-        new_admin: Callable[[Group, float | None], GroupAdmin],
+        group_of: Callable[[str, Mapping[str, str]], SinkGroup],
+        new_admin: Callable[[SinkGroup, float | None], GroupAdmin],
         new_producer: Callable[[str, Mapping[str, str], str], OffsetProducer],
         timeout_s: float | None = None,
     ) -> None:
@@ -335,7 +335,7 @@ class WorkerOffsets:
             return [fault for topic in wanted.topics if topic not in there if (fault := _topic_fault(admin, topic))]
 
     @contextmanager
-    def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, Group]]:
+    def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, SinkGroup]]:
         group = self._group_of(connector, config)
         admin = self._new_admin(group, self._timeout_s)
         try:

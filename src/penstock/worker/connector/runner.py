@@ -23,21 +23,21 @@ from penstock.api import Connector, ConnectorContext
 from penstock.errors import ConnectException, as_exception, stack_trace
 from penstock.model.connector_life import (
     Asked,
+    CallConnectorStart,
+    CallConnectorStop,
     CallFailed,
-    CallStart,
-    CallStop,
     CloseContext,
     ConnectorEffect,
     ConnectorEvent,
     ConnectorLife,
+    ConnectorPhase,
+    ConnectorRaised,
     InitializeDone,
-    Phase,
-    Raised,
-    Reached,
-    Refused,
     ShutdownAsked,
     StartDone,
     StopDone,
+    TargetReached,
+    TargetRefused,
     WriteStatus,
     step,
 )
@@ -113,7 +113,7 @@ class ConnectorRunner:
     @property
     def running(self) -> bool:
         """True if it is started and has not failed."""
-        return self._life.phase is Phase.RUNNING
+        return self._life.phase is ConnectorPhase.RUNNING
 
     def start(self) -> Future[TargetState]:
         """Starts the thread.
@@ -170,7 +170,7 @@ class ConnectorRunner:
             log.error("Connector raised an error", exc_info=error)
         if self._first_error is None:
             self._first_error = error
-        self._feed(Raised(stack_trace(error)))
+        self._feed(ConnectorRaised(stack_trace(error)))
 
     def shut_down(self) -> Future[None]:
         """Asks the instance to end: ``stop`` if it is started, then its context is closed.
@@ -260,9 +260,9 @@ class ConnectorRunner:
     def _perform(self, effects: list[ConnectorEffect]) -> None:
         """Makes the calls that a transition requires, and the calls that follow from their outcome."""
         for effect in effects:
-            if isinstance(effect, CallStart):
+            if isinstance(effect, CallConnectorStart):
                 self._perform(self._call(self._start_instance, StartDone()))
-            elif isinstance(effect, CallStop):
+            elif isinstance(effect, CallConnectorStop):
                 assert self._connector is not None
                 self._perform(self._call(self._connector.stop, StopDone()))
             elif isinstance(effect, CloseContext):
@@ -298,15 +298,15 @@ class ConnectorRunner:
             for effect in effects:
                 if isinstance(effect, WriteStatus) and not self._cancelled:
                     self._on_state(effect.state, effect.trace)
-                elif isinstance(effect, (Reached, Refused)):
+                elif isinstance(effect, (TargetReached, TargetRefused)):
                     answers.append(self._answer(effect))
         for answer in answers:
             answer()
         return effects
 
-    def _answer(self, effect: Reached | Refused) -> Callable[[], None]:
+    def _answer(self, effect: TargetReached | TargetRefused) -> Callable[[], None]:
         future, self._serving = self._serving, None
-        if isinstance(effect, Reached):
+        if isinstance(effect, TargetReached):
             self._first_error = None
             return lambda: _succeed(future, effect.target)
         cause = self._first_error
@@ -316,7 +316,7 @@ class ConnectorRunner:
         return lambda: _fail(future, error)
 
     def _note(self, error: BaseException) -> None:
-        if self._first_error is None or self._life.phase is not Phase.FAILED:
+        if self._first_error is None or self._life.phase is not ConnectorPhase.FAILED:
             self._first_error = error
 
     def _gone(self, what: str) -> ConnectException:

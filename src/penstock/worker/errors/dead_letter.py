@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from penstock.errors import AlreadyExistsException, ConnectException, stack_trace
 from penstock.kafka.admin.topic_creation import NewTopic, TopicMaker
 from penstock.kafka.admin.topics import TopicAdmin
-from penstock.kafka.producer.record_producer import Answer, LetterProducer
+from penstock.kafka.producer.record_producer import Answer, RecordProducer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
@@ -38,7 +38,7 @@ _CLOSE_S: Final = 5.0
 
 
 class LetterSender(Protocol):
-    """The part of ``penstock.kafka.producer.record_producer.LetterProducer`` that the queue needs; see there."""
+    """The part of ``penstock.kafka.producer.record_producer.RecordProducer`` that the queue needs; see there."""
 
     def send(self, record: ProducerRecord, answer: Answer) -> None:
         """Sends one record; calls ``answer`` once with the result."""
@@ -108,7 +108,7 @@ def open_queue(
         create_topic(settings, client)
     finally:
         client.close()
-    return DeadLetterQueue(settings, task, LetterProducer(producer, name=f"dead letter queue of {task}"), counts)
+    return DeadLetterQueue(settings, task, RecordProducer(producer, name=f"dead letter queue of {task}"), counts)
 
 
 class DeadLetterQueue:

@@ -74,7 +74,7 @@ class ErrorPolicy:
         return None if self.retry_timeout_ms < 0 else started_ms + self.retry_timeout_ms
 
 
-class Verdict(enum.Enum):
+class ToleranceVerdict(enum.Enum):
     """The decision on a record that failed for good."""
 
     SKIP = "skip"
@@ -127,12 +127,12 @@ def retry_delay_ms(
 _OF_NO_RECORD: Final = (ServiceUnavailableException, ServiceDeniedException)
 
 
-def verdict(policy: ErrorPolicy, error: RecordError) -> Verdict:
+def verdict(policy: ErrorPolicy, error: RecordError) -> ToleranceVerdict:
     """Decides the outcome of an error that is not retried: the record is skipped, or the task fails."""
     if error.stage not in TOLERABLE_STAGES and not error.retriable:
-        return Verdict.UNHANDLED
+        return ToleranceVerdict.UNHANDLED
     tolerated = policy.tolerance_all and not isinstance(error.exception, _OF_NO_RECORD)
-    return Verdict.SKIP if tolerated else Verdict.EXCEEDED
+    return ToleranceVerdict.SKIP if tolerated else ToleranceVerdict.EXCEEDED
 
 
 class ErrorHandler:
@@ -220,11 +220,11 @@ class ErrorHandler:
     def handle_failure(self, error: RecordError, origin: object, *, attempt: int = 1) -> ConnectException | None:
         """Report one failed record; the exception to fail the task with, or None to skip the record."""
         decision = verdict(self.policy, error)
-        self._count_failure(skipped=decision is Verdict.SKIP)
+        self._count_failure(skipped=decision is ToleranceVerdict.SKIP)
         self.report(FailedRecord(error, origin, attempt))
-        if decision is Verdict.SKIP:
+        if decision is ToleranceVerdict.SKIP:
             return None
-        return self._caused(TOLERANCE_EXCEEDED if decision is Verdict.EXCEEDED else UNHANDLED, error, origin)
+        return self._caused(TOLERANCE_EXCEEDED if decision is ToleranceVerdict.EXCEEDED else UNHANDLED, error, origin)
 
     def execute_failed(self, error: RecordError, origin: object) -> list[Future[None]]:
         """Report an error found outside of the pipeline: asynchronous send errors and reports of a sink task.

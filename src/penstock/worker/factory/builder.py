@@ -22,7 +22,7 @@ from penstock.api.bulk import BulkSinkTask
 from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.consumer import RecordConsumer
-from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import (
     ClientSettings,
@@ -58,7 +58,7 @@ from penstock.worker.backfill.range_consumer import RangeConsumer
 from penstock.worker.backfill.reading import SourceBackfill, parts_task
 from penstock.worker.backfill.runs import BackfillTask
 from penstock.worker.bulk.engine import BulkEngine
-from penstock.worker.connector.offsets import Group, OffsetProducer, WorkerOffsets
+from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
@@ -79,7 +79,7 @@ from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.overlap import AT_ONCE
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.request import TaskRequest
-from penstock.worker.task.retries import Backoff
+from penstock.worker.task.retries import RetryBackoff
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.slot import StateReport, TaskRunner
 from penstock.worker.task.spec import TaskServices, TaskSpec, no_probe
@@ -162,7 +162,7 @@ class TaskBuilder:
         )
         return TransactionalProducer(self._sending(client), name=f"{connector} (offsets)", connector=connector)
 
-    def _group_of(self, connector: str, config: Mapping[str, str]) -> Group:
+    def _group_of(self, connector: str, config: Mapping[str, str]) -> SinkGroup:
         """The consumer group of a sink: its own name for it, the worker's, or the default."""
         client = consumer_settings(
             self._settings.raw, config, client_id=admin_client_id(connector), group_id=f"connect-{connector}"
@@ -171,9 +171,9 @@ class TaskBuilder:
             # The default settings would read other offsets than the requested ones.
             client.checked()
         admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
-        return Group(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
+        return SinkGroup(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
 
-    def _group_admin(self, group: Group, timeout_s: float | None) -> TopicAdmin:
+    def _group_admin(self, group: SinkGroup, timeout_s: float | None) -> TopicAdmin:
         return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
 
     def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
@@ -268,7 +268,9 @@ class TaskBuilder:
             report, session, errors, metrics, made, _ending(request.id, jobs, process), self._notes(request)
         )
         runner = SourceTaskRunner(
-            self._task_spec(request, task, Backoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")),
+            self._task_spec(
+                request, task, RetryBackoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")
+            ),
             services,
             source,
         )
@@ -374,7 +376,9 @@ class TaskBuilder:
         )
         runner = SinkTaskRunner(
             self._task_spec(
-                request, bulk or task, Backoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms")
+                request,
+                bulk or task,
+                RetryBackoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms"),
             ),
             services,
             sink,
@@ -431,10 +435,10 @@ class TaskBuilder:
         finally:
             admin.close()
         sender = producer_settings(self._settings.raw, settings.raw, client_id=dead_letter_producer_id(connector, task))
-        return DeadLetterQueue(own, request.id, LetterProducer(self._sending(sender), name=str(request.id)), counts)
+        return DeadLetterQueue(own, request.id, RecordProducer(self._sending(sender), name=str(request.id)), counts)
 
     # ------------------------------------------------------------------ parts
-    def _task_spec(self, request: TaskRequest, task: TaskT, backoff: Backoff) -> TaskSpec[TaskT]:
+    def _task_spec(self, request: TaskRequest, task: TaskT, backoff: RetryBackoff) -> TaskSpec[TaskT]:
         settings = self._settings
         return TaskSpec(
             request.id,

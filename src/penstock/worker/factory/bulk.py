@@ -37,9 +37,9 @@ from penstock.plugins import Plugins
 from penstock.settings import SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
-from penstock.worker.bulk.executor import Delivery
+from penstock.worker.bulk.executor import MessageTarget
 from penstock.worker.bulk.planning import Chain
-from penstock.worker.bulk.range_work import Letters, Reading
+from penstock.worker.bulk.range_work import Letters, TopicReading
 from penstock.worker.bulk.shipping import probe_for_executors
 from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
 from penstock.worker.errors.dead_letter import DeadLetterSettings
@@ -113,7 +113,7 @@ def make_bulk(
     if transactions:
         plain = producer_settings(worker.raw, settings.raw, client_id=client_id, transactional_id=_ID)
     rules = settings.topic_creation
-    delivery = Delivery(
+    delivery = MessageTarget(
         ColumnSettings.of(plain),
         transactions,
         not settings.errors_tolerance_all,
@@ -188,7 +188,7 @@ def make_bulk_sink(
             DeadLetterSettings(settings.dlq_topic, settings.dlq_replication_factor, settings.dlq_context_headers),
             ColumnSettings.of(producer),
         )
-    reading = Reading(
+    reading = TopicReading(
         task,
         dict(chained.consumer.checked().librdkafka),
         make_recipes(worker, settings, plugins, task.connector),

@@ -18,9 +18,9 @@ from penstock.errors import ConnectException, as_exception
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.kinds import SignatureError, check_methods
-from penstock.settings import ConnectorSettings, Fault, InvalidSettingsError, PluginSpec
+from penstock.settings import ConnectorSettings, InvalidSettingsError, PluginSpec, SettingFault
 from penstock.settings.worker import ConverterSettings, WorkerSettings
-from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe
+from penstock.worker.bulk.shipping import InstanceRecipe, Parts, TransformRecipe
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.task.configs import TASK_CLASS, load_class
@@ -132,9 +132,9 @@ def make_recipes(worker: WorkerSettings, settings: ConnectorSettings, plugins: P
     chain = []
     for spec in settings.transforms:
         chosen = None if spec.predicate is None else settings.predicates[spec.predicate]
-        predicate = None if chosen is None else Recipe(chosen.type, dict(chosen.config))
-        chain.append(TransformRecipe(spec.alias, Recipe(spec.type, dict(spec.config)), predicate, spec.negate))
-    return Parts(connector, Recipe(*key), Recipe(*value), Recipe(*header), tuple(chain))
+        predicate = None if chosen is None else InstanceRecipe(chosen.type, dict(chosen.config))
+        chain.append(TransformRecipe(spec.alias, InstanceRecipe(spec.type, dict(spec.config)), predicate, spec.negate))
+    return Parts(connector, InstanceRecipe(*key), InstanceRecipe(*value), InstanceRecipe(*header), tuple(chain))
 
 
 def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
@@ -159,7 +159,7 @@ def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
                     _converter(name, cls, config, made, metrics, is_key=name == "key.converter")
             except ConnectException as error:
                 rule = f"Invalid value {given.class_text} for configuration {name}: {error}"
-                faults.append(Fault(name, given.class_text, rule))
+                faults.append(SettingFault(name, given.class_text, rule))
     if faults:
         raise InvalidSettingsError("Worker configuration", faults)
 

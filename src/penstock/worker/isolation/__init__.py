@@ -7,7 +7,7 @@ Start from:
 - ``TaskHost`` (``child``): the process itself, which holds the author's task; its contexts (``child_contexts``) call
   the worker's.
 - ``Channel`` (``channel``): calls in both directions over one socket; ``penstock.pipeline.batch.crossing``: the form in
-  which errors and frames cross; ``Handed`` next to it: numbers for records that need not cross again.
+  which errors and frames cross; ``HandedOverObjects`` next to it: numbers for records that need not cross again.
 
 Pipeline, Kafka clients and offsets stay in the worker: see ``penstock.worker`` for the runners, and
 ``docs/isolation.md`` for the effects on users.

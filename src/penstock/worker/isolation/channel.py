@@ -2,11 +2,11 @@
 
 Main type: ``Channel``. Each thread that calls has its *lane*: on the other side one thread serves it, and the waiting
 thread serves the calls back. So a task's methods keep to their threads, and ``stop`` reaches a task whose ``poll``
-blocks. ``Handed`` numbers the objects that a task has handed over, the same on both sides, so that a number names an
-object without sending it again.
+blocks. ``HandedOverObjects`` numbers the objects that a task has handed over, the same on both sides, so that a number
+names an object without sending it again.
 
 Thread: ``call`` and ``notify`` from any; one thread runs ``read``; a thread for each lane of the other side, or one for
-all of them. Of a ``Handed`` one adds, one asks.
+all of them. Of a ``HandedOverObjects`` one adds, one asks.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from penstock.pipeline.batch.crossing import CrossedError, described, rebuilt
 from penstock.threads import OwnedThread, start_within
 
 
-class Handed:
+class HandedOverObjects:
     """The objects that were handed over, in order. They are requested in the same order, and then released.
 
-    >>> handed = Handed()
+    >>> handed = HandedOverObjects()
     >>> first, second = "a", "b"
     >>> handed.add([first, second])
     >>> handed.number_of(second), handed.at(1)

@@ -30,7 +30,7 @@ from penstock.errors import ConnectException, IllegalWorkerStateException, stack
 from penstock.pipeline.batch.crossing import frame_of, table_bytes
 from penstock.telemetry import Stack
 from penstock.telemetry.stacks import stacks
-from penstock.worker.isolation.channel import Channel, ChannelClosed, Handed, thread_of
+from penstock.worker.isolation.channel import Channel, ChannelClosed, HandedOverObjects, thread_of
 from penstock.worker.isolation.child_contexts import ChildSinkTaskContext, ChildSourceTaskContext, measured
 
 NO_SPARK: Final = (
@@ -79,7 +79,7 @@ class TaskHost:
         self.channel: Channel
         self._task: Any = None
         self._context: ChildSourceTaskContext | ChildSinkTaskContext
-        self._handed = Handed()
+        self._handed = HandedOverObjects()
         self._frames = 0
         self._offsets: dict[int, Callable[[int], Mapping[str, object]]] = {}
         self._methods: dict[str, Callable[..., Any]] = {

@@ -40,7 +40,7 @@ from penstock.api.bulk import BulkSinkTask
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.crossing import CrossedError, crossing_frame, frame_of, rebuilt, table_of
 from penstock.threads import StopEvent
-from penstock.worker.isolation.channel import Handed
+from penstock.worker.isolation.channel import HandedOverObjects
 from penstock.worker.isolation.process import TaskProcess
 
 log = logging.getLogger(__name__)
@@ -154,7 +154,7 @@ class _IsolatedSource(_Isolated, SourceTask):
 
     def __init__(self, process: TaskProcess) -> None:
         super().__init__(process)
-        self._handed = Handed()
+        self._handed = HandedOverObjects()
         self._forgotten: deque[int] = deque()
 
     def initialize(self, context: SourceTaskContext) -> None:

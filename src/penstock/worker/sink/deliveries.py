@@ -1,8 +1,8 @@
 """Turns converted batches into deliveries: the rows that still count, and the offsets that they reach.
 
-Main types: ``Deliveries`` makes deliveries of converted batches; ``Delivery`` is one batch in the course of being put.
-Functions ``rows_of``, ``prefix_ends`` and
-``message_at`` read Arrow tables of consumed messages; they are pure.
+Main types: ``SinkDeliveries`` makes deliveries of converted batches; ``SinkDelivery`` is one batch in the course of
+being put. Functions ``rows_of``, ``prefix_ends`` and ``message_at`` read Arrow tables of consumed messages; they are
+pure.
 
 Owning thread: the task's thread.
 
@@ -29,7 +29,7 @@ from penstock.worker.sink.queues import ConvertedBatch, SinkStages, ends_of
 
 
 @dataclass
-class Delivery:
+class SinkDelivery:
     """A batch on its way into the task; kept and tried again while ``put`` asks for that.
 
     Attributes:
@@ -53,21 +53,21 @@ class Delivery:
             return sum(frame.num_rows for frame in self.frames)
         return len(self.records or ())
 
-    def without(self, partitions: Collection[TopicPartition]) -> Delivery:
+    def without(self, partitions: Collection[TopicPartition]) -> SinkDelivery:
         """The same without the records of some partitions."""
         ends = {partition: end for partition, end in self.ends.items() if partition not in partitions}
         table = self.table.filter(pc.invert(rows_of(self.table, partitions)))
         if self.frames is not None:
-            return Delivery(table, None, _frames_before(self.frames, ends), ends, self.fatal)
+            return SinkDelivery(table, None, _frames_before(self.frames, ends), ends, self.fatal)
         kept = [
             record
             for record in self.records or ()
             if (record.original_topic, record.original_kafka_partition) not in partitions
         ]
-        return Delivery(table, kept, None, ends, self.fatal)
+        return SinkDelivery(table, kept, None, ends, self.fatal)
 
 
-class Deliveries:
+class SinkDeliveries:
     """Makes deliveries of converted batches.
 
     Args:
@@ -92,7 +92,7 @@ class Deliveries:
         self._errors = errors
         self._note_topics = note_topics
 
-    def next(self) -> Delivery | None:
+    def next(self) -> SinkDelivery | None:
         """The next batch with anything that still counts; None when no more is ready."""
         while (converted := self._stages.take_converted()) is not None:
             delivery = self._prepare(converted)
@@ -100,7 +100,7 @@ class Deliveries:
                 return delivery
         return None
 
-    def _prepare(self, converted: ConvertedBatch) -> Delivery | None:
+    def _prepare(self, converted: ConvertedBatch) -> SinkDelivery | None:
         """Leave out rows of partitions that have gone or were rewound, handle failed records, cut at a fatal one."""
         fetched, batch = converted.fetched, converted.batch
         table, records, errors = fetched.table, records_by_row(batch, fetched.table.num_rows), dict(batch.errors)
@@ -130,14 +130,14 @@ class Deliveries:
             frames = list(batch.frames or ())
             if stale or fatal is not None:
                 frames = _frames_before(frames, ends)
-            return Delivery(table, None, frames, ends, fatal_error)
+            return SinkDelivery(table, None, frames, ends, fatal_error)
         if batch.origins is not None:
             pieces = cast("Sequence[Sequence[SinkRecord]]", records)
-            return Delivery(table, list(chain.from_iterable(pieces)), None, ends, fatal_error)
+            return SinkDelivery(table, list(chain.from_iterable(pieces)), None, ends, fatal_error)
         if errors or batch.count_dropped:
             records = [record for record in records if record is not None]
         # Without errors and dropped ones every row has its record.
-        return Delivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
+        return SinkDelivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
 
 
 def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:

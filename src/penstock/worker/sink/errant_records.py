@@ -40,7 +40,7 @@ from penstock.pipeline.batch.sink.frames import records_of_rows
 from penstock.telemetry.logs import SeldomLog
 from penstock.worker.errors.reporters import ConsumedMessage
 from penstock.worker.errors.tolerance import TASK_PUT, ErrorHandler
-from penstock.worker.sink.deliveries import Delivery, message_at
+from penstock.worker.sink.deliveries import SinkDelivery, message_at
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class DeliveredMessages:
         self._held: list[weakref.ref[_DeliveredBatch]] = []
         self._bytes = 0
 
-    def remember(self, delivery: Delivery) -> object:
+    def remember(self, delivery: SinkDelivery) -> object:
         """A batch is about to be delivered for the first time; it may be tried again.
 
         Returns:
@@ -301,7 +301,7 @@ class ErrantRecords(ErrantRecordReporter):
         """True if at least one reporter receives the reports."""
         return self._errors.has_reporters
 
-    def remember(self, delivery: Delivery) -> object:
+    def remember(self, delivery: SinkDelivery) -> object:
         """See ``DeliveredMessages``. Without reporters no message is needed."""
         return self._messages.remember(delivery) if self.has_reporters else None
 

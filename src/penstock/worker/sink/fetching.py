@@ -39,7 +39,7 @@ from penstock.worker.sink.queues import (
     StageFailed,
 )
 from penstock.worker.task.bounded_queue import SharedLoad
-from penstock.worker.task.overlap import Lookahead
+from penstock.worker.task.overlap import OverlappingBatches
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +245,8 @@ class SinkConverter:
         """Wait for the end of the thread; True if it has ended."""
         return self._thread is None or self._thread.join(timeout_s)
 
-    # -- What ``Lookahead`` takes from -------------------------------------------------------------------------------
+    # -- What ``OverlappingBatches`` takes from
+    # -------------------------------------------------------------------------------
 
     def take(self) -> FetchedBatch | None:
         """The next fetched batch. Thread: conversion."""
@@ -263,7 +264,7 @@ class SinkConverter:
     # -- Conversion --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        lookahead = Lookahead(self._task, self, self._converter.begin, self._stages.busy, self._load)
+        lookahead = OverlappingBatches(self._task, self, self._converter.begin, self._stages.busy, self._load)
         try:
             while (converted := lookahead.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):

@@ -21,7 +21,7 @@ from penstock.api import TopicPartition
 from penstock.errors import ConnectException, OwnershipLostException
 from penstock.kafka.consumer.consumer import Placement
 from penstock.telemetry import waiting_for
-from penstock.worker.sink.deliveries import Deliveries, Delivery
+from penstock.worker.sink.deliveries import SinkDeliveries, SinkDelivery
 from penstock.worker.sink.put import IDLE_ROUND_S, SinkParts, SinkPauses, SinkPut
 from penstock.worker.sink.queues import Assigned, CommitAnswered, Event, Lost, Revoked, StageFailed
 from penstock.worker.task.retries import asks_again
@@ -52,7 +52,9 @@ class SinkLoop:
         self._cancelled = cancelled
         self._pauses = SinkPauses(parts)
         services = parts.services
-        self._deliveries = Deliveries(parts.name, parts.partitions, parts.stages, services.errors, services.note_topics)
+        self._deliveries = SinkDeliveries(
+            parts.name, parts.partitions, parts.stages, services.errors, services.note_topics
+        )
         self._put = SinkPut(parts, self._pauses)
         # The latest time of the next ``put``, with or without records.
         self._put_by: float | None = None
@@ -130,7 +132,7 @@ class SinkLoop:
         if rest:
             self._context.request_commit()
 
-    def _next_delivery(self) -> Delivery | None:
+    def _next_delivery(self) -> SinkDelivery | None:
         return None if self._pauses.resting else self._deliveries.next()
 
     # -- Commits and rewinds -------------------------------------------------------------------------------------------

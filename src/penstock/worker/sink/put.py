@@ -29,7 +29,7 @@ from penstock.pipeline.spark.driver.jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.sink.commit import CommitProgress, SinkCommitter
 from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.deliveries import Delivery, place_of
+from penstock.worker.sink.deliveries import SinkDelivery, place_of
 from penstock.worker.sink.errant_records import ErrantRecords
 from penstock.worker.sink.fetching import SinkFetcher
 from penstock.worker.sink.partitions import SinkPartitions
@@ -184,7 +184,7 @@ class SinkPut:
         self._partitions = parts.partitions
         self._pauses = pauses
         self._calls = parts.context.calls
-        self._delivery: Delivery | None = None
+        self._delivery: SinkDelivery | None = None
         # Kept by its frames, so that their messages are.
         self._messages: object = None
         self._retry_at: float | None = None
@@ -202,7 +202,7 @@ class SinkPut:
         """Returns the seconds until the regular call without records is due."""
         return max(0.0, self._last_put + IDLE_ROUND_S - now)
 
-    def put(self, delivery: Delivery) -> None:
+    def put(self, delivery: SinkDelivery) -> None:
         """Put a batch; keep it when the task asks for that.
 
         Raises:
@@ -238,11 +238,13 @@ class SinkPut:
             return
         self._last_put = now
         if not isinstance(self._task, FrameSinkTask):
-            self._put_empty(Delivery(_NO_ROWS, [], None, {}))
+            self._put_empty(SinkDelivery(_NO_ROWS, [], None, {}))
         elif forced:
-            self._put_empty(Delivery(_NO_ROWS, None, [empty_frame(self._task.value_form, self._session.session)], {}))
+            self._put_empty(
+                SinkDelivery(_NO_ROWS, None, [empty_frame(self._task.value_form, self._session.session)], {})
+            )
 
-    def _put_empty(self, delivery: Delivery) -> None:
+    def _put_empty(self, delivery: SinkDelivery) -> None:
         self._delivery, self._messages = delivery, None
         self._deliver(delivery)
 
@@ -304,7 +306,7 @@ class SinkPut:
             return
         self._delivery = delivery.without(gone)
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: SinkDelivery) -> None:
         self._partitions.begin_delivery(delivery.ends)
         self._session.begin_put()
         started = time.monotonic()
@@ -354,7 +356,7 @@ class SinkPut:
         delay_s = self._parts.progress.wait_s(now) if asked_ms is None else asked_ms / 1000
         return now + self._parts.retries.failed(call, failure, delay_s)
 
-    def _keep_for_session(self, delivery: Delivery, failure: Exception) -> None:
+    def _keep_for_session(self, delivery: SinkDelivery, failure: Exception) -> None:
         """The Spark session was lost under ``put``: it is not the task's fault, and the same batch goes to the next."""
         self._count_loss(f"put of {place_of(delivery.table)}", failure)
         self._retry_at, self._awaits_session = None, True
@@ -374,7 +376,7 @@ class SinkPut:
             brief(failure),
         )
 
-    def _await_session(self, delivery: Delivery, now: float) -> None:
+    def _await_session(self, delivery: SinkDelivery, now: float) -> None:
         """Put the kept batch when there is a session again. One that cannot start fails the task by an event."""
         if not self._session.up:
             wait = min(SESSION_ROUND_S, max(_LEAST_S, self._parts.progress.wait_s(now)))

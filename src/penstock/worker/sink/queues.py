@@ -39,7 +39,7 @@ from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import SinkBatch
 from penstock.pipeline.columns.sizes import cut_at, slices_of
 from penstock.telemetry import BusyTimes, waiting_for
-from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad, Stage
+from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, SharedLoad
 
 T = TypeVar("T")
 
@@ -229,8 +229,8 @@ class SinkStages:
         self.busy = BusyTimes(STAGES)
         self.counts = SinkCounts()
         self._changed = threading.Condition()
-        self._chunks = Stage[FetchedChunk](load=self._load, changed=self._changed)
-        self._converted = Stage[ConvertedBatch](
+        self._chunks = BoundedQueue[FetchedChunk](load=self._load, changed=self._changed)
+        self._converted = BoundedQueue[ConvertedBatch](
             CONVERTED_BATCHES, BatchLimits(sys.maxsize, limits.max_bytes), changed=self._changed
         )
         self._events: deque[Event] = deque()

@@ -1,12 +1,12 @@
 """The queues of a source task between its polls and Spark.
 
 Main types: `Batcher` (task thread -> conversion thread: joins polls while Spark is busy, never waits for more when it
-is free) and `Taken` (the batch that it returns). `empty_poll_delay_s` paces a ``poll`` that returns nothing without
-waiting. `join_frames` makes one frame of several: a columnar task that follows a file returns one frame for every few
-appended lines. With a Spark job for each frame the task could not keep up with a writer that appends often; joined
-frames cost one job.
+is free) and `TakenBatch` (the batch that it returns). `empty_poll_delay_s` paces a ``poll`` that returns nothing
+without waiting. `join_frames` makes one frame of several: a columnar task that follows a file returns one frame for
+every few appended lines. With a Spark job for each frame the task could not keep up with a writer that appends often;
+joined frames cost one job.
 
-Thread: one thread puts, one takes; see `Stage`.
+Thread: one thread puts, one takes; see `BoundedQueue`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.telemetry import waiting_for
 from penstock.worker.source.moves import Move
 from penstock.worker.source.submitted import FramePart, position_after
-from penstock.worker.source.transaction_boundaries import End, Polled
-from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad, Stage
+from penstock.worker.source.transaction_boundaries import PieceEnd, Polled
+from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, SharedLoad
 
 
 def can_join_frames(first: SourceFrame, second: SourceFrame) -> bool:
@@ -111,7 +111,7 @@ _MAX_DELAY_S: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenBatch:
     """A batch taken from the queue.
 
     Attributes:
@@ -122,7 +122,7 @@ class Taken:
     """
 
     batch: Batch
-    end: End = End.POLL
+    end: PieceEnd = PieceEnd.POLL
     polls: Sequence[int] = ()
     moves: Sequence[Move] = ()
 
@@ -132,7 +132,7 @@ class _Entry(NamedTuple):
 
     polled: Polled
     records: int
-    end: End
+    end: PieceEnd
     moves: Sequence[Move] = ()
 
     @property
@@ -236,7 +236,7 @@ def parts_of_records(records: Sequence[SourceRecord], limits: BatchLimits) -> li
     return parts or [records]
 
 
-class Batcher(Stage[_Entry]):
+class Batcher(BoundedQueue[_Entry]):
     """Polls on their way to Spark. Invariant 3.
 
     Whole polls are joined in order, up to the limits; a poll or a frame above them is cut. Frames are joined when they
@@ -264,7 +264,7 @@ class Batcher(Stage[_Entry]):
         self._batch = limits
         self._join_frames = join_frames
 
-    def put(self, polled: Polled, end: End = End.POLL, moves: Sequence[Move] = ()) -> bool:
+    def put(self, polled: Polled, end: PieceEnd = PieceEnd.POLL, moves: Sequence[Move] = ()) -> bool:
         """Add the result of a poll; waits while the queue is full.
 
         Args:
@@ -284,7 +284,7 @@ class Batcher(Stage[_Entry]):
         last = len(sized) - 1
         return all(
             self.offer(
-                _Entry(part, rows, end if index == last else End.INSIDE, moves if index == last else ()),
+                _Entry(part, rows, end if index == last else PieceEnd.INSIDE, moves if index == last else ()),
                 # Moves count as rows, so that the queue stays bounded.
                 rows + (len(moves) if index == last else 0),
                 nbytes,
@@ -298,7 +298,7 @@ class Batcher(Stage[_Entry]):
             with self.changed, waiting_for("back_pressure"):
                 self.changed.wait_for(lambda: not self._waiting or self._closed or self._end is not None)
 
-    def take(self) -> Taken | None:
+    def take(self) -> TakenBatch | None:
         """Waits for the next batch: all that has arrived, within the limits.
 
         Returns:
@@ -307,7 +307,7 @@ class Batcher(Stage[_Entry]):
         return self._take(lambda: bool(self._waiting) or self._closed)
 
     @waiting_for("spark")
-    def take_crowded(self, job: Future[Any]) -> Taken | None:
+    def take_crowded(self, job: Future[Any]) -> TakenBatch | None:
         """A batch that is taken although Spark is busy, because polling has to wait for room.
 
         Args:
@@ -329,7 +329,7 @@ class Batcher(Stage[_Entry]):
         with self.changed:
             self.changed.notify_all()
 
-    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> Taken | None:
+    def _take(self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False) -> TakenBatch | None:
         with self.changed:
             self.changed.wait_for(ready)
             if not self._waiting or unless():
@@ -337,12 +337,12 @@ class Batcher(Stage[_Entry]):
             entries = self.pop_joined(self._batch, self._joins)
         # Joining copies, so not under the lock.
         ends = accumulate(entry.records for entry in entries)
-        polls = [size for size, entry in zip(ends, entries, strict=True) if entry.end is not End.INSIDE]
+        polls = [size for size, entry in zip(ends, entries, strict=True) if entry.end is not PieceEnd.INSIDE]
         moves = [move for entry in entries for move in entry.moves]
-        return Taken(_joined([entry.polled for entry in entries]), entries[-1].end, polls, moves)
+        return TakenBatch(_joined([entry.polled for entry in entries]), entries[-1].end, polls, moves)
 
     def _joins(self, first: _Entry, last: _Entry, entry: _Entry) -> bool:
-        if last.end not in (End.INSIDE, End.POLL) or (last.moves and not entry.is_empty):
+        if last.end not in (PieceEnd.INSIDE, PieceEnd.POLL) or (last.moves and not entry.is_empty):
             # A position that has moved is in front of the records that are polled later. Invariant 1.
             return False
         if isinstance(first.polled, SourceFrame) and isinstance(entry.polled, SourceFrame):

@@ -24,10 +24,10 @@ from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
 from penstock.pipeline.batch.segments import malformed
 from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.source.batcher import Batch, Taken
+from penstock.worker.source.batcher import Batch, TakenBatch
 from penstock.worker.source.moves import Move
 from penstock.worker.source.submitted import FramePart, position_after
-from penstock.worker.source.transaction_boundaries import End, whole_polls
+from penstock.worker.source.transaction_boundaries import PieceEnd, whole_polls
 from penstock.worker.task.overlap import begun
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Outgoing:
     rows: pa.Array | None
     settled: Sequence[int]
     failure: Exception | None
-    end: End = End.POLL
+    end: PieceEnd = PieceEnd.POLL
     moves: Sequence[Move] = ()
 
     @property
@@ -126,7 +126,7 @@ class SourceConverter:
         self._errors = errors
         self._whole_polls = whole_polls
 
-    def begin(self, taken: Taken, submit: Submit) -> Callable[[], Outgoing]:
+    def begin(self, taken: TakenBatch, submit: Submit) -> Callable[[], Outgoing]:
         """Begin one batch; Spark can work on it while the previous batch is in progress.
 
         Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
@@ -146,7 +146,7 @@ class SourceConverter:
         finish = begun(lambda: self._pipeline.begin(source, submit))
         return lambda: self._finish(taken, finish)
 
-    def _finish(self, taken: Taken, finish: Callable[[], ProduceBatch]) -> Outgoing:
+    def _finish(self, taken: TakenBatch, finish: Callable[[], ProduceBatch]) -> Outgoing:
         source = taken.batch
         try:
             batch = finish()
@@ -166,12 +166,12 @@ class SourceConverter:
         outgoing = Outgoing(source, batch, rows, settled, failure, end, taken.moves)
         return self._checked(taken, outgoing)
 
-    def _cut(self, taken: Taken, record: int) -> tuple[int, End]:
+    def _cut(self, taken: TakenBatch, record: int) -> tuple[int, PieceEnd]:
         """Returns the number of records before the one that ends the task, and the boundary after that piece."""
         if not self._whole_polls:
-            return record, End.INSIDE
+            return record, PieceEnd.INSIDE
         limit = whole_polls(taken.polls, record)
-        return limit, End.POLL if limit else End.INSIDE
+        return limit, PieceEnd.POLL if limit else PieceEnd.INSIDE
 
     def _retried(
         self, source: Batch, batch: ProduceBatch
@@ -190,7 +190,7 @@ class SourceConverter:
         errors, attempts = self._errors.retry(batch.errors, rerun)
         return current, errors, attempts
 
-    def _checked(self, taken: Taken, outgoing: Outgoing) -> Outgoing:
+    def _checked(self, taken: TakenBatch, outgoing: Outgoing) -> Outgoing:
         """Cut the batch before the first row that no producer can take: that is an error of the connector."""
         found = _first_impossible(outgoing.batch, outgoing.to_send())
         if found is None:

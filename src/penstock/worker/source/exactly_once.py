@@ -40,7 +40,7 @@ from penstock.telemetry import waiting_for
 from penstock.threads import Deadline
 from penstock.worker.source.offset_commit import CommitCounts, CommitHooks
 from penstock.worker.source.submitted import SubmittedOffsets
-from penstock.worker.source.transaction_boundaries import Boundaries, Then
+from penstock.worker.source.transaction_boundaries import Boundaries, BoundaryAction
 from penstock.worker.task.engine import TransactionLostException
 from penstock.worker.task.offsets_held_up import OffsetsHeldUp
 
@@ -257,9 +257,9 @@ class TransactionCommitter:
         self._cut = self._cut or last
         sent = outgoing.batch.table.num_rows if outgoing.rows is None else len(outgoing.rows)
         match self._boundaries.after(outgoing.end, sent, now, moves=moves, waiting=waiting, last=last):
-            case Then.COMMIT:
+            case BoundaryAction.COMMIT:
                 self._commit()
-            case Then.ABORT:
+            case BoundaryAction.ABORT:
                 self._abort_on_purpose()
                 self._commit()
 

@@ -50,21 +50,21 @@ from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
 from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.model.progress import Progress
-from penstock.model.runner_life import Phase, PollOverdue, PollReturned, StopCall
+from penstock.model.runner_life import PollOverdue, PollReturned, RunnerPhase, StopCall
 from penstock.pipeline.batch.source.frame_input import in_arrow
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import BusyTimes, log_context
 from penstock.threads import Deadline, OwnedThread
 from penstock.worker.bulk.engine import BulkEngine
-from penstock.worker.source.batcher import Batcher, Taken, empty_poll_delay_s
+from penstock.worker.source.batcher import Batcher, TakenBatch, empty_poll_delay_s
 from penstock.worker.source.conversion import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source.delivery import BatchProducer, SourceDelivery
 from penstock.worker.source.moves import Move, Moves
 from penstock.worker.source.offset_commit import Committer
-from penstock.worker.source.transaction_boundaries import End, Polled, TransactionRequests
-from penstock.worker.task.bounded_queue import BatchLimits, Stage
+from penstock.worker.source.transaction_boundaries import PieceEnd, Polled, TransactionRequests
+from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue
 from penstock.worker.task.engine import StartPutOffException, TaskEngine, TransactionLostException
-from penstock.worker.task.overlap import Lookahead
+from penstock.worker.task.overlap import OverlappingBatches
 from penstock.worker.task.retries import asks_again
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.spec import TaskServices, TaskSpec
@@ -181,7 +181,7 @@ class Poller:
         """True if a run was polled, and is not done."""
         return self.bulk is not None
 
-    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, End]], list[Move]]:
+    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, PieceEnd]], list[Move]]:
         """Polls once and returns the records, cut at the requested ends of transactions, and the moved positions.
 
         Args:
@@ -208,9 +208,9 @@ class Poller:
         if self._requests is not None:
             pieces = self._requests.pieces(found)
         else:
-            pieces = [] if found is None else [(found, End.POLL)]
+            pieces = [] if found is None else [(found, PieceEnd.POLL)]
         moves = self.moves.take()
-        return (pieces or [((), End.POLL)] if moves else pieces), moves
+        return (pieces or [((), PieceEnd.POLL)] if moves else pieces), moves
 
     def _checked(self, polled: object) -> Polled | None:
         """Checks the types of the polled records; None if there are none."""
@@ -282,11 +282,11 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self._empty_polls = 0
         self.committer = source.committer
         self._batcher = Batcher(spec.limits, join_frames=not self.committer.hooks.wants_frames, load=services.load)
-        self._handover: Stage[Outgoing] = Stage(_WAITING_BATCHES, _WAITING)
+        self._handover: BoundedQueue[Outgoing] = BoundedQueue(_WAITING_BATCHES, _WAITING)
         converter = SourceConverter(
             str(spec.id), source.pipeline, services.errors, whole_polls=self.committer.whole_polls
         )
-        self._lookahead = Lookahead[Taken, Outgoing](
+        self._lookahead = OverlappingBatches[TakenBatch, Outgoing](
             str(spec.id), self._batcher, converter.begin, self.busy, services.load
         )
         self.delivery = SourceDelivery(
@@ -348,7 +348,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         # A task that rests does not wait for its next try; it is polled when it is resumed.
         self.retries.ended()
         if self.committer.commits_at_rest:
-            self._batcher.put((), End.REST)
+            self._batcher.put((), PieceEnd.REST)
 
     def _round(self, *, resting: bool) -> None:
         if resting:
@@ -416,10 +416,10 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         if self._source.requests is not None:
             self._source.requests.commit_transaction()
         pieces = [] if self._source.requests is None else self._source.requests.pieces(None)
-        for polled, end in pieces or [((), End.POLL)]:
+        for polled, end in pieces or [((), PieceEnd.POLL)]:
             self._batcher.put(polled, end, self._poller.moves.take())
 
-    def _poll(self) -> tuple[list[tuple[Polled, End]], list[Move]]:
+    def _poll(self) -> tuple[list[tuple[Polled, PieceEnd]], list[Move]]:
         try:
             return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
         finally:
@@ -556,7 +556,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             if type(self._spec.task).wakeup is not SourceTask.wakeup:
                 self._quietly("the task's wakeup()", self._spec.task.wakeup)
             with self._changed:
-                ended = self._changed.wait_for(lambda: self._life.phase is not Phase.WORKING, POLL_GRACE_S)
+                ended = self._changed.wait_for(lambda: self._life.phase is not RunnerPhase.WORKING, POLL_GRACE_S)
             if not ended:
                 logger.info("The poll() of task %s has not returned; stop() is called from another thread", self.id)
                 self._feed(PollOverdue())

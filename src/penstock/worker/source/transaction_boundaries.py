@@ -1,9 +1,9 @@
 """The ends of a source task's transactions, and the requests of the task itself for them.
 
-Main types: ``End`` (how a piece of polled records ends), ``Boundaries`` (decides the action there by
-``transaction.boundary``), ``Then`` (the actions). Main function: ``whole_polls``. Pure: no I/O, the clock is an
-argument. ``TransactionRequests`` is the `TransactionContext` of a task with ``transaction.boundary=connector``: it cuts
-polled records where the task asked for it.
+Main types: ``PieceEnd`` (how a piece of polled records ends), ``Boundaries`` (decides the action there by
+``transaction.boundary``), ``BoundaryAction`` (the actions). Main function: ``whole_polls``. Pure: no I/O, the clock is
+an argument. ``TransactionRequests`` is the `TransactionContext` of a task with ``transaction.boundary=connector``: it
+cuts polled records where the task asked for it.
 
 Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; `pieces` is called on the task's thread.
 Source: KIP-618; ExactlyOnceWorkerSourceTask.TransactionBoundaryManager and WorkerTransactionContext of Kafka Connect.
@@ -30,7 +30,7 @@ APART_S: Final = 0.75
 Polled = Sequence[SourceRecord] | SourceFrame
 
 
-class End(Enum):
+class PieceEnd(Enum):
     """The end of a piece of polled records: a poll, or a request of the task."""
 
     INSIDE = auto()
@@ -45,7 +45,7 @@ class End(Enum):
     """The end of a poll after which the task is paused."""
 
 
-class Then(Enum):
+class BoundaryAction(Enum):
     """The action that follows a piece."""
 
     GO_ON = auto()
@@ -77,7 +77,7 @@ class Boundaries:
         self._last = now
         self._began: float | None = None
         self._records = 0
-        self._end = End.POLL
+        self._end = PieceEnd.POLL
         #: When the last poll with anything in it ended.
         self._polled = -inf
 
@@ -94,11 +94,11 @@ class Boundaries:
     @property
     def whole(self) -> bool:
         """True if the open transaction may be committed at the end of the task, without a request for it."""
-        return self._boundary is not TransactionBoundary.CONNECTOR and self._end is not End.INSIDE
+        return self._boundary is not TransactionBoundary.CONNECTOR and self._end is not PieceEnd.INSIDE
 
     def after(
-        self, end: End, records: int, now: float, *, moves: bool = True, waiting: bool = False, last: bool = False
-    ) -> Then:
+        self, end: PieceEnd, records: int, now: float, *, moves: bool = True, waiting: bool = False, last: bool = False
+    ) -> BoundaryAction:
         """Decides the action after a piece.
 
         Args:
@@ -112,27 +112,29 @@ class Boundaries:
         if moves and self._began is None:
             self._began = now
         self._records += records
-        if last and end is End.INSIDE and not records and self._end is End.POLL:
+        if last and end is PieceEnd.INSIDE and not records and self._end is PieceEnd.POLL:
             # The failed poll does not count; the polls before it do.
-            end = End.POLL
+            end = PieceEnd.POLL
         self._end = end
-        if end is End.INSIDE:
-            return Then.GO_ON
+        if end is PieceEnd.INSIDE:
+            return BoundaryAction.GO_ON
         if self._boundary is TransactionBoundary.CONNECTOR:
-            return {End.COMMIT: Then.COMMIT, End.ABORT: Then.ABORT}.get(end, Then.GO_ON)
-        if end is End.REST:
-            return Then.COMMIT
+            return {PieceEnd.COMMIT: BoundaryAction.COMMIT, PieceEnd.ABORT: BoundaryAction.ABORT}.get(
+                end, BoundaryAction.GO_ON
+            )
+        if end is PieceEnd.REST:
+            return BoundaryAction.COMMIT
         if self._boundary is TransactionBoundary.INTERVAL:
-            return Then.COMMIT if self.due_in_s(now) == 0 else Then.GO_ON
+            return BoundaryAction.COMMIT if self.due_in_s(now) == 0 else BoundaryAction.GO_ON
         lone = now - self._polled >= NEAR_S and not waiting
         if moves:
             self._polled = now
         full = self._records >= self._most_records
-        return Then.COMMIT if lone or full or last or not self.due_in_s(now) else Then.GO_ON
+        return BoundaryAction.COMMIT if lone or full or last or not self.due_in_s(now) else BoundaryAction.GO_ON
 
     def due_in_s(self, now: float) -> float | None:
         """Seconds until a commit is due without new records; 0 if it is due, None if it waits for records."""
-        if self._boundary is TransactionBoundary.CONNECTOR or self._end is End.INSIDE:
+        if self._boundary is TransactionBoundary.CONNECTOR or self._end is PieceEnd.INSIDE:
             return None
         if self._boundary is TransactionBoundary.INTERVAL:
             at = self._last + self._interval_s
@@ -182,19 +184,19 @@ class TransactionRequests(TransactionContext):
         self._owner = owner
         self._frames = frames
         self._lock = threading.Lock()
-        self._batch: set[End] = set()
+        self._batch: set[PieceEnd] = set()
         # The records themselves are kept, so that nothing else gets their ids.
-        self._records: dict[int, tuple[SourceRecord, set[End]]] = {}
+        self._records: dict[int, tuple[SourceRecord, set[PieceEnd]]] = {}
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
         """See ``TransactionContext``."""
-        self._ask(record, End.COMMIT)
+        self._ask(record, PieceEnd.COMMIT)
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
         """See ``TransactionContext``."""
-        self._ask(record, End.ABORT)
+        self._ask(record, PieceEnd.ABORT)
 
-    def pieces(self, polled: Polled | None) -> list[tuple[Polled, End]]:
+    def pieces(self, polled: Polled | None) -> list[tuple[Polled, PieceEnd]]:
         """Cuts the polled records where the task has requested the end of its transaction.
 
         Args:
@@ -208,10 +210,10 @@ class TransactionRequests(TransactionContext):
             if polled is None or isinstance(polled, SourceFrame):
                 if polled is None:
                     return [] if batch is None else [((), batch)]
-                return [(polled, batch or End.POLL)]
+                return [(polled, batch or PieceEnd.POLL)]
             return self._cut(polled, batch) if self._records else _whole(polled, batch)
 
-    def _ask(self, record: SourceRecord | None, end: End) -> None:
+    def _ask(self, record: SourceRecord | None, end: PieceEnd) -> None:
         if record is None:
             with self._lock:
                 self._batch.add(end)
@@ -229,8 +231,8 @@ class TransactionRequests(TransactionContext):
         with self._lock:
             self._records.setdefault(id(record), (record, set()))[1].add(end)
 
-    def _cut(self, polled: Sequence[SourceRecord], batch: End | None) -> list[tuple[Polled, End]]:
-        found: list[tuple[Polled, End]] = []
+    def _cut(self, polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[Polled, PieceEnd]]:
+        found: list[tuple[Polled, PieceEnd]] = []
         first = 0
         for row, record in enumerate(polled):
             asked = self._records.pop(id(record), None)
@@ -243,7 +245,7 @@ class TransactionRequests(TransactionContext):
         # Where a request for its last record stands already, one for the whole batch finds nothing left.
         return found if first == len(polled) and found else [*found, *_whole(polled[first:], batch)]
 
-    def _one(self, ends: set[End], place: str) -> End | None:
+    def _one(self, ends: set[PieceEnd], place: str) -> PieceEnd | None:
         if len(ends) > 1:
             raise ConnectException(
                 f"Task {self._owner} asks for a commit and for an abort of the transaction after {place}: it can be "
@@ -252,5 +254,5 @@ class TransactionRequests(TransactionContext):
         return next(iter(ends), None)
 
 
-def _whole(polled: Sequence[SourceRecord], batch: End | None) -> list[tuple[Polled, End]]:
-    return [(polled, batch or End.POLL)] if polled or batch else []
+def _whole(polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[Polled, PieceEnd]]:
+    return [(polled, batch or PieceEnd.POLL)] if polled or batch else []

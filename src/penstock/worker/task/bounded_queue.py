@@ -1,7 +1,7 @@
 """The bounded queue between two threads of a task, source or sink: its back-pressure.
 
-Main types: `Stage`, within `BatchLimits`. A full one makes the thread before it wait, up to the one that polls or
-fetches, and says so (``back_pressure``). `SharedLoad`, one for all tasks of a worker, limits their work in progress
+Main types: `BoundedQueue`, within `BatchLimits`. A full one makes the thread before it wait, up to the one that polls
+or fetches, and says so (``back_pressure``). `SharedLoad`, one for all tasks of a worker, limits their work in progress
 together: work ahead helps a single task, but only costs memory for many.
 
 Thread: one thread puts, one takes; `close`, `discard` and `end_at` come from any thread. `SharedLoad`: any.
@@ -115,7 +115,7 @@ T = TypeVar("T")
 _UNBOUNDED: Final = BatchLimits(sys.maxsize, sys.maxsize)
 
 
-class Stage(Generic[T]):
+class BoundedQueue(Generic[T]):
     """A queue. Invariant 3.
 
     Args:

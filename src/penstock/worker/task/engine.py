@@ -35,29 +35,29 @@ from penstock.model.runner_life import (
     Abandon,
     AwaitStop,
     BeginRest,
-    CallStop,
+    CallTaskStop,
     CallWakeup,
-    CancelAsked,
     Closed,
     Drained,
-    Ending,
     Failed,
     Interrupt,
     LogFailure,
     PauseAsked,
-    Phase,
     PollReturned,
     Proceed,
-    Raised,
     Report,
     ResumeAsked,
+    RunnerCancelAsked,
     RunnerEffect,
     RunnerEvent,
     RunnerLife,
+    RunnerPhase,
+    RunnerStopAsked,
     Started,
-    StopAsked,
     StopCall,
     StopReturned,
+    TaskEnding,
+    TaskRaised,
     step,
 )
 from penstock.telemetry import log_context, waiting_for
@@ -105,7 +105,7 @@ TaskT = TypeVar("TaskT", bound=Task)
 #: Fed at each round.
 _PROCEED: Final = Proceed()
 _TURNS: Final = frozenset({Proceed, PollReturned})
-_GOES_ON: Final = Ending.NO
+_GOES_ON: Final = TaskEnding.NO
 
 
 class TaskEngine(ABC, Generic[TaskT]):
@@ -157,7 +157,7 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     def stop(self) -> None:
         """Finish what is in flight within ``offset.flush.timeout.ms``, commit, end."""
-        self._feed(StopAsked())
+        self._feed(RunnerStopAsked())
 
     def fail(self, error: BaseException) -> None:
         """End with an error that is not the task's own call's, as FAILED; the first error counts."""
@@ -165,7 +165,7 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     def cancel(self) -> None:
         """Abandon the task: it commits and reports nothing more. Invariant 4."""
-        self._feed(CancelAsked())
+        self._feed(RunnerCancelAsked())
         self.retries.ended()
         self._services.abandoned()
 
@@ -219,7 +219,7 @@ class TaskEngine(ABC, Generic[TaskT]):
     def _run(self) -> None:
         with log_context(self.id.connector, self.id.task):
             self._raising(self._live)
-            if self._life.phase is Phase.DRAINING:
+            if self._life.phase is RunnerPhase.DRAINING:
                 self._raising(self._drain)
                 self._feed(Drained())
             self._quietly("releasing what it used", self._release)
@@ -228,12 +228,12 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._feed(Closed())
 
     def _live(self) -> None:
-        while self._feed(_PROCEED).phase is Phase.HELD:
+        while self._feed(_PROCEED).phase is RunnerPhase.HELD:
             self._rest()
-        if self._life.phase is not Phase.PREPARING:
+        if self._life.phase is not RunnerPhase.PREPARING:
             return
         self._prepare()
-        if self._feed(_PROCEED).phase is not Phase.STARTING:
+        if self._feed(_PROCEED).phase is not RunnerPhase.STARTING:
             return
         self._round_began = time.monotonic()
         self._start()
@@ -241,9 +241,9 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._loop()
 
     def _loop(self) -> None:
-        while (phase := self._feed(_PROCEED).phase) is not Phase.DRAINING:
+        while (phase := self._feed(_PROCEED).phase) is not RunnerPhase.DRAINING:
             self._round_began = time.monotonic()
-            self._round(resting=phase is Phase.RESTING)
+            self._round(resting=phase is RunnerPhase.RESTING)
 
     def _call_start(self) -> None:
         """Call the task's `start`, again where it asks for that."""
@@ -280,7 +280,7 @@ class TaskEngine(ABC, Generic[TaskT]):
         try:
             call()
         except BaseException as error:
-            self._feed(Raised(self._services.session.named(error)))
+            self._feed(TaskRaised(self._services.session.named(error)))
 
     def _quietly(self, what: str, call: Callable[[], object]) -> None:
         """Makes a call whose exception, ``sys.exit`` included, is logged, and does not stop the caller."""
@@ -314,7 +314,7 @@ class TaskEngine(ABC, Generic[TaskT]):
                 self._services.session.end()
             case CallWakeup():
                 self._wake()
-            case CallStop():
+            case CallTaskStop():
                 self._quietly("the task's stop()", self._spec.task.stop)
                 self._feed(StopReturned())
             case AwaitStop():
@@ -329,14 +329,14 @@ class TaskEngine(ABC, Generic[TaskT]):
                 self._abandon()
                 self._services.metrics.close()
 
-    def _log(self, error: BaseException, asked: Ending) -> None:
-        if asked is Ending.CANCEL:
+    def _log(self, error: BaseException, asked: TaskEnding) -> None:
+        if asked is TaskEnding.CANCEL:
             logger.debug("Task %s ended by an error after it was cancelled: %s", self.id, error)
         elif isinstance(error, SparkStoppedException):
             logger.info("Task %s: %s; what it had read and not yet delivered is read again", self.id, error)
-        elif asked is Ending.STOP and asks_again(error) and self.retries.count:
+        elif asked is TaskEnding.STOP and asks_again(error) and self.retries.count:
             logger.info("Task %s is stopped before its start() has worked: %s", self.id, error)
-        elif asked is Ending.STOP:
+        elif asked is TaskEnding.STOP:
             logger.error("Task %s had an error while it was stopping", self.id, exc_info=error)
         elif self._state_after(error) is State.RESTARTING:
             logger.warning("Task %s: %s; it is started again where its committed offsets end", self.id, error)

@@ -6,9 +6,9 @@ fetching of messages) has to wait for it. While the supplier does not wait, a ba
 overlapping would only make small batches more and slower. Other tasks that keep the cores busy also prevent it. Batches
 that only wait for a shared job are begun side by side, up to eight: the more of them there are, the fewer jobs run.
 
-Main types: `Lookahead`, and `Inflow`, where batches wait for it; ``begun`` is for those that begin batches. Thread:
-`next` and `close` belong to the task's pipeline thread; the jobs of batches run on threads ``spark-<task>`` of its own,
-which are started when they are first needed.
+Main types: `OverlappingBatches`, and `Inflow`, where batches wait for it; ``begun`` is for those that begin batches.
+Thread: `next` and `close` belong to the task's pipeline thread; the jobs of batches run on threads ``spark-<task>`` of
+its own, which are started when they are first needed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Begun(Generic[Made]):
     shares: int | None
 
 
-class Lookahead(Generic[Taken, Made]):
+class OverlappingBatches(Generic[Taken, Made]):
     """The converted batches of a task, in the order they came. Invariant 3.
 
     Args:

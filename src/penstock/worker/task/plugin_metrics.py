@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from penstock.api import MetricName, PluginMetrics, SampleWindow, Sensor, Stat
 from penstock.errors import IllegalWorkerStateException
-from penstock.telemetry import Family, Metrics
+from penstock.telemetry import MetricFamily, Metrics
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class InstanceMetrics:
         self._window = window
         self._clock = clock
         self._lock = threading.Lock()
-        self._families: dict[tuple[str, frozenset[tuple[str, str]]], Family] = {}
+        self._families: dict[tuple[str, frozenset[tuple[str, str]]], MetricFamily] = {}
         self._closed = False
 
     @classmethod
@@ -97,7 +97,7 @@ class InstanceMetrics:
         if self._closed:
             raise IllegalWorkerStateException(f"The metrics of {where} are closed: it has ended")
 
-    def add(self, where: str, name: MetricName, measure: Callable[[], float]) -> Family:
+    def add(self, where: str, name: MetricName, measure: Callable[[], float]) -> MetricFamily:
         """Shows a metric, of which there must be none yet."""
         exported, tags = PREFIX + _spelled(name.name), {_spelled(tag): text for tag, text in name.tags.items()}
         key = exported, frozenset(tags.items())
@@ -112,7 +112,7 @@ class InstanceMetrics:
             self._families[key] = family = self._metrics.family(exported, read, name.description, **tags)
         return family
 
-    def remove(self, family: Family) -> None:
+    def remove(self, family: MetricFamily) -> None:
         """Shows a metric no more."""
         with self._lock:
             for key in [key for key, found in self._families.items() if found is family]:
@@ -162,7 +162,7 @@ class _WorkerPluginMetrics(PluginMetrics):
         self._labels = dict(labels)
         self.where = "The plugin" + "".join(f" {label}={text}" for label, text in labels.items())
         self._lock = threading.Lock()
-        self._measured: dict[MetricName, Family] = {}
+        self._measured: dict[MetricName, MetricFamily] = {}
         self._sensors: dict[str, _WorkerSensor] = {}
 
     def metric_name(self, name: str, description: str = "", tags: Mapping[str, str] | None = None) -> MetricName:
@@ -244,7 +244,7 @@ class _WorkerSensor(Sensor):
         self._instance = instance
         self._lock = threading.Lock()
         self._stats: list[Stat] = []
-        self._families: list[Family] = []
+        self._families: list[MetricFamily] = []
         self._removed = False
 
     @property

@@ -1,6 +1,6 @@
 """Retries calls of a task that asked for it: decides the time, and reports until a call succeeds.
 
-Main types: ``Retries``, of one task; ``Backoff``, the pure rule for the delay. Main function: ``asks_again``.
+Main types: ``Retries``, of one task; ``RetryBackoff``, the pure rule for the delay. Main function: ``asks_again``.
 A task asks with ``RetriableException``; the loop makes the same call again before anything else. The first failure is a
 line in the log at WARNING, then one in ten minutes; until a call succeeds ``explain``, the status of the task and
 ``/health`` show the cause, the count and the time of the next try.
@@ -23,7 +23,7 @@ from typing import Final
 from penstock.api import RetryPolicy
 from penstock.errors import KafkaRetriableException, RetriableException, SparkStoppedException
 from penstock.telemetry.standstills import Standstill, goes_on, stands_still, task_owner
-from penstock.worker.task.waiting import Waiting
+from penstock.worker.task.waiting import WaitReason
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def asks_again(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True)
-class Backoff:
+class RetryBackoff:
     """The wait before a call is made again.
 
     Attributes:
@@ -62,7 +62,7 @@ class Backoff:
     def delay_s(self, count: int) -> float:
         """The delay after this many failures in a row: doubled each time, minus up to a fifth.
 
-        >>> backoff = Backoff(60, "", share=lambda: 0.0)
+        >>> backoff = RetryBackoff(60, "", share=lambda: 0.0)
         >>> [backoff.delay_s(count) for count in (1, 2, 3, 9, 100)]
         [0.25, 0.5, 1.0, 60.0, 60.0]
         """
@@ -95,7 +95,7 @@ class Retries:
     """
 
     def __init__(
-        self, task: object, reason: str, backoff: Backoff, clock: Callable[[], float] = time.monotonic
+        self, task: object, reason: str, backoff: RetryBackoff, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._task = task
         self._reason = reason
@@ -176,7 +176,7 @@ class Retries:
         return 0 if asked is None else asked.count
 
     @property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitReason | None:
         """The status of a task that asks for a call again, or None if it does not. Thread: any."""
         asked = self._asked
         if asked is None:
@@ -193,7 +193,7 @@ class Retries:
             if asked.call == "every"
             else f"{asked.call}() asked to be called again"
         )
-        told = Waiting(
+        told = WaitReason(
             self._reason,
             f"{what}, {times} by now.",
             since=now - timedelta(seconds=now_s - asked.since_s),

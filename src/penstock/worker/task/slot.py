@@ -20,7 +20,16 @@ from typing import Protocol
 
 from penstock.errors import stack_trace
 from penstock.model import ConnectorTaskId, State
-from penstock.model.task_life import BuildAgain, Built, CancelAsked, Reports, StopAsked, TaskEvent, TaskPhase, step
+from penstock.model.task_life import (
+    BuildAgain,
+    Built,
+    Reports,
+    TaskCancelAsked,
+    TaskEvent,
+    TaskPhase,
+    TaskStopAsked,
+    step,
+)
 from penstock.telemetry import log_context
 from penstock.threads import Deadline, NoThreadException, in_thread
 from penstock.worker.task.waiting import Hints
@@ -145,14 +154,14 @@ class TaskSlot:
         unattended: TaskRunner | None = None
         with self._changed:
             if self._ended is None:
-                self._feed(StopAsked())
+                self._feed(TaskStopAsked())
                 try:
                     self._ended = in_thread(f"stop-{self.id}", self._await_end)
                 except NoThreadException:
                     log.exception("The end of task %s cannot be awaited; it is abandoned", self.id)
                     self._ended = Future()
                     self._ended.set_result(None)
-                    self._feed(CancelAsked())
+                    self._feed(TaskCancelAsked())
                     unattended = self._runner
             ended = self._ended
         if unattended is not None:
@@ -224,7 +233,7 @@ class TaskSlot:
                 self._stop_timeout_s,
             )
             with self._changed:
-                self._feed(CancelAsked())
+                self._feed(TaskCancelAsked())
             if runner is not None:
                 runner.cancel()
                 runner.join(CANCEL_GRACE_S)

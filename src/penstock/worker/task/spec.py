@@ -16,7 +16,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.retries import Backoff
+from penstock.worker.task.retries import RetryBackoff
 from penstock.worker.task.session import TaskSession
 
 TaskT_co = TypeVar("TaskT_co", bound=Task, covariant=True)
@@ -51,7 +51,7 @@ class TaskSpec(Generic[TaskT_co]):
     offset_flush_interval_s: float = 60.0
     offset_flush_timeout_s: float = 5.0
     paused: bool = False
-    backoff: Backoff = field(default_factory=lambda: Backoff(60.0, "source.retry.delay.max.ms"))
+    backoff: RetryBackoff = field(default_factory=lambda: RetryBackoff(60.0, "source.retry.delay.max.ms"))
 
     @property
     def name(self) -> str:

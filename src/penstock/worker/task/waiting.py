@@ -1,7 +1,7 @@
 """The conditions that connectors and tasks wait for: as their threads say, or as the stack of a user's code shows.
 
-Main types: ``Waiting``, ``Hints``, ``Place``. Main functions: ``task_waiting``, ``connector_waiting``, ``places``. All
-are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
+Main types: ``WaitReason``, ``Hints``, ``CodeLocation``. Main functions: ``task_waiting``, ``connector_waiting``,
+``places``. All are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
 
 The worker's own code announces each wait (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``. Stacks
 only locate a user's code. Names of threads are those of ``docs/threads.md``.
@@ -91,7 +91,7 @@ _PACKAGE: Final = str(PurePath(__file__).parents[2])
 
 
 @dataclass(frozen=True)
-class Frame:
+class StackEntry:
     """One place in a stack, outermost first."""
 
     file: str
@@ -110,7 +110,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Place:
+class CodeLocation:
     """The position of a thread in the code.
 
     Attributes:
@@ -118,7 +118,7 @@ class Place:
         wait: The wait that the worker's code has announced; None if it has not.
     """
 
-    frames: Sequence[Frame] = ()
+    frames: Sequence[StackEntry] = ()
     wait: Wait | None = None
 
     @property
@@ -131,16 +131,16 @@ class Place:
         """True if the stage that follows is slower."""
         return self.wait is not None and self.wait.reason == "back_pressure"
 
-    def whole(self) -> Place:
+    def whole(self) -> CodeLocation:
         """The same with the stack of the process that it waits for, where an isolated task's method runs there."""
         if self.wait is None or self.wait.elsewhere is None:
             return self
-        inside = [Frame(*one) for one in self.wait.elsewhere()]
-        return Place([*self.frames, *inside]) if inside else self
+        inside = [StackEntry(*one) for one in self.wait.elsewhere()]
+        return CodeLocation([*self.frames, *inside]) if inside else self
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitReason:
     """The reason why something makes no progress.
 
     Attributes:
@@ -161,7 +161,7 @@ class Waiting:
     count: int | None = None
     next_try: datetime | None = None
 
-    def because(self, cause: str | None, then: str = "") -> Waiting:
+    def because(self, cause: str | None, then: str = "") -> WaitReason:
         """The same, with its cause and advice."""
         if not cause:
             return self
@@ -205,26 +205,26 @@ class Hints:
     joined: bool = True
     assigned: int | None = None
     transaction: str | None = None
-    retry: Waiting | None = None
+    retry: WaitReason | None = None
     held_up: str | None = None
     progress: Progress | None = None
 
 
-_NOWHERE: Final = Place()
+_NOWHERE: Final = CodeLocation()
 
 
-def places() -> dict[str, Place]:
+def places() -> dict[str, CodeLocation]:
     """Returns the position of each thread of this process in the code, by the thread's name."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     waiting = waits()
     return {
-        names[ident]: Place([Frame(*one) for one in stack], waiting.get(ident))
+        names[ident]: CodeLocation([StackEntry(*one) for one in stack], waiting.get(ident))
         for ident, stack in stacks().items()
         if ident in names
     }
 
 
-def connector_waiting(name: str, state: State | None, threads: Mapping[str, Place]) -> Waiting:
+def connector_waiting(name: str, state: State | None, threads: Mapping[str, CodeLocation]) -> WaitReason:
     """Returns the wait of a connector; a running method of the connector counts as its wait."""
     inside = _user_code(threads.get(f"connector-{name}", _NOWHERE))
     if inside is not None:
@@ -235,13 +235,13 @@ def connector_waiting(name: str, state: State | None, threads: Mapping[str, Plac
 def task_waiting(
     task: str,
     state: State,
-    threads: Mapping[str, Place],
+    threads: Mapping[str, CodeLocation],
     *,
     spark_up: bool,
     spark_trouble: str | None = None,
     kafka_up: bool = True,
     hints: Hints = Hints(),
-) -> Waiting:
+) -> WaitReason:
     """Returns the wait of a task: that of its last stage without progress, because the stages before it wait for that
     one.
 
@@ -292,7 +292,7 @@ def task_waiting(
     return because("no_data")
 
 
-def _told(wait: Wait, hints: Hints, *, spark_up: bool, spark_trouble: str | None) -> Waiting:
+def _told(wait: Wait, hints: Hints, *, spark_up: bool, spark_trouble: str | None) -> WaitReason:
     """Returns a stage's own statement, with the task's information about it."""
     match wait.reason:
         case "spark" if spark_trouble is not None:
@@ -313,23 +313,23 @@ def _time_of_day(moment_s: float) -> datetime:
     return datetime.now(UTC) - timedelta(seconds=time.monotonic() - moment_s)
 
 
-def _waits_for_data(frames: Sequence[Frame]) -> bool:
+def _waits_for_data(frames: Sequence[StackEntry]) -> bool:
     """True if a built-in connector waits in its poll: that is not a user's code, and there is no data."""
     built_in = any(frame.file.startswith(f"{_PACKAGE}/connectors/") for frame in frames)
     return built_in and frames[-1].file == threading.__file__
 
 
-def because(reason: str) -> Waiting:
+def because(reason: str) -> WaitReason:
     """One of ``REASONS`` with its text."""
-    return Waiting(reason, _TEXTS[reason])
+    return WaitReason(reason, _TEXTS[reason])
 
 
-def _user_code(place: Place, since_s: float | None = None) -> Waiting | None:
+def _user_code(place: CodeLocation, since_s: float | None = None) -> WaitReason | None:
     """The part of a stack that is below the worker's last frame, when a connector's own file is in it."""
     frames, wait = place.frames, place.wait
     if wait is not None and wait.reason == "user_code":
         told = f"Its own code runs: {wait.detail} in its process, which does not say where it stands"
-        return Waiting("user_code", told, since=_time_of_day(wait.since_s))
+        return WaitReason("user_code", told, since=_time_of_day(wait.since_s))
     last = max((number for number, frame in enumerate(frames) if frame.ours), default=-1)
     below = [frame for frame in frames[last + 1 :] if not is_library(frame.file)]
     if last < 0 or not below or wait is not None:
@@ -337,4 +337,4 @@ def _user_code(place: Place, since_s: float | None = None) -> Waiting | None:
     first = below[0]
     listed = [f"{frame.module}.py:{frame.line} in {frame.function}" for frame in frames[last + 1 :]]
     since = None if since_s is None else _time_of_day(since_s)
-    return Waiting("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed, since)
+    return WaitReason("user_code", f"Its own code runs: {first.function} in {first.module}.py", listed, since)

@@ -12,7 +12,7 @@ import pytest
 from tests.real.connectors.jdbc.writing import HERE, Database, Start, Writing, record
 
 from penstock.connectors.jdbc import JdbcSink
-from penstock.connectors.jdbc.sink.writing import Writer
+from penstock.connectors.jdbc.sink.writing import TableChangeWriter
 from penstock.errors import ConnectException, OwnershipLostException, RetriableException
 
 pytestmark = pytest.mark.slow
@@ -49,11 +49,11 @@ def deliver(writing: Writing, size: int = 5, committed: int = 0, until: int = 30
         place += size
 
 
-def before_the_transaction(write: Any, writer: Writer, arguments: Sequence[Any]) -> None:
+def before_the_transaction(write: Any, writer: TableChangeWriter, arguments: Sequence[Any]) -> None:
     raise Killed
 
 
-def in_the_transaction(write: Any, writer: Writer, arguments: Sequence[Any]) -> None:
+def in_the_transaction(write: Any, writer: TableChangeWriter, arguments: Sequence[Any]) -> None:
     writes, move = arguments
 
     def dies(run: Any) -> None:
@@ -63,7 +63,7 @@ def in_the_transaction(write: Any, writer: Writer, arguments: Sequence[Any]) -> 
     write(writer, writes, dies)
 
 
-def after_the_commit(write: Any, writer: Writer, arguments: Sequence[Any]) -> None:
+def after_the_commit(write: Any, writer: TableChangeWriter, arguments: Sequence[Any]) -> None:
     write(writer, *arguments)
     raise Killed
 
@@ -132,7 +132,7 @@ def test_a_commit_whose_answer_was_lost_is_seen(
     kind = type(writing.task._database)
     write = kind.write
 
-    def is_lost(writer: Writer, *arguments: Any) -> None:
+    def is_lost(writer: TableChangeWriter, *arguments: Any) -> None:
         write(writer, *arguments)
         raise RetriableException("no answer")
 

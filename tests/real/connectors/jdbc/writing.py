@@ -21,7 +21,7 @@ from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import ConnectException
 from penstock.pipeline.columns.layout import VARIANT_FIELDS
-from penstock.pipeline.columns.schemaless import Column, column_of
+from penstock.pipeline.columns.schemaless import SchemalessColumn, column_of
 from penstock.pipeline.columns.variant.writing import encode
 from penstock.worker.sink.context import WorkerSinkTaskContext
 
@@ -146,19 +146,21 @@ class Writing:
 
     def frame(
         self,
-        values: Sequence[Any] | pa.Array | Column,
+        values: Sequence[Any] | pa.Array | SchemalessColumn,
         schema: Schema | None = VALUE,
         *,
-        keys: Sequence[Any] | pa.Array | Column | None = None,
+        keys: Sequence[Any] | pa.Array | SchemalessColumn | None = None,
         key_schema: Schema | None = STRING_SCHEMA,
         first: int = 0,
         topic: str = "t",
         kind: pa.DataType | None = None,
     ) -> SinkFrame:
         """Records of the topic ``t``, with the offsets from ``first`` on; ``topic`` is where a router sent them."""
-        marks = {name: one.marks for name, one in (("key", keys), ("value", values)) if isinstance(one, Column)}
-        keys = keys.array if isinstance(keys, Column) else keys
-        values = values.array if isinstance(values, Column) else values
+        marks = {
+            name: one.marks for name, one in (("key", keys), ("value", values)) if isinstance(one, SchemalessColumn)
+        }
+        keys = keys.array if isinstance(keys, SchemalessColumn) else keys
+        values = values.array if isinstance(values, SchemalessColumn) else values
         count = len(values)
         if schema is VALUE:
             kind = pa.struct([("id", pa.int64()), ("name", pa.string())])
@@ -187,7 +189,7 @@ class Writing:
         self.task.put(self.frame(*args, **named))
 
 
-def schemaless(values: Sequence[object]) -> Column:
+def schemaless(values: Sequence[object]) -> SchemalessColumn:
     """Values as JSON without a schema has them."""
     column, errors = column_of(values)
     assert not errors

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from testkit.processes.worker_process import children, cpu_seconds, is_running, wait_gone
 
-from penstock.cli.worker.watchdog import AGAIN_WITHIN_S, BEGIN_WITHIN_S, BEGUN, SAME_WISH_S, Verdict
+from penstock.cli.worker.watchdog import AGAIN_WITHIN_S, BEGIN_WITHIN_S, BEGUN, SAME_WISH_S, WatchdogVerdict
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 
@@ -103,7 +103,7 @@ def started() -> Iterator[list[Waiting]]:
     ],
 )
 def test_when_a_worker_is_killed(told: list[tuple[int, float]], kill_at: float | None) -> None:
-    verdict = Verdict()
+    verdict = WatchdogVerdict()
     for number, moment in told:
         verdict.told(number, moment)
     assert verdict.kill_at == kill_at

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from tests.generated import examples
 
 from penstock.connectors.jdbc.source.connector import JdbcSource
-from penstock.connectors.jdbc.source.position import Position, partition_of, table_of
+from penstock.connectors.jdbc.source.position import RowPosition, partition_of, table_of
 from penstock.connectors.jdbc.source.ranges import (
     Key,
     KeyRange,
-    Plan,
     RangeOffset,
-    Step,
+    RangePlan,
+    RangeStep,
     chosen,
     how_many,
     is_plan,
@@ -41,9 +41,9 @@ def has(limits: KeyRange, key: Key) -> bool:
     return (limits.low is None or key > limits.low) and (limits.high is None or key <= limits.high)
 
 
-def plan_of(keys: list[Key], count: int) -> Plan:
+def plan_of(keys: list[Key], count: int) -> RangePlan:
     bounds = chosen(sorted(keys), count)
-    return Plan("p", tuple("abc"[: len(keys[0])]), bounds, Position(None, 7), len(keys))
+    return RangePlan("p", tuple("abc"[: len(keys[0])]), bounds, RowPosition(None, 7), len(keys))
 
 
 @examples(100)
@@ -71,10 +71,10 @@ def test_ranges_of_any_spread_have_about_as_many_rows_each(keys: list[Key], coun
 @given(KEYS.filter(bool), st.integers(2, 9), st.integers(0, 10**12))
 def test_a_plan_comes_back_from_its_offset(keys: list[Key], count: int, moment: int) -> None:
     plan = plan_of(keys, count)
-    plan = Plan(plan.id, plan.key, plan.bounds, Position(moment * 1000, 3), plan.rows)
+    plan = RangePlan(plan.id, plan.key, plan.bounds, RowPosition(moment * 1000, 3), plan.rows)
     offset = plan.offset()
     assert value_bytes(offset), "it can be stored"
-    assert Plan.of(offset) == plan
+    assert RangePlan.of(offset) == plan
     place = RangeOffset(3, keys[0])
     assert RangeOffset.of(place.offset()) == place
 
@@ -108,25 +108,25 @@ class Life:
         self.kills = 0
         self.open: set[int] = set()
 
-    def step(self, *, killed: bool) -> Step:
+    def step(self, *, killed: bool) -> RangeStep:
         """What the table's own task does; its word is lost if it is killed."""
-        plan = None if self.plan is None else Plan.of(self.plan)
+        plan = None if self.plan is None else RangePlan.of(self.plan)
         places = [] if plan is None else [self.ranges.get(number) for number in range(len(plan.bounds) + 1)]
         step = next_step(self.position, plan, places)
         if killed:
             return step
         match step:
-            case Step.CUT:
+            case RangeStep.CUT:
                 self.plans += 1
                 bounds = chosen(self.keys, self.count)
                 names = tuple("abc"[: len(self.keys[0])])
-                self.plan = Plan(f"p{self.plans}", names, bounds, Position(None, 1), len(self.keys)).offset()
-            case Step.FINISH:
+                self.plan = RangePlan(f"p{self.plans}", names, bounds, RowPosition(None, 1), len(self.keys)).offset()
+            case RangeStep.FINISH:
                 assert plan is not None
                 self.position = plan.end.offset()
-            case Step.FORGET_RANGES:
+            case RangeStep.FORGET_RANGES:
                 self.ranges.clear()
-            case Step.FORGET_PLAN:
+            case RangeStep.FORGET_PLAN:
                 self.plan = None
         return step
 
@@ -134,7 +134,7 @@ class Life:
         """One chunk of a range, if its task may read it."""
         if self.plan is None or self.position is not None:
             return
-        plan = Plan.of(self.plan)
+        plan = RangePlan.of(self.plan)
         limits = plan.ranges[number % len(plan.ranges)]
         number %= len(plan.ranges)
         place = RangeOffset.of(self.ranges.get(number))
@@ -165,7 +165,7 @@ def test_a_kill_at_every_step_loses_nothing_and_repeats_at_most_a_chunk(
         else:
             life.read(number, killed=killed)
     for _ in range(20 * len(life.keys) + 60):
-        if life.step(killed=False) is Step.READ:
+        if life.step(killed=False) is RangeStep.READ:
             break
         for number in range(count):
             life.read(number, killed=False)
@@ -175,17 +175,17 @@ def test_a_kill_at_every_step_loses_nothing_and_repeats_at_most_a_chunk(
 
 
 def test_a_position_that_a_user_has_set_ends_the_snapshot_whatever_was_read() -> None:
-    plan = Plan("p", ("k",), ((5,),), Position(None, 9), 10)
+    plan = RangePlan("p", ("k",), ((5,),), RowPosition(None, 9), 10)
     half = [RangeOffset(3, (5,), done=True).offset(), RangeOffset(2, (7,)).offset()]
-    assert next_step(None, plan, half) is Step.WAIT
-    assert next_step({"incrementing": 4}, plan, half) is Step.FORGET_RANGES
-    assert next_step({"incrementing": 4}, plan, [None, None]) is Step.FORGET_PLAN
-    assert next_step({"incrementing": 4}, None, []) is Step.READ
-    assert next_step(None, None, []) is Step.CUT
+    assert next_step(None, plan, half) is RangeStep.WAIT
+    assert next_step({"incrementing": 4}, plan, half) is RangeStep.FORGET_RANGES
+    assert next_step({"incrementing": 4}, plan, [None, None]) is RangeStep.FORGET_PLAN
+    assert next_step({"incrementing": 4}, None, []) is RangeStep.READ
+    assert next_step(None, None, []) is RangeStep.CUT
 
 
 # ---------------------------------------------------------------- offsets that users change
-PLAN = Plan("p", ("id",), ((5,),), Position(None, 9), 10)
+PLAN = RangePlan("p", ("id",), ((5,),), RowPosition(None, 9), 10)
 
 
 def altered(partition: Mapping[str, object], offset: Mapping[str, object] | None) -> bool:

@@ -12,8 +12,8 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from penstock.connectors.jdbc.addresses import parse_address
 from penstock.connectors.jdbc.duckdb import DuckDbDialect
-from penstock.connectors.jdbc.faults import Fault, fault_of
-from penstock.connectors.jdbc.sink.changes import Changes, RowsRefused, Target, changes_of
+from penstock.connectors.jdbc.faults import FaultKind, fault_of
+from penstock.connectors.jdbc.sink.changes import RowsRefused, TableChanges, Target, changes_of
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
     add_columns,
@@ -40,7 +40,7 @@ def changes(
     rows: list[tuple[int | None, str | None]],
     key_schema: Schema | None = KEY,
     value_schema: Schema | None = VALUE,
-) -> Changes:
+) -> TableChanges:
     """The changes of rows: an id, which is the key, and a name; the whole value is null where it is."""
     ids = pa.array([one for one, _ in rows], pa.int64())
     names = pa.array([name for _, name in rows], pa.string())
@@ -315,34 +315,34 @@ class FromDriver(Exception):
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (FromDriver("x", "57P01"), Fault.PASSING),
-        (FromDriver("x", "40001"), Fault.PASSING),
-        (FromDriver("x", "40P01"), Fault.PASSING),
-        (FromDriver("x", "53300"), Fault.PASSING),
-        (FromDriver("x", "23505"), Fault.ROW),
-        (FromDriver("x", "22P05"), Fault.ROW),
-        (FromDriver("x", "21000"), Fault.ROW),
-        (FromDriver("x", "P0001"), Fault.ROW),
-        (FromDriver("x", "44000"), Fault.ROW),
-        (FromDriver("x", "42703"), Fault.STATEMENT),
-        (FromDriver("x", "42501"), Fault.STATEMENT),
-        (FromDriver("server closed the connection unexpectedly"), Fault.PASSING),
-        (Exception(2013, "Lost connection"), Fault.PASSING),
-        (Exception(1927, "Connection was killed"), Fault.PASSING),
-        (FromPyMySql(1205, "Lock wait timeout exceeded"), Fault.PASSING),
-        (FromPyMySql(1366, "Incorrect string value"), Fault.ROW),
-        (FromPyMySql(4025, "CONSTRAINT failed"), Fault.ROW),
-        (FromPyMySql(1153, "Got a packet bigger than 'max_allowed_packet' bytes"), Fault.ROW),
-        (Exception("nan can not be used with MySQL"), Fault.ROW),
-        (type("TransactionException", (Exception,), {})("Conflict on update!"), Fault.PASSING),
-        (type("IOException", (Exception,), {})("Could not set lock on file"), Fault.PASSING),
-        (type("ConversionException", (Exception,), {})("Could not convert string"), Fault.ROW),
-        (type("BinderException", (Exception,), {})("no column"), Fault.STATEMENT),
-        (Exception(1062, "Duplicate entry"), Fault.ROW),
-        (Exception(1146, "No such table"), Fault.STATEMENT),
-        (Exception("database is locked"), Fault.PASSING),
-        (Exception("database or disk is full"), Fault.PASSING),
+        (FromDriver("x", "57P01"), FaultKind.PASSING),
+        (FromDriver("x", "40001"), FaultKind.PASSING),
+        (FromDriver("x", "40P01"), FaultKind.PASSING),
+        (FromDriver("x", "53300"), FaultKind.PASSING),
+        (FromDriver("x", "23505"), FaultKind.ROW),
+        (FromDriver("x", "22P05"), FaultKind.ROW),
+        (FromDriver("x", "21000"), FaultKind.ROW),
+        (FromDriver("x", "P0001"), FaultKind.ROW),
+        (FromDriver("x", "44000"), FaultKind.ROW),
+        (FromDriver("x", "42703"), FaultKind.STATEMENT),
+        (FromDriver("x", "42501"), FaultKind.STATEMENT),
+        (FromDriver("server closed the connection unexpectedly"), FaultKind.PASSING),
+        (Exception(2013, "Lost connection"), FaultKind.PASSING),
+        (Exception(1927, "Connection was killed"), FaultKind.PASSING),
+        (FromPyMySql(1205, "Lock wait timeout exceeded"), FaultKind.PASSING),
+        (FromPyMySql(1366, "Incorrect string value"), FaultKind.ROW),
+        (FromPyMySql(4025, "CONSTRAINT failed"), FaultKind.ROW),
+        (FromPyMySql(1153, "Got a packet bigger than 'max_allowed_packet' bytes"), FaultKind.ROW),
+        (Exception("nan can not be used with MySQL"), FaultKind.ROW),
+        (type("TransactionException", (Exception,), {})("Conflict on update!"), FaultKind.PASSING),
+        (type("IOException", (Exception,), {})("Could not set lock on file"), FaultKind.PASSING),
+        (type("ConversionException", (Exception,), {})("Could not convert string"), FaultKind.ROW),
+        (type("BinderException", (Exception,), {})("no column"), FaultKind.STATEMENT),
+        (Exception(1062, "Duplicate entry"), FaultKind.ROW),
+        (Exception(1146, "No such table"), FaultKind.STATEMENT),
+        (Exception("database is locked"), FaultKind.PASSING),
+        (Exception("database or disk is full"), FaultKind.PASSING),
     ],
 )
-def test_errors_of_drivers_are_sorted(error: Exception, kind: Fault) -> None:
+def test_errors_of_drivers_are_sorted(error: Exception, kind: FaultKind) -> None:
     assert fault_of(parse_address("jdbc:postgresql://db/x"), error).kind is kind

@@ -18,13 +18,13 @@ from penstock.connectors.jdbc.source.late_commits import (
     bound_of_timestamps,
     unsettled,
 )
-from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
+from penstock.connectors.jdbc.source.position import QueryMode, RowPosition, partition_of, table_of
 from penstock.connectors.jdbc.source.queries import (
     INCREMENTING,
     TIMESTAMP,
     Bound,
-    Piece,
-    Selection,
+    ResultRows,
+    RowSelection,
     pieces,
     utc_nanoseconds,
 )
@@ -36,8 +36,8 @@ NAME = column_of("name", sa.Text(), True, TypeMapping())
 ZONED = pa.timestamp("us", "UTC")
 
 
-def selection(mode: Mode) -> Selection:
-    return Selection(TableName("s", "t"), (NAME,), mode, "id", ("at",), True)
+def selection(mode: QueryMode) -> RowSelection:
+    return RowSelection(TableName("s", "t"), (NAME,), mode, "id", ("at",), True)
 
 
 def batch(ids: list[int], times: list[int]) -> pa.RecordBatch:
@@ -48,20 +48,26 @@ def batch(ids: list[int], times: list[int]) -> pa.RecordBatch:
 
 @pytest.mark.parametrize(
     "position",
-    [Position(), Position(None, 7), Position(1_700_000_000_123_456_000), Position(-1_000, 3), Position(0, 0)],
+    [
+        RowPosition(),
+        RowPosition(None, 7),
+        RowPosition(1_700_000_000_123_456_000),
+        RowPosition(-1_000, 3),
+        RowPosition(0, 0),
+    ],
 )
-def test_a_position_comes_back_from_its_offset(position: Position) -> None:
-    assert Position.of(position.offset()) == position
+def test_a_position_comes_back_from_its_offset(position: RowPosition) -> None:
+    assert RowPosition.of(position.offset()) == position
 
 
 def test_offsets_are_those_of_java() -> None:
-    assert Position(1_700_000_000_123_456_000, 7).offset() == {
+    assert RowPosition(1_700_000_000_123_456_000, 7).offset() == {
         "incrementing": 7,
         "timestamp": 1_700_000_000_123,
         "timestamp_nanos": 123_456_000,
     }
     # Java's older versions have no nanoseconds.
-    assert Position.of({"timestamp": 1_700_000_000_123}) == Position(1_700_000_000_123_000_000)
+    assert RowPosition.of({"timestamp": 1_700_000_000_123}) == RowPosition(1_700_000_000_123_000_000)
     assert partition_of("s.t") == {"protocol": "1", "table": "s.t"}
     assert table_of({"protocol": "1", "table": "s.t"}) == "s.t"
     assert table_of({"query": "query"}) is None
@@ -70,7 +76,7 @@ def test_offsets_are_those_of_java() -> None:
 @pytest.mark.parametrize("offset", [{"incrementing": "7"}, {"rows": 7}, {"timestamp": 1.5}, {"incrementing": True}])
 def test_other_offsets_are_refused(offset: dict[str, object]) -> None:
     with pytest.raises(ConnectException, match="offset"):
-        Position.of(offset)
+        RowPosition.of(offset)
 
 
 @pytest.mark.parametrize("partition", [{}, {"table": 7}, {"file": "x"}, {"table": "t", "x": "y"}])
@@ -79,40 +85,44 @@ def test_other_partitions_are_refused(partition: dict[str, object]) -> None:
         table_of(partition)
 
 
-def positions(found: list[Piece]) -> list[list[Position]]:
+def positions(found: list[ResultRows]) -> list[list[RowPosition]]:
     return [[piece.position_after(row) for row in range(piece.table.num_rows)] for piece in found]
 
 
 def test_pieces_of_an_incrementing_column() -> None:
     read = [batch([1, 2, 3], [1, 1, 1]), batch([4], [1])]
-    found = list(pieces(selection(Mode.INCREMENTING), read, Position(None, 0), 2))
+    found = list(pieces(selection(QueryMode.INCREMENTING), read, RowPosition(None, 0), 2))
     assert [piece.table.column("name").to_pylist() for piece in found] == [["n1", "n2"], ["n3"], ["n4"]]
-    assert positions(found) == [[Position(None, 1), Position(None, 2)], [Position(None, 3)], [Position(None, 4)]]
+    assert positions(found) == [
+        [RowPosition(None, 1), RowPosition(None, 2)],
+        [RowPosition(None, 3)],
+        [RowPosition(None, 4)],
+    ]
 
 
 def test_a_position_passes_a_timestamp_once_all_of_its_rows_were_read() -> None:
-    before = Position(5_000)
+    before = RowPosition(5_000)
     read = [batch([1, 2, 3], [6, 7, 7]), batch([4], [7]), batch([5, 6], [8, 9])]
-    found = list(pieces(selection(Mode.TIMESTAMP), read, before, 10))
+    found = list(pieces(selection(QueryMode.TIMESTAMP), read, before, 10))
     assert positions(found) == [
-        [Position(6_000), Position(6_000), Position(6_000)],
-        [Position(7_000)],
-        [Position(8_000), Position(9_000)],
+        [RowPosition(6_000), RowPosition(6_000), RowPosition(6_000)],
+        [RowPosition(7_000)],
+        [RowPosition(8_000), RowPosition(9_000)],
     ]
-    lone = list(pieces(selection(Mode.TIMESTAMP), [batch([1, 2], [6, 6]), batch([3], [6])], before, 10))
-    assert positions(lone) == [[before, before], [Position(6_000)]]
+    lone = list(pieces(selection(QueryMode.TIMESTAMP), [batch([1, 2], [6, 6]), batch([3], [6])], before, 10))
+    assert positions(lone) == [[before, before], [RowPosition(6_000)]]
 
 
 def test_pieces_of_both_columns_have_both() -> None:
-    found = list(pieces(selection(Mode.TIMESTAMP_INCREMENTING), [batch([4, 2], [6, 7])], Position(), 10))
-    assert positions(found) == [[Position(6_000, 4), Position(7_000, 2)]]
+    found = list(pieces(selection(QueryMode.TIMESTAMP_INCREMENTING), [batch([4, 2], [6, 7])], RowPosition(), 10))
+    assert positions(found) == [[RowPosition(6_000, 4), RowPosition(7_000, 2)]]
 
 
 def test_a_result_without_rows_has_no_pieces() -> None:
-    assert list(pieces(selection(Mode.TIMESTAMP), [batch([], [])], Position(), 10)) == []
+    assert list(pieces(selection(QueryMode.TIMESTAMP), [batch([], [])], RowPosition(), 10)) == []
 
 
-def sql(mode: Mode, after: Position, bound: Bound) -> str:
+def sql(mode: QueryMode, after: RowPosition, bound: Bound) -> str:
     compiled = (
         selection(mode)
         .statement(after, bound)
@@ -124,10 +134,12 @@ def sql(mode: Mode, after: Position, bound: Bound) -> str:
 def test_statements_select_what_comes_after_a_position_and_before_a_bound() -> None:
     at, row = "penstock_source.at", "penstock_source.id"
     moment = "'2023-11-14 22:13:20.123456+00:00'"
-    assert sql(Mode.INCREMENTING, Position(), Bound()) == f"{row} IS NOT NULL ORDER BY {row}"
-    assert sql(Mode.INCREMENTING, Position(None, 7), Bound(None, 9)) == f"{row} > 7 AND {row} < 9 ORDER BY {row}"
-    assert sql(Mode.TIMESTAMP, Position(1_700_000_000_123_456_000), Bound()) == f"{at} > {moment} ORDER BY {at}"
-    assert sql(Mode.TIMESTAMP_INCREMENTING, Position(1_700_000_000_123_456_000, 7), Bound()) == (
+    assert sql(QueryMode.INCREMENTING, RowPosition(), Bound()) == f"{row} IS NOT NULL ORDER BY {row}"
+    assert (
+        sql(QueryMode.INCREMENTING, RowPosition(None, 7), Bound(None, 9)) == f"{row} > 7 AND {row} < 9 ORDER BY {row}"
+    )
+    assert sql(QueryMode.TIMESTAMP, RowPosition(1_700_000_000_123_456_000), Bound()) == f"{at} > {moment} ORDER BY {at}"
+    assert sql(QueryMode.TIMESTAMP_INCREMENTING, RowPosition(1_700_000_000_123_456_000, 7), Bound()) == (
         f"{at} >= {moment} AND ({at} > {moment} OR {at} = {moment} AND {row} > 7) AND {row} IS NOT NULL "
         f"ORDER BY {at}, {row}"
     )
@@ -135,8 +147,8 @@ def test_statements_select_what_comes_after_a_position_and_before_a_bound() -> N
 
 def test_a_query_may_have_conditions_colons_and_per_cent_signs() -> None:
     text = "SELECT id::int, ':x' AS name FROM t WHERE name LIKE '%a'"
-    chosen = Selection(text, (NAME,), Mode.INCREMENTING, "id", suffix="FOR SHARE")
-    made = chosen.statement(Position(None, 7), Bound()).compile(
+    chosen = RowSelection(text, (NAME,), QueryMode.INCREMENTING, "id", suffix="FOR SHARE")
+    made = chosen.statement(RowPosition(None, 7), Bound()).compile(
         dialect=postgresql.dialect(paramstyle="named"), compile_kwargs={"literal_binds": True}
     )
     assert " ".join(str(made).split()) == (
@@ -288,7 +300,7 @@ def test_settings_of_the_java_connector_are_taken_as_they_are_written_there() ->
         "incrementing.column.name": "ID",
     }
     config = JdbcSourceConfig.parse({**SETTINGS, **there})
-    assert config.mode is Mode.INCREMENTING
+    assert config.mode is QueryMode.INCREMENTING
     assert config.numbers is NumericMapping.BEST_FIT_EAGER_DOUBLE
     assert config.timestamp_granularity is TimestampGranularity.MICROS_LONG
     assert config.isolation == "READ COMMITTED"

@@ -54,7 +54,7 @@ class SparkContext(Context):
 
 @pytest.fixture
 def context(monkeypatch: pytest.MonkeyPatch) -> SparkContext:
-    monkeypatch.setattr(module, "Reader", Reader)
+    monkeypatch.setattr(module, "SparkReader", Reader)
     return SparkContext()
 
 

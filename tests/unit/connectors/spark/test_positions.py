@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import types as T
 
 from penstock.connectors.spark.source.modes import _whole
-from penstock.connectors.spark.source.positions import Position, counts_within_values
+from penstock.connectors.spark.source.positions import PositionColumn, counts_within_values
 from penstock.errors import ConnectException, DataException
 
 NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=datetime.UTC)
@@ -31,7 +31,7 @@ NOON = datetime.datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=datetime.UTC)
     ],
 )
 def test_a_value_is_stored_as_a_number_or_a_text_without_loss(kind: T.DataType, column: Any, stored: object) -> None:
-    position = Position.of("c", kind)
+    position = PositionColumn.of("c", kind)
     assert position.stored(pa.table({"c": column}))(0) == stored
     assert position.after(position.offset(stored)) == stored
     assert position.after(None) is None
@@ -42,17 +42,17 @@ def test_a_value_is_stored_as_a_number_or_a_text_without_loss(kind: T.DataType, 
 )
 def test_a_type_that_has_no_exact_order_is_refused(kind: T.DataType) -> None:
     with pytest.raises(ConnectException, match=r"incrementing\.column\.name: the column c is of type .*: cast it in"):
-        Position.of("c", kind)
+        PositionColumn.of("c", kind)
 
 
 def test_a_null_is_refused_with_the_column_and_what_to_do() -> None:
     with pytest.raises(DataException, match=r"The column c is null in 2 or more rows, .* WHERE c IS NOT NULL"):
-        Position.of("c", T.LongType()).stored(pa.table({"c": [1, None, None]}))
+        PositionColumn.of("c", T.LongType()).stored(pa.table({"c": [1, None, None]}))
 
 
 def test_an_offset_of_another_column_is_refused() -> None:
     with pytest.raises(ConnectException, match="is none of the column c: reset the connector's offsets"):
-        Position.of("c", T.LongType()).after({"column": "d", "value": 1})
+        PositionColumn.of("c", T.LongType()).after({"column": "d", "value": 1})
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Target:
 @pytest.fixture(autouse=True)
 def target(monkeypatch: pytest.MonkeyPatch) -> None:
     Target.written, Target.away = [], False
-    monkeypatch.setattr(sink_task, "Writer", Target)
+    monkeypatch.setattr(sink_task, "SparkTableWriter", Target)
 
 
 def records(count: int, *, schema: bool = True) -> list[SinkRecord]:

@@ -14,7 +14,7 @@ from penstock.api.arrow import connect_schema
 from penstock.connectors.spark import SparkSource
 from penstock.connectors.spark.source import modes, planning
 from penstock.connectors.spark.source import task as source_task
-from penstock.connectors.spark.source.chunks import Records
+from penstock.connectors.spark.source.chunks import QueryChunks
 from penstock.connectors.spark.source.planning import File
 from penstock.connectors.spark.source.settings import SparkSourceConfig
 from penstock.errors import BadRequestException, ConnectException, RetriableException
@@ -55,10 +55,10 @@ class Memory:
         for first in range(0, rows.num_rows, Memory.piece_rows):
             yield rows.slice(first, Memory.piece_rows)
 
-    def records(self, rows: pa.Table) -> Records:
+    def records(self, rows: pa.Table) -> QueryChunks:
         schema = connect_schema(rows.schema)
         assert schema is not None
-        return Records(schema, self.config.topic, self.config.key_columns, self.config.timestamp_column)
+        return QueryChunks(schema, self.config.topic, self.config.key_columns, self.config.timestamp_column)
 
 
 def add(path: str, modified_ms: int, ids: Sequence[int], *, size: int = 10, **columns: Sequence[object]) -> None:
@@ -68,7 +68,7 @@ def add(path: str, modified_ms: int, ids: Sequence[int], *, size: int = 10, **co
 @pytest.fixture(autouse=True)
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     Memory.tables, Memory.asked, Memory.missing = {}, [], False
-    monkeypatch.setattr(source_task, "Reader", Memory)
+    monkeypatch.setattr(source_task, "SparkReader", Memory)
     monkeypatch.setattr(planning, "MOST_FILES", 2)
 
 

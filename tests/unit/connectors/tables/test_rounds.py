@@ -27,7 +27,7 @@ from penstock.connectors.tables.delta import DeltaLake, DeltaLakeTable
 from penstock.connectors.tables.delta_files import system_of
 from penstock.connectors.tables.iceberg import IcebergLake, IcebergTable
 from penstock.connectors.tables.sink import rounds
-from penstock.connectors.tables.sink.handover import Handover, Unit, chain
+from penstock.connectors.tables.sink.handover import CommitUnit, Handover, chain
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder
 from penstock.errors import ConfigException, ConnectException, RetriableException
 
@@ -50,7 +50,7 @@ class Task(Writing):
         )
 
     @property
-    def rounds(self) -> rounds.Rounds:
+    def rounds(self) -> rounds.CommitRounds:
         """Its part in commits of all tasks."""
         assert self.task._rounds is not None
         return self.task._rounds
@@ -62,7 +62,7 @@ class Task(Writing):
 
     def hand_over(self) -> None:
         """The end of an interval comes, and it is another one's turn to commit."""
-        with mock.patch.object(rounds.Rounds, "_has_turn", return_value=False):
+        with mock.patch.object(rounds.CommitRounds, "_has_turn", return_value=False):
             self.tick()
 
     def look(self) -> None:
@@ -291,7 +291,7 @@ def test_a_frozen_task_and_its_successor_write_each_record_once(tmp_path: Path, 
     new.hand_over()
     frozen.hand_over()
     assert len(handed_over(tmp_path)) == 2
-    with mock.patch.object(rounds.Rounds, "_has_turn", return_value=True):
+    with mock.patch.object(rounds.CommitRounds, "_has_turn", return_value=True):
         new.look()
         frozen.look()
     assert new.ids() == [*range(6), 2000]
@@ -387,7 +387,7 @@ def test_columns_that_come_meanwhile_leave_files_that_were_handed_over_as_they_a
     other.put([{"id": 7, "name": "x", "more": "y"}], MORE, kind=WIDE, partition=1)
     other.hand_over()
     for task in (one, other):
-        with mock.patch.object(rounds.Rounds, "_has_turn", return_value=True):
+        with mock.patch.object(rounds.CommitRounds, "_has_turn", return_value=True):
             task.look()
     assert sorted((row["id"], row["more"]) for row in one.rows()) == [(0, None), (1, None), (7, "y")]
     assert (one.safe(2), other.safe(1, P1)) == (2, 1)
@@ -484,7 +484,7 @@ def test_compaction_between_a_hand_over_and_its_commit_is_no_matter(tmp_path: Pa
     assert table is not None
     table.refresh()
     assert table.compact() == 2
-    with mock.patch.object(rounds.Rounds, "_has_turn", return_value=True):
+    with mock.patch.object(rounds.CommitRounds, "_has_turn", return_value=True):
         other.look()
     assert one.ids() == [0, 1, 2, 3, 1000, 1001]
 
@@ -577,8 +577,8 @@ def test_the_options_of_the_library_are_those_of_the_file_system(options: dict[s
 
 
 # ------------------------------------------------------------------------------------------------------ the decision
-def unit(name: str, made: int = 0, **moves: tuple[int | None, int]) -> Unit:
-    return Unit(name, made, {}, {TopicPartition("t", int(place[1:])): move for place, move in moves.items()})
+def unit(name: str, made: int = 0, **moves: tuple[int | None, int]) -> CommitUnit:
+    return CommitUnit(name, made, {}, {TopicPartition("t", int(place[1:])): move for place, move in moves.items()})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import json
 
 import pyarrow as pa
 
-from penstock.converters.json.envelope import NO_MESSAGE, Envelope, Envelopes, Refused
+from penstock.converters.json.envelope import NO_MESSAGE, Envelope, Envelopes, UnreadableMessages
 from penstock.data import Schema, Type
 from penstock.pipeline.plan.step import Sorted
 
@@ -47,7 +47,7 @@ def test_each_message_loses_the_head_that_it_has() -> None:
         Envelope(Schema(Type.INT32)),
     ]
     assert hint_of(found, 2) == Envelope(Schema(Type.STRING, optional=True))
-    assert isinstance(hint_of(found, 4), Refused)
+    assert isinstance(hint_of(found, 4), UnreadableMessages)
 
 
 def test_a_payload_before_its_schema_is_found_between_others() -> None:

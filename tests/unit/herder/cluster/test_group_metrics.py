@@ -6,14 +6,14 @@ from penstock.api import SampleWindow
 from penstock.assignors.assignment import Units
 from penstock.assignors.connect_protocol import Subprotocol
 from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
-from penstock.herder.cluster.member import Place
-from penstock.kafka.group.events import Joined
+from penstock.herder.cluster.member import GroupPlace
+from penstock.kafka.group.events import RoundJoined
 from penstock.kafka.group.metrics import GroupMetrics, Timed
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import metrics_text
 
-IN = Place(
+IN = GroupPlace(
     "me",
     7,
     Subprotocol.SESSIONED,
@@ -45,7 +45,7 @@ def test_rounds_have_the_names_and_values_of_kafka_connect(clock):
     rounds = RoundCounts(Silent(), lambda: clock[0], SampleWindow())
     publish_rounds(metrics, lambda: place, rounds)
     rounds.before_join(6)
-    rounds.joined(Joined(7, "me", "sessioned", b""))
+    rounds.joined(RoundJoined(7, "me", "sessioned", b""))
     clock[0] += 2
     rounds.in_force(7)
     rounds.before_join(7)
@@ -66,7 +66,7 @@ def test_rounds_have_the_names_and_values_of_kafka_connect(clock):
 
 def test_before_the_first_round_no_leader_and_no_protocol_is_named(clock):
     metrics = Metrics()
-    publish_rounds(metrics, Place, RoundCounts(Silent(), lambda: clock[0], SampleWindow()))
+    publish_rounds(metrics, GroupPlace, RoundCounts(Silent(), lambda: clock[0], SampleWindow()))
 
     prefix = "kafka_connect_worker_rebalance_"
     assert shown(metrics) == [
@@ -116,7 +116,7 @@ def test_a_member_has_the_names_and_values_of_kafka_connect(clock):
 
 def test_what_a_member_has_never_done_has_no_average_and_no_time(clock):
     metrics = Metrics()
-    publish_member(metrics, Place, GroupMetrics, lambda: clock[0])
+    publish_member(metrics, GroupPlace, GroupMetrics, lambda: clock[0])
 
     values = dict(line.split() for line in shown(metrics))
     assert values["kafka_connect_coordinator_join_time_avg"] == "NaN"

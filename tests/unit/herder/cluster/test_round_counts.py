@@ -4,7 +4,7 @@ import math
 
 from penstock.api import SampleWindow
 from penstock.herder.cluster.group_metrics import RoundCounts
-from penstock.kafka.group.events import GroupRefusedException, Joined
+from penstock.kafka.group.events import GroupRefusedException, RoundJoined
 
 
 class Owner:
@@ -44,7 +44,7 @@ class Counted:
     def join(self, generation, took_s=0.0):
         self.rounds.before_join(generation - 1)
         self.now_s += took_s
-        self.rounds.joined(Joined(generation, "me", "sessioned", b""))
+        self.rounds.joined(RoundJoined(generation, "me", "sessioned", b""))
 
     def force(self, generation, took_s=0.0):
         self.now_s += took_s
@@ -98,7 +98,7 @@ def test_a_round_comes_into_force_while_the_next_one_has_begun():
     made.rounds.before_join(1)
     made.force(1, took_s=1)
     assert (made.rounds.completed, made.rounds.under_way) == (1, True)
-    made.rounds.joined(Joined(2, "me", "sessioned", b""))
+    made.rounds.joined(RoundJoined(2, "me", "sessioned", b""))
     made.force(2, took_s=1)
     assert (made.rounds.completed, made.rounds.under_way, made.rounds.longest_ms) == (2, False, 2000)
 

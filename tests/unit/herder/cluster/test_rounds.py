@@ -7,11 +7,11 @@ from types import MappingProxyType
 import pytest
 from differential.cluster import units_of
 
-from penstock.assignors.assignment import NOTHING, Memory, Units
+from penstock.assignors.assignment import NOTHING, LeaderMemory, Units
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
-    Metadata,
+    MemberMetadata,
     decode_assignment,
     decode_metadata,
     encode_metadata,
@@ -34,7 +34,7 @@ def config_of(offset: int = 5, **tasks: int) -> ClusterConfig:
 
 def says(url: str, offset: int = 5, units: Units = NOTHING, version: int = 2) -> bytes:
     current = Assignment("l", LEADER_URL, offset, units) if units else None
-    return encode_metadata(Metadata(url, offset, current), version)
+    return encode_metadata(MemberMetadata(url, offset, current), version)
 
 
 def led(members: dict[str, bytes], protocol: str = "sessioned", generation: int = 1, last: int = 0) -> LedRound:
@@ -42,7 +42,7 @@ def led(members: dict[str, bytes], protocol: str = "sessioned", generation: int 
 
 
 def test_an_incremental_round_tells_each_member_what_is_new_and_who_leads():
-    planned = plan_round(led({"l": says(LEADER_URL), "m": says(OTHER_URL, 3)}), config_of(a=2, b=1), Memory(), 0)
+    planned = plan_round(led({"l": says(LEADER_URL), "m": says(OTHER_URL, 3)}), config_of(a=2, b=1), LeaderMemory(), 0)
 
     told = {member: decode_assignment(data) for member, data in planned.assignments.items()}
     assert all((one.leader, one.leader_url, one.config_offset) == ("l", LEADER_URL, 5) for one in told.values())
@@ -55,20 +55,20 @@ def test_an_incremental_round_tells_each_member_what_is_new_and_who_leads():
 
 def test_what_members_run_already_is_not_told_again():
     everything = all_units(config_of(a=1).task_counts)
-    planned = plan_round(led({"l": says(LEADER_URL, units=everything)}), config_of(a=1), Memory(), 0)
+    planned = plan_round(led({"l": says(LEADER_URL, units=everything)}), config_of(a=1), LeaderMemory(), 0)
     assert decode_assignment(planned.assignments["l"]) == Assignment("l", LEADER_URL, 5)
 
 
 def test_the_version_is_that_of_the_protocol_that_was_picked():
     for protocol, version in (("default", 0), ("compatible", 1), ("sessioned", 2)):
         members = {"l": says(LEADER_URL, version=version)}
-        planned = plan_round(led(members, protocol), config_of(a=1), Memory(), 0)
+        planned = plan_round(led(members, protocol), config_of(a=1), LeaderMemory(), 0)
         assert planned.assignments["l"][:2] == version.to_bytes(2, "big")
         assert set(decode_assignment(planned.assignments["l"]).assigned) == {"a", ConnectorTaskId("a", 0)}
 
 
 def test_an_eager_round_deals_out_everything_and_leaves_the_memory_alone():
-    memory = Memory(generation=7)
+    memory = LeaderMemory(generation=7)
     members = {"l": says(LEADER_URL, version=0), "m": says(OTHER_URL, version=0)}
     planned = plan_round(led(members, "default"), config_of(a=1, b=1), memory, 300_000)
     told = [decode_assignment(planned.assignments[member]).assigned for member in ("l", "m")]
@@ -82,7 +82,7 @@ def test_an_eager_round_deals_out_everything_and_leaves_the_memory_alone():
 @pytest.mark.parametrize("protocol", ["default", "compatible", "sessioned"])
 def test_a_leader_that_has_read_less_than_a_member_tells_all_to_join_again(protocol):
     version = {"default": 0, "compatible": 1, "sessioned": 2}[protocol]
-    memory = Memory(generation=3)
+    memory = LeaderMemory(generation=3)
     members = {"l": says(LEADER_URL, 5, version=version), "m": says(OTHER_URL, 1_000_000, version=version)}
 
     planned = plan_round(led(members, protocol), config_of(5, a=1), memory, 0)
@@ -99,20 +99,22 @@ def test_a_leader_that_has_read_less_than_a_member_tells_all_to_join_again(proto
 def test_a_java_leader_that_is_behind_sends_these_bytes():
     # Seen on the wire of a Java leader whose member claimed to have read a million records.
     members = {"l": says("u", 5), "m": says("v", 1_000_000)}
-    assert plan_round(led(members), config_of(5), Memory(), 0).assignments["m"] == bytes.fromhex(
+    assert plan_round(led(members), config_of(5), LeaderMemory(), 0).assignments["m"] == bytes.fromhex(
         "00020001" + "00016c" + "000175" + "00000000000f4240" + "00000000" * 3
     )
 
 
 def test_members_are_told_the_offset_that_was_decided_with():
     # They read up to there before they start anything.
-    planned = plan_round(led({"l": says(LEADER_URL, 5)}), config_of(9, a=1), Memory(), 0)
+    planned = plan_round(led({"l": says(LEADER_URL, 5)}), config_of(9, a=1), LeaderMemory(), 0)
     assert decode_assignment(planned.assignments["l"]).config_offset == 9
 
 
-@pytest.mark.parametrize("broken", [b"", b"\0\2\0\5ab", b"\xff\xff\0\0", encode_metadata(Metadata("x", 1), 2)[:-2]])
+@pytest.mark.parametrize(
+    "broken", [b"", b"\0\2\0\5ab", b"\xff\xff\0\0", encode_metadata(MemberMetadata("x", 1), 2)[:-2]]
+)
 def test_a_member_that_cannot_be_read_gets_nothing_and_is_named(broken, caplog):
-    planned = plan_round(led({"l": says(LEADER_URL), "odd": broken}), config_of(a=2), Memory(), 0)
+    planned = plan_round(led({"l": says(LEADER_URL), "odd": broken}), config_of(a=2), LeaderMemory(), 0)
 
     assert decode_assignment(planned.assignments["odd"]) == Assignment("l", LEADER_URL, 5)
     assert set(decode_assignment(planned.assignments["l"]).assigned) == set(all_units(config_of(a=2).task_counts))
@@ -121,7 +123,7 @@ def test_a_member_that_cannot_be_read_gets_nothing_and_is_named(broken, caplog):
 
 def test_a_delay_is_told_to_all_and_to_the_caller():
     units = all_units(config_of(a=2).task_counts)
-    memory = Memory(assigned=units, generation=1, members=frozenset({"l", "m"}))
+    memory = LeaderMemory(assigned=units, generation=1, members=frozenset({"l", "m"}))
     planned = plan_round(led({"l": says(LEADER_URL)}, generation=2, last=1), config_of(a=2), memory, 60_000)
     assert planned.delay_ms == decode_assignment(planned.assignments["l"]).delay_ms == 60_000
 
@@ -150,7 +152,7 @@ def test_enough_recorded_scenarios_can_be_told_in_bytes():
 
 @pytest.mark.parametrize("recorded", IN_ORDER, ids=range(len(IN_ORDER)))
 def test_whole_rounds_come_out_as_java_decides_them(recorded):
-    memory, plans = Memory(), []
+    memory, plans = LeaderMemory(), []
     for given in recorded["case"]["rounds"]:
         configured = units_of(given["configured"])
         tasks = {name: sum(task.connector == name for task in configured.tasks) for name in configured.connectors}

@@ -9,8 +9,14 @@ import pytest
 from testkit.brokers.scripted_broker import ScriptedBroker
 from testkit.brokers.scripted_transactions import Known, Open, ScriptedTransactions
 
-from penstock.kafka.admin.open_transactions import OpenTransaction, OpenTransactions, Verdict, judge, marker_epoch
-from penstock.kafka.admin.transaction_inquiry import ActiveProducer, Described
+from penstock.kafka.admin.open_transactions import (
+    OpenTransaction,
+    OpenTransactions,
+    TransactionVerdict,
+    judge,
+    marker_epoch,
+)
+from penstock.kafka.admin.transaction_inquiry import ActiveProducer, TransactionDescription
 from penstock.kafka.protocol.fields import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -56,14 +62,14 @@ def opened(epoch: int = 3) -> OpenTransaction:
     return OpenTransaction(PLACE, ActiveProducer(5, epoch, 0, -1, 7))
 
 
-def described(state: str = "Empty", **own: object) -> Described:
+def described(state: str = "Empty", **own: object) -> TransactionDescription:
     values = {"producer_id": 5, "epoch": 4, "places": frozenset(), "error_code": 0, **own}
-    return Described(transactional_id="g-a-0", state=state, timeout_ms=1000, **values)  # type: ignore[arg-type]
+    return TransactionDescription(transactional_id="g-a-0", state=state, timeout_ms=1000, **values)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
 def test_one_that_its_coordinator_has_is_under_way_however_old(state: str) -> None:
-    assert judge(opened(), described(state, places=frozenset({PLACE})), 1e12) is Verdict.UNDER_WAY
+    assert judge(opened(), described(state, places=frozenset({PLACE})), 1e12) is TransactionVerdict.UNDER_WAY
 
 
 @pytest.mark.parametrize(
@@ -78,22 +84,24 @@ def test_one_that_its_coordinator_has_is_under_way_however_old(state: str) -> No
         described("Ongoing", places=frozenset({PLACE}), producer_id=6),
     ],
 )
-def test_one_that_its_coordinator_does_not_have_hangs_once_it_is_older_than_its_timeout(found: Described) -> None:
-    assert judge(opened(), found, 999) is Verdict.YOUNG
-    assert judge(opened(), found, 1000) is Verdict.HANGING
+def test_one_that_its_coordinator_does_not_have_hangs_once_it_is_older_than_its_timeout(
+    found: TransactionDescription,
+) -> None:
+    assert judge(opened(), found, 999) is TransactionVerdict.YOUNG
+    assert judge(opened(), found, 1000) is TransactionVerdict.HANGING
 
 
 @pytest.mark.parametrize("found", [None, described("", error_code=105)])
 def test_one_that_no_coordinator_knows_hangs_after_the_longest_timeout_that_brokers_allow(
-    found: Described | None,
+    found: TransactionDescription | None,
 ) -> None:
-    assert judge(opened(), found, 899_999) is Verdict.YOUNG
-    assert judge(opened(), found, 900_000) is Verdict.HANGING
+    assert judge(opened(), found, 899_999) is TransactionVerdict.YOUNG
+    assert judge(opened(), found, 900_000) is TransactionVerdict.HANGING
 
 
 @pytest.mark.parametrize("found", [described("", error_code=14), described("", error_code=53), described("Unknown")])
-def test_nothing_is_decided_where_the_coordinator_does_not_say(found: Described) -> None:
-    assert judge(opened(), found, 1e12) is Verdict.UNKNOWN
+def test_nothing_is_decided_where_the_coordinator_does_not_say(found: TransactionDescription) -> None:
+    assert judge(opened(), found, 1e12) is TransactionVerdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -105,7 +113,7 @@ def test_nothing_is_decided_where_the_coordinator_does_not_say(found: Described)
         (described(epoch=32767), 3),
     ],
 )
-def test_a_marker_has_an_epoch_that_no_live_producer_has(found: Described, epoch: int) -> None:
+def test_a_marker_has_an_epoch_that_no_live_producer_has(found: TransactionDescription, epoch: int) -> None:
     assert marker_epoch(opened().producer, found) == epoch
 
 

@@ -113,8 +113,8 @@ class Broker:
 def played(monkeypatch: pytest.MonkeyPatch) -> Broker:
     """The broker that members in this test talk to."""
     broker = Broker()
-    monkeypatch.setattr(connections.Connections, "send", lambda _, request, **how: broker.send(request, **how))
-    monkeypatch.setattr(connections.Connections, "bootstrap_async", lambda _: Future().success(True))
+    monkeypatch.setattr(connections.GroupConnections, "send", lambda _, request, **how: broker.send(request, **how))
+    monkeypatch.setattr(connections.GroupConnections, "bootstrap_async", lambda _: Future().success(True))
     monkeypatch.setattr(KafkaNetClient, "least_loaded_node", lambda _: 0)
     monkeypatch.setattr(KafkaNetClient, "maybe_connect", lambda *_: None)
     monkeypatch.setattr(KafkaNetClient, "connected", lambda *_: broker.reachable)

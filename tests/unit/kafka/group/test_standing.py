@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.kafka.group.standing import Backoff, Limits, Standing, Verdict
+from penstock.kafka.group.standing import Limits, LostReason, RejoinBackoff, Standing
 
 LIMITS = Limits(heartbeat_s=3, session_s=10, poll_s=60)
 
@@ -27,21 +27,21 @@ def test_without_a_sign_of_the_owner_it_is_none_after_the_rebalance_timeout():
     standing.polled(5)
     standing.answered(65)
     assert standing.verdict(65.0) is None
-    assert standing.verdict(65.1) is Verdict.NOT_POLLED
+    assert standing.verdict(65.1) is LostReason.NOT_POLLED
     standing.polled(70)
     assert standing.verdict(70.0) is None
 
 
 def test_the_owner_counts_also_while_the_member_is_not_in_the_group():
     standing = Standing(LIMITS, 0)
-    assert standing.verdict(60.1) is Verdict.NOT_POLLED
+    assert standing.verdict(60.1) is LostReason.NOT_POLLED
 
 
 def test_a_session_ends_that_long_after_the_last_answered_heartbeat_was_sent():
     standing = member()
     standing.answered(4)
     assert standing.verdict(14.0) is None
-    assert standing.verdict(14.1) is Verdict.SESSION_OVER
+    assert standing.verdict(14.1) is LostReason.SESSION_OVER
 
 
 def test_answers_that_come_late_do_not_take_the_session_back():
@@ -58,7 +58,7 @@ def test_while_a_round_waits_for_others_the_session_goes_on_and_begins_anew_with
     assert standing.verdict(50) is None
     standing.waits(False, 50)
     assert standing.verdict(60.0) is None
-    assert standing.verdict(60.1) is Verdict.SESSION_OVER
+    assert standing.verdict(60.1) is LostReason.SESSION_OVER
 
 
 def test_a_coordinator_out_of_reach_for_one_heartbeat_ends_it_and_a_shorter_time_does_not():
@@ -66,7 +66,7 @@ def test_a_coordinator_out_of_reach_for_one_heartbeat_ends_it_and_a_shorter_time
     standing.reached(False, 1)
     standing.reached(False, 3)
     assert standing.verdict(3.9) is None
-    assert standing.verdict(4.0) is Verdict.OUT_OF_REACH
+    assert standing.verdict(4.0) is LostReason.OUT_OF_REACH
     standing.reached(True, 4)
     assert standing.verdict(4.0) is None
     standing.reached(False, 5)
@@ -77,7 +77,7 @@ def test_a_coordinator_that_goes_during_a_round_counts_too():
     standing = member()
     standing.waits(True, 1)
     standing.reached(False, 2)
-    assert standing.verdict(5) is Verdict.OUT_OF_REACH
+    assert standing.verdict(5) is LostReason.OUT_OF_REACH
 
 
 def test_a_coordinator_that_was_out_of_reach_before_the_member_joined_does_not_count():
@@ -87,7 +87,7 @@ def test_a_coordinator_that_was_out_of_reach_before_the_member_joined_does_not_c
     assert standing.verdict(7.1) is None
     standing.reached(False, 7.1)
     assert standing.verdict(10) is None
-    assert standing.verdict(10.1) is Verdict.OUT_OF_REACH
+    assert standing.verdict(10.1) is LostReason.OUT_OF_REACH
 
 
 def test_who_has_no_work_has_none_to_give_up():
@@ -100,7 +100,7 @@ def test_who_has_no_work_has_none_to_give_up():
 def test_a_process_that_was_frozen_knows_when_it_wakes():
     standing = member()
     standing.polled(0)
-    assert standing.verdict(12) is Verdict.SESSION_OVER
+    assert standing.verdict(12) is LostReason.SESSION_OVER
 
 
 @pytest.mark.parametrize(
@@ -124,17 +124,17 @@ def test_it_is_looked_at_again_when_the_next_limit_is_near(polled, answered, now
 
 
 def test_pauses_grow_up_to_their_limit_and_begin_anew_after_success():
-    backoff = Backoff(0.1, 1, lambda: 0.5)
+    backoff = RejoinBackoff(0.1, 1, lambda: 0.5)
     assert [round(backoff.next_s(), 3) for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     backoff.reset()
     assert round(backoff.next_s(), 3) == 0.1
 
 
 def test_pauses_differ_by_a_fifth_so_that_members_do_not_come_at_once():
-    assert Backoff(1, 1, lambda: 0.0).next_s() == pytest.approx(0.8)
-    assert Backoff(1, 1, lambda: 1.0).next_s() == pytest.approx(1.2)
+    assert RejoinBackoff(1, 1, lambda: 0.0).next_s() == pytest.approx(0.8)
+    assert RejoinBackoff(1, 1, lambda: 1.0).next_s() == pytest.approx(1.2)
 
 
 def test_a_thousand_failures_are_no_reason_to_overflow():
-    backoff = Backoff(0.1, 30, lambda: 0.5)
+    backoff = RejoinBackoff(0.1, 30, lambda: 0.5)
     assert [backoff.next_s() for _ in range(5000)][-1] == 30

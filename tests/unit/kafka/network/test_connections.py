@@ -8,38 +8,38 @@ import time
 import pytest
 from testkit.brokers.scripted_broker import ScriptedBroker
 
-from penstock.kafka.network.connections import Connections
+from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.link import Link
 from penstock.kafka.protocol.fields import Api
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 
-BOOTSTRAP, KNOWN = Address("127.0.0.1", 1), Address("127.0.0.1", 2)
+BOOTSTRAP, KNOWN = BrokerEndpoint("127.0.0.1", 1), BrokerEndpoint("127.0.0.1", 2)
 
 
 def nothing() -> None:
     pass
 
 
-def connections(**own: str) -> Connections:
+def connections(**own: str) -> ProducerConnections:
     worker = {"bootstrap.servers": str(BOOTSTRAP), "producer.reconnect.backoff.ms": "0"}
     worker |= {f"producer.{name.replace('_', '.')}": text for name, text in own.items()}
     settings = ColumnSettings.of(producer_settings(worker, {}, client_id="c"))
-    return Connections(settings, "c-0", {Api.PRODUCE: 8}, time.monotonic, nothing)
+    return ProducerConnections(settings, "c-0", {Api.PRODUCE: 8}, time.monotonic, nothing)
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> set[Address]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> set[BrokerEndpoint]:
     """The addresses that were tried."""
-    found: set[Address] = set()
-    to = Connections.to
+    found: set[BrokerEndpoint] = set()
+    to = ProducerConnections.to
 
-    def noting(self: Connections, address: Address, now: float) -> Link | None:
+    def noting(self: ProducerConnections, address: BrokerEndpoint, now: float) -> Link | None:
         found.add(address)
         return to(self, address, now) and None
 
-    monkeypatch.setattr(Connections, "to", noting)
+    monkeypatch.setattr(ProducerConnections, "to", noting)
     return found
 
 
@@ -47,7 +47,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[Address]:
     ("strategy", "expected"), [("rebootstrap", {BOOTSTRAP, KNOWN}), ("none", {KNOWN})], ids=["rebootstrap", "none"]
 )
 def test_where_no_known_broker_can_be_reached_the_bootstrap_servers_are_asked_again_unless_that_is_not_wanted(
-    strategy: str, expected: set[Address], asked: set[Address]
+    strategy: str, expected: set[BrokerEndpoint], asked: set[BrokerEndpoint]
 ) -> None:
     made = connections(metadata_recovery_strategy=strategy)
     made.any(0.0, {1: KNOWN})
@@ -55,7 +55,9 @@ def test_where_no_known_broker_can_be_reached_the_bootstrap_servers_are_asked_ag
     assert asked == expected
 
 
-def test_without_any_known_broker_the_bootstrap_servers_are_asked_whatever_the_strategy(asked: set[Address]) -> None:
+def test_without_any_known_broker_the_bootstrap_servers_are_asked_whatever_the_strategy(
+    asked: set[BrokerEndpoint],
+) -> None:
     made = connections(metadata_recovery_strategy="none")
     made.any(0.0, {})
     made.close()
@@ -63,19 +65,19 @@ def test_without_any_known_broker_the_bootstrap_servers_are_asked_whatever_the_s
 
 
 def test_bootstrap_servers_are_asked_by_their_canonical_names_where_that_is_wanted(
-    asked: set[Address], monkeypatch: pytest.MonkeyPatch
+    asked: set[BrokerEndpoint], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "getnameinfo", lambda place, flags: ("canonical.invalid", "1"))
     made = connections(client_dns_lookup="resolve_canonical_bootstrap_servers_only")
     made.any(0.0, {})
     made.close()
-    assert asked == {Address("canonical.invalid", 1)}
+    assert asked == {BrokerEndpoint("canonical.invalid", 1)}
 
 
 def test_buffers_of_the_system_are_as_large_as_they_are_set() -> None:
     with ScriptedBroker({"t": 1}) as broker:
         made = connections(bootstrap_servers=broker.bootstrap, send_buffer_bytes="20000", receive_buffer_bytes="30000")
-        link = made.to(Address("127.0.0.1", broker.port), 0.0)
+        link = made.to(BrokerEndpoint("127.0.0.1", broker.port), 0.0)
         assert link is not None
         # Linux keeps twice as much, for its own accounts.
         sizes = [link.socket.getsockopt(socket.SOL_SOCKET, kind) for kind in (socket.SO_SNDBUF, socket.SO_RCVBUF)]

@@ -9,7 +9,7 @@ import hmac
 import pytest
 
 from penstock.errors import SaslAuthenticationException
-from penstock.kafka.network.sasl import Bearer, Exchange, Plain, Scram, mechanism_of
+from penstock.kafka.network.sasl import BearerLogin, Exchange, PlainLogin, ScramLogin, mechanism_of
 
 #: RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -19,8 +19,8 @@ PROOF = b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapW
 SIGNATURE = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
-def scram() -> Scram:
-    return Scram("sha256", "user", "pencil", NONCE)
+def scram() -> ScramLogin:
+    return ScramLogin("sha256", "user", "pencil", NONCE)
 
 
 def test_scram_says_what_the_example_of_its_standard_says() -> None:
@@ -32,7 +32,7 @@ def test_scram_says_what_the_example_of_its_standard_says() -> None:
 
 
 def test_scram_by_sha_512_is_what_a_broker_that_knows_the_password_works_out() -> None:
-    made = Scram("sha512", "a,b=c", "päss", "abc")
+    made = ScramLogin("sha512", "a,b=c", "päss", "abc")
     challenge = b"r=abcdef,s=c2FsdA==,i=5000"
     assert made.first() == b"n,,n=a=2Cb=3Dc,r=abc"
     salted = hashlib.pbkdf2_hmac("sha512", "päss".encode(), b"salt", 5000)
@@ -46,7 +46,7 @@ def test_scram_by_sha_512_is_what_a_broker_that_knows_the_password_works_out() -
 
 
 def test_a_nonce_is_never_the_same() -> None:
-    assert Scram("sha256", "a", "b").first() != Scram("sha256", "a", "b").first()
+    assert ScramLogin("sha256", "a", "b").first() != ScramLogin("sha256", "a", "b").first()
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_broker_that_does_not_prove_itself_is_refused(final: bytes, reason: st
 
 
 def test_a_token_is_shown_and_a_refusal_is_confirmed() -> None:
-    bearer = Bearer("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==")
+    bearer = BearerLogin("vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==")
     assert bearer.first() == b"n,,\x01auth=Bearer vF9dft4qmTc2Nvb3RlckBhbHRhdmlzdGEuY29tCg==\x01\x01"
     assert bearer.respond(b"") is None
     assert bearer.respond(b'{"status":"invalid_token"}') == b"\x01"
@@ -103,7 +103,9 @@ def test_an_exchange_goes_through_all_rounds_and_ends() -> None:
 
 def test_a_refusal_says_what_the_broker_said_and_what_to_look_at_and_no_secret() -> None:
     with pytest.raises(SaslAuthenticationException) as caught:
-        Exchange(Plain("me", "s3cret"), "a:1").answered(58, "Authentication failed: Invalid username or password", b"")
+        Exchange(PlainLogin("me", "s3cret"), "a:1").answered(
+            58, "Authentication failed: Invalid username or password", b""
+        )
     text = str(caught.value)
     assert "PLAIN at the broker a:1 has failed: Authentication failed: Invalid username or password" in text
     assert "sasl.jaas.config" in text

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from penstock.errors import SaslAuthenticationException
 from penstock.kafka.network.credentials import Credentials, credentials_of
-from penstock.kafka.network.sasl import Bearer, Mechanism
+from penstock.kafka.network.sasl import BearerLogin, Mechanism
 from penstock.kafka.network.tokens import TokenException, claims_of, fetch
 from penstock.kafka.settings.security import SaslSettings, TokenSettings
 
@@ -187,7 +187,7 @@ def test_an_endpoint_that_fails_for_now_is_asked_again_and_one_that_refuses_is_n
     endpoint.answers = [(503, "busy"), (503, "busy"), (200, json.dumps({"access_token": "a", "expires_in": 9}))]
     made, awake = credentials(endpoint.url)
     bearer = next_of(made, awake)
-    assert isinstance(bearer, Bearer)
+    assert isinstance(bearer, BearerLogin)
     assert not bearer.is_expired
     assert len(endpoint.forms) == 3
     made.close()

@@ -12,7 +12,7 @@ from testkit.brokers.scripted_login import ScriptedLogin
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaRetriableException
-from penstock.kafka.producer.record_producer import LetterProducer
+from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.protocol.fields import Api
 from penstock.kafka.settings.client import producer_settings
@@ -55,10 +55,10 @@ def letter(value: bytes) -> ProducerRecord:
     return ProducerRecord("dlq", None, value)
 
 
-def producer(address: str, *, clock: Callable[[], float] = time.monotonic, **own: str) -> LetterProducer:
+def producer(address: str, *, clock: Callable[[], float] = time.monotonic, **own: str) -> RecordProducer:
     worker = {"bootstrap.servers": address, "producer.retry.backoff.ms": "10", "producer.reconnect.backoff.ms": "10"}
     worker |= {f"producer.{name.replace('_', '.')}": text for name, text in own.items()}
-    return LetterProducer(ColumnSettings.of(producer_settings(worker, {}, client_id="l")), name="c-0", clock=clock)
+    return RecordProducer(ColumnSettings.of(producer_settings(worker, {}, client_id="l")), name="c-0", clock=clock)
 
 
 def test_a_record_arrives_as_it_was_with_its_headers_and_its_time(broker: ScriptedBroker) -> None:

@@ -21,12 +21,12 @@ from penstock.kafka.producer.transaction import (
     CONCURRENT_S,
     NO_IDENTITY,
     AddPartitions,
-    End,
     FindCoordinator,
     Initialize,
-    Phase,
     Question,
     Transaction,
+    TransactionEnd,
+    TransactionPhase,
 )
 from penstock.kafka.protocol.errors import error_of
 
@@ -62,10 +62,10 @@ def opened(*places: tuple[str, int]) -> Transaction:
 def test_a_transaction_is_begun_filled_and_committed() -> None:
     made = opened(PLACE)
     made.commit()
-    assert made.question(0) == End((7, 0), commit=True)
+    assert made.question(0) == TransactionEnd((7, 0), commit=True)
     assert made.question(0) is None, "one question at a time"
     made.ended(0, 0)
-    assert (made.phase, made.failure) == (Phase.READY, None)
+    assert (made.phase, made.failure) == (TransactionPhase.READY, None)
     made.begin(0.0)
     assert not made.may_send(PLACE), "each transaction has partitions of its own"
 
@@ -73,10 +73,10 @@ def test_a_transaction_is_begun_filled_and_committed() -> None:
 def test_an_empty_transaction_ends_without_a_question() -> None:
     made = opened()
     made.commit()
-    assert (made.phase, made.question(0)) == (Phase.READY, None)
+    assert (made.phase, made.question(0)) == (TransactionPhase.READY, None)
     made.begin(0.0)
     made.abort(outstanding=False)
-    assert (made.phase, made.question(0)) == (Phase.READY, None)
+    assert (made.phase, made.question(0)) == (TransactionPhase.READY, None)
 
 
 def test_partitions_are_added_together_and_those_that_come_later_too() -> None:
@@ -92,9 +92,9 @@ def test_partitions_are_added_together_and_those_that_come_later_too() -> None:
 def test_an_abort_of_what_is_stored_keeps_the_epoch() -> None:
     made = opened(PLACE)
     made.abort(outstanding=False)
-    assert made.question(0) == End((7, 0), commit=False)
+    assert made.question(0) == TransactionEnd((7, 0), commit=False)
     made.ended(0, 0)
-    assert (made.phase, made.identity) == (Phase.READY, (7, 0))
+    assert (made.phase, made.identity) == (TransactionPhase.READY, (7, 0))
 
 
 def test_nothing_is_sent_before_there_is_an_identity() -> None:
@@ -110,7 +110,7 @@ def test_a_busy_coordinator_is_asked_again_after_some_milliseconds() -> None:
     made.commit()
     waited, now = [], 0.0
     for _ in range(10):
-        assert made.question(now) == End((7, 0), commit=True)
+        assert made.question(now) == TransactionEnd((7, 0), commit=True)
         made.ended(CONCURRENT, now)
         assert made.question(now) is None
         waited.append(made.retry_at - now)
@@ -119,7 +119,7 @@ def test_a_busy_coordinator_is_asked_again_after_some_milliseconds() -> None:
     assert waited[-1] == pytest.approx(CONCURRENT_MOST_S)
     made.question(now)
     made.ended(0, now)
-    assert made.phase is Phase.READY
+    assert made.phase is TransactionPhase.READY
 
 
 @pytest.mark.parametrize("code", [NOT_COORDINATOR, UNAVAILABLE])
@@ -134,7 +134,7 @@ def test_a_coordinator_that_has_moved_is_looked_for(code: int) -> None:
     made.found(UNAVAILABLE, now)
     assert made.question(made.retry_at) == FindCoordinator()
     made.found(0, now)
-    assert made.question(now + 9) == End((7, 0), commit=True)
+    assert made.question(now + 9) == TransactionEnd((7, 0), commit=True)
 
 
 def test_a_coordinator_that_is_loading_is_asked_again_itself() -> None:
@@ -155,9 +155,9 @@ def test_a_commit_whose_answer_got_lost_is_asked_for_again_until_it_is_answered(
     made.commit()
     assert made.question(1) == FindCoordinator()
     made.found(0, 1)
-    assert made.question(1) == End((7, 0), commit=True)
+    assert made.question(1) == TransactionEnd((7, 0), commit=True)
     made.ended(0, 1)
-    assert (made.phase, made.failure) == (Phase.READY, None)
+    assert (made.phase, made.failure) == (TransactionPhase.READY, None)
 
 
 # ------------------------------------------------------------------------------------------------------------ failures
@@ -210,7 +210,7 @@ def test_what_only_the_transaction_dies_of_is_aborted_with_a_new_epoch(code: int
     made.added({PLACE: 0}, 0)
     assert made.question(0) == Initialize((7, 0))
     made.initialized(0, (7, 1), 0)
-    assert (made.phase, made.identity, made.failure) == (Phase.READY, (7, 1), None)
+    assert (made.phase, made.identity, made.failure) == (TransactionPhase.READY, (7, 1), None)
 
 
 def test_a_right_to_the_id_that_is_missing_is_named() -> None:
@@ -249,7 +249,7 @@ def test_an_abort_with_answers_outstanding_takes_a_new_epoch() -> None:
     made.initialized(CONCURRENT, NO_IDENTITY, 0)
     assert made.question(made.retry_at) == Initialize((7, 0))
     made.initialized(0, (7, 1), 1)
-    assert (made.phase, made.identity) == (Phase.READY, (7, 1))
+    assert (made.phase, made.identity) == (TransactionPhase.READY, (7, 1))
 
 
 def test_where_the_coordinator_does_not_remember_the_old_epoch_the_one_of_its_abort_is_tried() -> None:
@@ -258,7 +258,7 @@ def test_where_the_coordinator_does_not_remember_the_old_epoch_the_one_of_its_ab
     made.initialized(FENCED, NO_IDENTITY, 0)
     assert made.question(0) == Initialize((7, 1))
     made.initialized(0, (7, 2), 0)
-    assert (made.phase, made.identity) == (Phase.READY, (7, 2))
+    assert (made.phase, made.identity) == (TransactionPhase.READY, (7, 2))
 
 
 @pytest.mark.parametrize("code", [INVALID_EPOCH, FENCED])
@@ -305,7 +305,7 @@ def test_after_a_question_that_may_come_late_the_next_transaction_has_a_new_epoc
     made.found(0, 1)
     made.question(1)
     made.ended(0, 1)
-    assert made.phase is Phase.READY, "the commit has come about"
+    assert made.phase is TransactionPhase.READY, "the commit has come about"
     made.begin(0.0)
     assert not made.may_send(PLACE)
     assert made.question(1) == Initialize((7, 0))
@@ -500,14 +500,14 @@ class World:
                 codes = self.coordinator.add(identity, places)
                 if not lost:
                     self.made.added(codes, self.now)
-            case End(identity, commit):
+            case TransactionEnd(identity, commit):
                 code = self.coordinator.end(identity, commit)
                 if not lost:
                     self.made.ended(code, self.now)
 
     def settle(self) -> None:
         """Note how the transaction under way has ended."""
-        if self.made.phase is Phase.READY and self.number:
+        if self.made.phase is TransactionPhase.READY and self.number:
             (self.aborted if self.number < 0 else self.committed).append(abs(self.number))
             self.number = 0
         if self.made.fatal and self.number:
@@ -518,7 +518,11 @@ class World:
             self.number = 0
 
     def send(self) -> None:
-        if self.number < 0 or self.made.phase not in (Phase.READY, Phase.OPEN) or self.made.failure is not None:
+        if (
+            self.number < 0
+            or self.made.phase not in (TransactionPhase.READY, TransactionPhase.OPEN)
+            or self.made.failure is not None
+        ):
             return
         if not self.number:
             self.number = next(self.numbers)
@@ -580,7 +584,7 @@ def test_whatever_happens_a_transaction_counts_whole_or_not_at_all(seed: int, ne
     takes_over = seed % 3 == 0
     if takes_over:
         # A question for an epoch that is on its way already would end what is open, whoever has opened it.
-        asks = world.made.phase is Phase.RENEWING and world.made._probe is None
+        asks = world.made.phase is TransactionPhase.RENEWING and world.made._probe is None
         asks = asks or world.made._renews or any(isinstance(one, Initialize) for one in world.late_questions)
         world.take_over()
         before = list(world.committed)
@@ -621,7 +625,7 @@ def test_events_in_any_order_come_to_all_ends(new: bool) -> None:
 
 def test_a_transaction_that_is_open_for_too_long_is_given_up_whatever_the_coordinator_says() -> None:
     made = Transaction("tx", timeout_s=60.0)
-    made.phase, made.identity = Phase.READY, (7, 0)
+    made.phase, made.identity = TransactionPhase.READY, (7, 0)
     assert not made.expire(1000.0), "nothing is open"
     made.begin(100.0)
     assert made.retry_at == 160.0, "it has to be looked at then"

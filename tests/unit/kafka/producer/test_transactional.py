@@ -18,7 +18,7 @@ from penstock.errors import (
 )
 from penstock.kafka.admin.fencing import fence_producers
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
-from penstock.kafka.producer.transaction import NO_IDENTITY, Initialize, Phase
+from penstock.kafka.producer.transaction import NO_IDENTITY, Initialize, TransactionPhase
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -130,7 +130,7 @@ def test_a_commit_waits_for_the_records_before_it_asks(made: TransactionalProduc
     made.send(produce_batch(["a"], ["t"]), Ignored())
     with pytest.raises(KafkaRetriableException, match=r"tx were not stored within 0\.2 s"):
         made.commit(0.2)
-    assert made._transaction.phase is Phase.OPEN
+    assert made._transaction.phase is TransactionPhase.OPEN
     with made._state:
         made._transaction.added({("t", 0): 0}, 0)
     with pytest.raises(KafkaRetriableException, match=r"has not answered the abort within 0\.2 s"):

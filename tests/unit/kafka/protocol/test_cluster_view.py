@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.kafka.protocol.cluster_view import ClusterView
-from penstock.kafka.protocol.messages import Address, Metadata, TopicMetadata
+from penstock.kafka.protocol.messages import BrokerEndpoint, ClusterMetadata, TopicMetadata
 
-BROKERS = {1: Address("one", 9092), 2: Address("two", 9092)}
+BROKERS = {1: BrokerEndpoint("one", 9092), 2: BrokerEndpoint("two", 9092)}
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_ALLOWED = 3, 5, 29
 
 
@@ -15,8 +15,8 @@ def view() -> ClusterView:
     return ClusterView(max_age_s=300.0, backoff_s=0.1, propagation_s=30.0)
 
 
-def told(error_code: int = 0, leaders: Mapping[int, int] | None = None, topic: str = "t") -> Metadata:
-    return Metadata(BROKERS, {topic: TopicMetadata(error_code, leaders or {})})
+def told(error_code: int = 0, leaders: Mapping[int, int] | None = None, topic: str = "t") -> ClusterMetadata:
+    return ClusterMetadata(BROKERS, {topic: TopicMetadata(error_code, leaders or {})})
 
 
 def test_nothing_is_asked_until_a_topic_is_wanted() -> None:

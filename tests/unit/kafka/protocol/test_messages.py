@@ -24,7 +24,7 @@ from penstock.errors import KafkaException
 from penstock.kafka.protocol import messages as wire
 from penstock.kafka.protocol.errors import ERRORS, error_of
 from penstock.kafka.protocol.fields import VERSIONS, Api, MalformedResponse
-from penstock.kafka.protocol.messages import Address, PartitionAnswer, PartitionRecords, TopicMetadata
+from penstock.kafka.protocol.messages import BrokerEndpoint, PartitionAnswer, PartitionRecords, TopicMetadata
 
 WAIT_S = 10.0
 #: Three records without keys: alpha, beta, gamma; no producer id.
@@ -171,8 +171,8 @@ def test_what_does_not_fit_into_a_request_is_refused_before_anything_is_sent() -
 def test_answers_are_read() -> None:
     assert wire.correlation_of(memoryview(PRODUCE)) == 7
     assert wire.api_versions_response(memoryview(API_VERSIONS)) == (0, {0: (0, 13), 3: (1, 12)})
-    assert wire.metadata_response(memoryview(METADATA)) == wire.Metadata(
-        {1: Address("a", 9092), 2: Address("b", 9093)},
+    assert wire.metadata_response(memoryview(METADATA)) == wire.ClusterMetadata(
+        {1: BrokerEndpoint("a", 9092), 2: BrokerEndpoint("b", 9093)},
         {"t": TopicMetadata(0, {0: 2, 1: -1, 2: 1}), "u": TopicMetadata(3, {})},
     )
     assert wire.init_producer_id_response(memoryview(PRODUCER_ID)) == wire.ProducerIdentity(0, 1000, 2)
@@ -244,7 +244,7 @@ def test_the_client_librarys_mock_cluster_understands_all_requests_and_stores_a_
     assert error_code == 0
     assert all(versions[api][0] <= version <= versions[api][1] for api, version in spoken.items())
     metadata = wire.metadata_response(client.ask(wire.metadata_request(2, "c", ["wire"])))
-    assert metadata.brokers == {mock.id: Address(mock.host, mock.port)}
+    assert metadata.brokers == {mock.id: BrokerEndpoint(mock.host, mock.port)}
     assert metadata.topics["wire"].leaders[1] == mock.id
     identity = wire.init_producer_id_response(client.ask(wire.init_producer_id_request(3, "c")))
     assert identity.error_code == 0
@@ -266,7 +266,7 @@ def test_the_scripted_broker_says_what_it_is_and_what_it_has(broker: ScriptedBro
     ]
 
     assert versions == (0, {0: (0, 8), 3: (0, 1), 17: (0, 1), 18: (0, 0), 22: (0, 0), 36: (0, 1)})
-    assert metadata.brokers == {1: Address("127.0.0.1", broker.port)}
+    assert metadata.brokers == {1: BrokerEndpoint("127.0.0.1", broker.port)}
     assert metadata.topics == {"t": TopicMetadata(0, {0: 1, 1: 1}), "u": TopicMetadata(3, {})}
     assert identities == [1, 2]
     assert [(seen.api, seen.topics) for seen in broker.requests[:2]] == [
@@ -447,7 +447,10 @@ def test_a_scripted_cluster_stores_at_leaders_alone_and_names_them(connect: Call
         cluster.lead("t", 1, second)
         metadata = wire.metadata_response(connect(second.port).ask(wire.metadata_request(1, "c", ["t"])))
 
-        assert metadata.brokers == {1: Address("127.0.0.1", first.port), 2: Address("127.0.0.1", second.port)}
+        assert metadata.brokers == {
+            1: BrokerEndpoint("127.0.0.1", first.port),
+            2: BrokerEndpoint("127.0.0.1", second.port),
+        }
         assert metadata.topics["t"].leaders == {0: 1, 1: 2}
         assert connect(first.port).produce(("t", 0, BATCH), ("t", 1, BATCH)) == [(0, 0), (6, -1)]
         assert connect(second.port).produce(("t", 1, BATCH)) == [(0, 0)]

@@ -10,7 +10,7 @@ from tests.shares import QUICK, share
 
 from penstock.errors import ConfigException
 from penstock.kafka.consumer.consumer import RecordConsumer
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.settings.client import (
     ClientKind,
     ClientSettings,
@@ -89,7 +89,7 @@ def test_javas_own_defaults_are_accepted_whole_and_make_a_client(kind: ClientKin
 
     given = {name: text for name, text in settings.librdkafka.items() if kind is CONSUMER or name != "group.id"}
     if kind is PRODUCER:
-        assert ColumnSettings.of(settings).bootstrap == (Address("127.0.0.1", 1),)
+        assert ColumnSettings.of(settings).bootstrap == (BrokerEndpoint("127.0.0.1", 1),)
     elif kind is CONSUMER:
         ck.Consumer({**given, "log_level": 0}).close()
     else:

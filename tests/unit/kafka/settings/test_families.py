@@ -6,7 +6,7 @@ import confluent_kafka as ck
 import pytest
 
 from penstock.kafka.settings.client import admin_settings
-from penstock.kafka.settings.families import Part, parse_jaas, sasl, tls
+from penstock.kafka.settings.families import TranslatedFamily, parse_jaas, sasl, tls
 from penstock.kafka.settings.security import SaslSettings, TlsSettings, client_context, librdkafka_sasl, librdkafka_tls
 from penstock.kafka.settings.values import RdValue, assignors
 from penstock.keystores.tls_settings import openssl_cipher
@@ -19,11 +19,11 @@ OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 KERBEROS = "com.sun.security.auth.module.Krb5LoginModule"
 
 
-def told_tls(part: Part[TlsSettings]) -> dict[str, RdValue]:
+def told_tls(part: TranslatedFamily[TlsSettings]) -> dict[str, RdValue]:
     return {} if part.value is None else librdkafka_tls(part.value)
 
 
-def told_sasl(part: Part[SaslSettings]) -> dict[str, RdValue]:
+def told_sasl(part: TranslatedFamily[SaslSettings]) -> dict[str, RdValue]:
     return {} if part.value is None else librdkafka_sasl(part.value)
 
 

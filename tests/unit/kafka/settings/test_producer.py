@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigException
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 
@@ -19,7 +19,11 @@ def taken(**own: str) -> ColumnSettings:
 
 def test_the_workers_own_settings_are_taken() -> None:
     found = taken()
-    assert found.bootstrap == (Address("one", 9092), Address("::1", 9093), Address("two.example", 9094))
+    assert found.bootstrap == (
+        BrokerEndpoint("one", 9092),
+        BrokerEndpoint("::1", 9093),
+        BrokerEndpoint("two.example", 9094),
+    )
     assert found.client_id == "c"
     assert found.buffer == 32 << 20
     assert found.request_size == 1 << 20

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.errors import ConfigException
-from penstock.kafka.protocol.messages import Address
+from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.topic_log.settings import config_log, connector_offset_log, offset_log, shared_admin, status_log
 
 ALL = -1
@@ -43,7 +43,7 @@ def test_the_workers_settings_without_a_prefix_apply_to_all_of_its_clients() -> 
     for producer in (log.writer, log.leader):
         assert producer.sasl is not None
         assert (producer.tls, producer.sasl.password) == (None, "secret")
-        assert producer.bootstrap == (Address("kafka", 9092),)
+        assert producer.bootstrap == (BrokerEndpoint("kafka", 9092),)
     assert log.reader["fetch.wait.max.ms"] == 50
     assert log.reader["group.id"] == "team"
     # Those of the group's member are none of this consumer's.
@@ -109,7 +109,7 @@ def test_a_connectors_own_offsets_topic_has_the_settings_of_its_clients() -> Non
     assert log.reader["client.id"] == "connector-consumer-orders-2"
     assert log.reader["group.id"] == "connect-orders"
     assert log.reader["bootstrap.servers"] == "other:9092"
-    assert log.writer.bootstrap == (Address("other", 9092),)
+    assert log.writer.bootstrap == (BrokerEndpoint("other", 9092),)
     assert log.reader["isolation.level"] == "read_committed"
     assert log.reader["fetch.wait.max.ms"] == 99
     assert log.writer.client_id == "connector-offset-producer-orders-2"

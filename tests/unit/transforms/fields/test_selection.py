@@ -8,8 +8,8 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import DataException
-from penstock.pipeline.plan.step import Fault
-from penstock.transforms.fields.selection import Change, Pick, Selection
+from penstock.pipeline.plan.step import StepFault
+from penstock.transforms.fields.selection import Change, FieldSelection, Pick
 from penstock.transforms.types.cast import CastKey, CastValue
 
 OPTIONAL = SchemaBuilder.string().optional().build()
@@ -27,7 +27,7 @@ class Shout(Change):
         return physical
 
     def column(self, column, schema, physical, keep):
-        return column, [Fault(None, "never", "E")]
+        return column, [StepFault(None, "never", "E")]
 
     def value(self, schema, value):
         return None if value is None else value.upper()
@@ -36,7 +36,7 @@ class Shout(Change):
 def selection(*, defaults):
     a, b, inner = OUTER.fields
     picks = (Pick("b", (b,)), Pick("deep", (inner, INNER.fields[0])), Pick("a", (a,), Shout()))
-    return Selection(MADE, picks, defaults)
+    return FieldSelection(MADE, picks, defaults)
 
 
 @pytest.mark.parametrize(

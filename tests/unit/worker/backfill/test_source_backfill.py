@@ -28,7 +28,7 @@ from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source import offset_commit
 from penstock.worker.source.offset_commit import CommitHooks, OffsetCommitter
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.task.retries import Backoff
+from penstock.worker.task.retries import RetryBackoff
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.spec import TaskServices, TaskSpec
 
@@ -113,7 +113,7 @@ class Lab:
             clock=time.monotonic,
             probe=lambda point: None,
         )
-        backoff = Backoff(0.001, "source.retry.delay.max.ms")
+        backoff = RetryBackoff(0.001, "source.retry.delay.max.ms")
         runner = SourceTaskRunner(
             TaskSpec(backfill_task("c"), task, {}, dict, offset_flush_timeout_s=1.0, backoff=backoff),
             TaskServices(report, TaskSession("c", FakeSessions()), handler),

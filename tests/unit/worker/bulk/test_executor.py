@@ -22,14 +22,14 @@ from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.worker.bulk.executor import (
     HASH,
-    Cluster,
-    Delivery,
+    BulkClients,
+    MessageTarget,
     PartitionWork,
     PlannedRoad,
 )
 from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.runs import Marker, Markers, NotRepeatableException, RunKey, digest
-from penstock.worker.bulk.shipping import Parts, Recipe
+from penstock.worker.bulk.shipping import InstanceRecipe, Parts
 from penstock.worker.errors.tolerance import ErrorPolicy
 
 WORKER = {"bootstrap.servers": "localhost:9092", "offset.storage.topic": "offsets"}
@@ -52,9 +52,9 @@ class Memory:
     topic: str = "penstock-bulk"
     sizes: list[int] = field(default_factory=list)
 
-    def cluster(self, delivery: Delivery) -> Cluster:
+    def cluster(self, delivery: MessageTarget) -> BulkClients:
         markers = Markers()
-        return Cluster(_Log(self, markers), markers, lambda settings, name, stops: Producer(self, settings, stops))
+        return BulkClients(_Log(self, markers), markers, lambda settings, name, stops: Producer(self, settings, stops))
 
     def markers(self) -> dict[int, Marker]:
         found = Markers()
@@ -131,12 +131,12 @@ class Producer:
 def work(**own: Any) -> PartitionWork:
     from penstock.converters.headers import SimpleHeaderConverter
 
-    nothing = Recipe(SimpleHeaderConverter, {})
+    nothing = InstanceRecipe(SimpleHeaderConverter, {})
     tolerant = own.pop("tolerant", False)
     places = {0: FaultPlace("VALUE_CONVERTER", "Json", "org.apache.kafka.connect.errors.DataException", 0)}
     road = PlannedRoad(Shape(RAW, RAW), places, frozenset(), Parts("orders", nothing, nothing, nothing))
     producer = ColumnSettings.of(producer_settings(WORKER, {}, client_id="x", transactional_id="x"))
-    delivery = Delivery(
+    delivery = MessageTarget(
         producer,
         transactions=own.pop("transactions", True),
         stops_at_failure=not tolerant,

@@ -24,8 +24,8 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.worker.bulk import range_work as module
 from penstock.worker.bulk.failures import Failure
-from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, Reading
-from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe
+from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
+from penstock.worker.bulk.shipping import InstanceRecipe, Parts, TransformRecipe
 from penstock.worker.errors.reporters import FailedRecord
 from penstock.worker.errors.tolerance import ErrorPolicy
 
@@ -92,7 +92,7 @@ class Letters:
 
 
 @dataclass(frozen=True)
-class InMemory(Reading):
+class InMemory(TopicReading):
     """Reads a topic in memory."""
 
     topic: Topic = field(default_factory=lambda: Topic({}))
@@ -121,10 +121,12 @@ class Rows(BulkSinkTask):
         return found
 
 
-def reading(topic: Topic, converter: type = ByteArrayConverter, *chain: Recipe, **own: Any) -> InMemory:
-    value = Recipe(converter, NO_SCHEMA if converter is JsonConverter else {})
+def reading(topic: Topic, converter: type = ByteArrayConverter, *chain: InstanceRecipe, **own: Any) -> InMemory:
+    value = InstanceRecipe(converter, NO_SCHEMA if converter is JsonConverter else {})
     transforms = tuple(TransformRecipe(f"t{number}", one, None, False) for number, one in enumerate(chain))
-    parts = Parts("lake", Recipe(ByteArrayConverter, {}), value, Recipe(SimpleHeaderConverter, {}), transforms)
+    parts = Parts(
+        "lake", InstanceRecipe(ByteArrayConverter, {}), value, InstanceRecipe(SimpleHeaderConverter, {}), transforms
+    )
     policy = ErrorPolicy(tolerance_all=own.pop("tolerant", False), log_enable=own.pop("log", False))
     return InMemory(ConnectorTaskId("lake", 0), {}, parts, policy, topic=topic, **own)
 
@@ -153,12 +155,12 @@ def test_offsets_that_are_missing_are_no_messages(there: Sequence[int]) -> None:
     assert answer.file == [(one, b"%d" % one) for one in there if one < 10]
 
 
-CHAINS: list[tuple[type, list[Recipe], Callable[[int], object]]] = [
+CHAINS: list[tuple[type, list[InstanceRecipe], Callable[[int], object]]] = [
     (StringConverter, [], str),
     (JsonConverter, [], lambda number: {"id": number, "note": None if number % 2 else f"n{number}"}),
     (
         JsonConverter,
-        [Recipe(HoistFieldValue, {"field": "inner"})],
+        [InstanceRecipe(HoistFieldValue, {"field": "inner"})],
         lambda number: {"inner": {"id": number, "note": None if number % 2 else f"n{number}"}},
     ),
 ]
@@ -166,7 +168,7 @@ CHAINS: list[tuple[type, list[Recipe], Callable[[int], object]]] = [
 
 @pytest.mark.parametrize(("converter", "chain", "expected"), CHAINS, ids=["text", "json", "json and a transform"])
 def test_messages_are_frames_behind_any_chain(
-    converter: type, chain: list[Recipe], expected: Callable[[int], object]
+    converter: type, chain: list[InstanceRecipe], expected: Callable[[int], object]
 ) -> None:
     messages: dict[int, bytes | None] = {
         one: (b"%d" % one if converter is StringConverter else _order(one)) for one in range(10)
@@ -279,7 +281,7 @@ class Stateless(Transformation):
 
 
 def test_stateless_transforms_of_users_run_there() -> None:
-    answer = written(reading(Topic(text(range(3))), StringConverter, Recipe(Stateless, {})))
+    answer = written(reading(Topic(text(range(3))), StringConverter, InstanceRecipe(Stateless, {})))
     assert answer.file == [(0, "00"), (1, "11"), (2, "22")]
 
 

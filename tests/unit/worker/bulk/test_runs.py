@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import ConnectException
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.worker.bulk.runs import (
+    AttemptCounter,
     Beginning,
     Marker,
     Markers,
@@ -18,7 +19,6 @@ from penstock.worker.bulk.runs import (
     RunPlan,
     Skipping,
     Totals,
-    Tries,
     beginning,
     digest,
     same_partitions,
@@ -146,9 +146,9 @@ def _all_of(skipping: Skipping, rows: np.ndarray) -> None:
 
 
 def test_jobs_that_get_no_further_are_counted_and_others_are_not() -> None:
-    tries = Tries()
+    tries = AttemptCounter()
     assert [tries.again(0) for _ in range(4)] == [True, True, True, False]
-    tries = Tries()
+    tries = AttemptCounter()
     assert all(tries.again(rows) for rows in range(20)), "each of them got further"
     assert [tries.again(19) for _ in range(3)] == [True, True, False]
-    assert not Tries(most=1).again(100)
+    assert not AttemptCounter(most=1).again(100)

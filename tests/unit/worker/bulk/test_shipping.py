@@ -12,7 +12,7 @@ from testkit.processes.end_at import EndAt
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
-from penstock.worker.bulk.shipping import Parts, Recipe, TransformRecipe, packed, probe_for_executors, shipped
+from penstock.worker.bulk.shipping import InstanceRecipe, Parts, TransformRecipe, packed, probe_for_executors, shipped
 from penstock.worker.task.spec import no_probe
 
 
@@ -25,8 +25,8 @@ def test_a_probe_goes_only_where_it_is_made_for_that() -> None:
 
 
 def test_parts_are_made_where_they_arrive() -> None:
-    json, header = Recipe(JsonConverter, {"schemas.enable": "false"}), Recipe(SimpleHeaderConverter, {})
-    chain = (TransformRecipe("marked", Recipe(Marked, {"refuse": "x"}), None, False),)
+    json, header = InstanceRecipe(JsonConverter, {"schemas.enable": "false"}), InstanceRecipe(SimpleHeaderConverter, {})
+    chain = (TransformRecipe("marked", InstanceRecipe(Marked, {"refuse": "x"}), None, False),)
     parts: Parts = pickle.loads(packed(Parts("orders", json, json, header, chain), "it"))
     key, value = parts.converters()
     assert value.from_connect_data("t", None, {"a": 1}) == b'{"a":1}'

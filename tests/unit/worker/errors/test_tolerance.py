@@ -16,7 +16,14 @@ from penstock.errors import (
 )
 from penstock.pipeline.batch.batches import RecordError
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord, LogReporter, exception_of
-from penstock.worker.errors.tolerance import TASK_PUT, ErrorHandler, ErrorPolicy, Verdict, retry_delay_ms, verdict
+from penstock.worker.errors.tolerance import (
+    TASK_PUT,
+    ErrorHandler,
+    ErrorPolicy,
+    ToleranceVerdict,
+    retry_delay_ms,
+    verdict,
+)
 
 
 class Clock:
@@ -65,15 +72,15 @@ def test_a_delay_never_passes_the_deadline() -> None:
 @pytest.mark.parametrize(
     ("stage", "retriable", "tolerance_all", "wanted"),
     [
-        ("TRANSFORMATION", False, True, Verdict.SKIP),
-        ("KEY_CONVERTER", False, False, Verdict.EXCEEDED),
-        ("TASK_POLL", False, True, Verdict.UNHANDLED),
-        ("TASK_POLL", True, True, Verdict.SKIP),
-        ("TASK_POLL", True, False, Verdict.EXCEEDED),
+        ("TRANSFORMATION", False, True, ToleranceVerdict.SKIP),
+        ("KEY_CONVERTER", False, False, ToleranceVerdict.EXCEEDED),
+        ("TASK_POLL", False, True, ToleranceVerdict.UNHANDLED),
+        ("TASK_POLL", True, True, ToleranceVerdict.SKIP),
+        ("TASK_POLL", True, False, ToleranceVerdict.EXCEEDED),
     ],
 )
 def test_the_verdict_depends_on_stage_and_tolerance(
-    stage: str, retriable: bool, tolerance_all: bool, wanted: Verdict
+    stage: str, retriable: bool, tolerance_all: bool, wanted: ToleranceVerdict
 ) -> None:
     error = failure(0, retriable=retriable, stage=stage)
     assert verdict(ErrorPolicy(tolerance_all=tolerance_all), error) is wanted
@@ -82,7 +89,7 @@ def test_the_verdict_depends_on_stage_and_tolerance(
 @pytest.mark.parametrize("fault", [ServiceUnavailableException("down"), ServiceDeniedException("401")])
 def test_no_record_is_skipped_for_a_service_that_does_not_answer(fault: Exception) -> None:
     error = RecordError(0, "VALUE_CONVERTER", "AvroConverter", "E", "m", exception=fault)
-    assert verdict(ErrorPolicy(tolerance_all=True), error) is Verdict.EXCEEDED
+    assert verdict(ErrorPolicy(tolerance_all=True), error) is ToleranceVerdict.EXCEEDED
 
 
 def test_without_tolerance_the_first_failed_record_ends_the_task_and_is_reported() -> None:

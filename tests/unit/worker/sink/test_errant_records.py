@@ -9,20 +9,20 @@ from testkit.doubles.sink_doubles import row
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
-from penstock.worker.sink.deliveries import Delivery
+from penstock.worker.sink.deliveries import SinkDelivery
 from penstock.worker.sink.errant_records import DeliveredMessages
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BATCH_BYTES = 10_000
 
 
-def delivery(partition: TopicPartition, first: int, count: int = 2) -> Delivery:
+def delivery(partition: TopicPartition, first: int, count: int = 2) -> SinkDelivery:
     """Messages of about ``BATCH_BYTES`` together, and the records made of them."""
     offsets = range(first, first + count)
     value = b"v" * (BATCH_BYTES // count)
     table = pa.Table.from_pylist([row(partition, offset, value) for offset in offsets], CONSUMED_SCHEMA)
     records = [SinkRecord(partition.topic, partition.partition, offset, "text") for offset in offsets]
-    return Delivery(table, records, None, {partition: first + count})
+    return SinkDelivery(table, records, None, {partition: first + count})
 
 
 class Kept:

@@ -23,7 +23,7 @@ from penstock.worker.sink import put as sink_put
 from penstock.worker.sink import queues as sink_stages
 from penstock.worker.sink.errant_records import DeliveredMessages
 from penstock.worker.task.bounded_queue import BatchLimits
-from penstock.worker.task.waiting import Waiting, places, task_waiting
+from penstock.worker.task.waiting import WaitReason, places, task_waiting
 
 
 class Sinks:
@@ -90,7 +90,7 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_put, "IDLE_ROUND_S", 0.2)
 
 
-def told(sink: Sink, *, spark_up: bool = True) -> Waiting:
+def told(sink: Sink, *, spark_up: bool = True) -> WaitReason:
     """What explain tells of a running task."""
     return task_waiting("sink-0", State.RUNNING, places(), spark_up=spark_up, hints=sink.runner.hints)
 

@@ -20,7 +20,7 @@ from penstock.worker.source.batcher import Batch, Batcher, estimated_bytes
 from penstock.worker.source.conversion import rows_to_send, with_rows_replaced
 from penstock.worker.source.offset_commit import OffsetCommitter
 from penstock.worker.source.submitted import Submission
-from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad, Stage
+from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, SharedLoad
 
 
 def frame(rows: int) -> SourceFrame:
@@ -105,7 +105,7 @@ def test_a_discarded_batcher_wakes_whoever_waits() -> None:
 
 
 def test_a_stage_is_bounded_by_number_and_size_but_takes_one_large_item() -> None:
-    queue: Stage[str] = Stage(2, BatchLimits(1_000_000, 100))
+    queue: BoundedQueue[str] = BoundedQueue(2, BatchLimits(1_000_000, 100))
     assert queue.offer("large", 1, 1000)
     answers: list[bool] = []
     thread = threading.Thread(target=lambda: answers.append(queue.offer("small", 1, 1)))
@@ -263,7 +263,7 @@ def test_a_task_that_waits_for_nobody_polls_ahead() -> None:
 
 @pytest.mark.parametrize("how", ["close", "discard"])
 def test_who_waits_until_a_stage_is_asked_goes_on_at_its_end(how: str) -> None:
-    queue: Stage[str] = Stage(2, BatchLimits(1_000_000, 100))
+    queue: BoundedQueue[str] = BoundedQueue(2, BatchLimits(1_000_000, 100))
 
     thread = until_done(queue.wait_until_asked)
     getattr(queue, how)()
@@ -273,7 +273,7 @@ def test_who_waits_until_a_stage_is_asked_goes_on_at_its_end(how: str) -> None:
 
 
 def test_a_stage_is_asked_again_once_what_it_gave_is_done_with() -> None:
-    queue: Stage[str] = Stage(2, BatchLimits(1_000_000, 100))
+    queue: BoundedQueue[str] = BoundedQueue(2, BatchLimits(1_000_000, 100))
     queue.offer("one", 1, 1)
     assert queue.take_one(0) == "one"
 

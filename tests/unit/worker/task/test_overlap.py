@@ -17,10 +17,10 @@ from penstock.pipeline.batch.batches import ProduceBatch, SourceRecords, Submit
 from penstock.telemetry import BusyTimes
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.source.batcher import Batcher, Taken
+from penstock.worker.source.batcher import Batcher, TakenBatch
 from penstock.worker.source.conversion import Outgoing, SourceConverter
 from penstock.worker.task.bounded_queue import WAITING_BYTES, BatchLimits, SharedLoad
-from penstock.worker.task.overlap import SHARING, SHARING_BYTES, Lookahead
+from penstock.worker.task.overlap import SHARING, SHARING_BYTES, OverlappingBatches
 
 
 class Gated(FakePipeline):
@@ -65,7 +65,7 @@ class Rig:
             ErrorPolicy(), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5, cancelled=threading.Event()
         )
         converter = SourceConverter("t-0", self.pipeline, errors)
-        self.lookahead = Lookahead[Taken, Outgoing](
+        self.lookahead = OverlappingBatches[TakenBatch, Outgoing](
             "t-0", self.batcher, converter.begin, BusyTimes(["spark"]), self.load
         )
 

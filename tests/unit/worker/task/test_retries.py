@@ -15,7 +15,7 @@ from penstock.errors import (
 )
 from penstock.pipeline.batch.crossing import described, rebuilt
 from penstock.telemetry.standstills import standstill_of
-from penstock.worker.task.retries import Backoff, Retries, asks_again
+from penstock.worker.task.retries import Retries, RetryBackoff, asks_again
 
 
 class Clock:
@@ -33,7 +33,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def retries(clock: Clock) -> Retries:
-    return Retries("orders-0", "source_retry", Backoff(60, "source.retry.delay.max.ms", share=lambda: 0.0), clock)
+    return Retries("orders-0", "source_retry", RetryBackoff(60, "source.retry.delay.max.ms", share=lambda: 0.0), clock)
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
@@ -47,7 +47,7 @@ def test_the_wait_grows_up_to_the_setting(retries: Retries) -> None:
 
 
 def test_tasks_that_failed_together_do_not_come_back_together() -> None:
-    assert Backoff(60, "s", share=lambda: 0.999).delay_s(20) == pytest.approx(48, abs=0.1)
+    assert RetryBackoff(60, "s", share=lambda: 0.999).delay_s(20) == pytest.approx(48, abs=0.1)
 
 
 @pytest.mark.parametrize("after_s", [0, 0.5, 3600])
@@ -142,7 +142,7 @@ def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: Clock) -> No
 
 
 def test_what_a_former_instance_said_does_not_take_back_what_its_successor_says(clock: Clock) -> None:
-    former, now = (Retries("a-0", "sink_retry", Backoff(60, "s"), clock) for _ in range(2))
+    former, now = (Retries("a-0", "sink_retry", RetryBackoff(60, "s"), clock) for _ in range(2))
     former.failed("put", RetriableException("busy"))
     now.failed("put", RetriableException("busy"))
     former.ended()

@@ -22,31 +22,40 @@ from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import Wait, waiting_for
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.task.waiting import REASONS, Frame, Hints, Place, Waiting, connector_waiting, places, task_waiting
+from penstock.worker.task.waiting import (
+    REASONS,
+    CodeLocation,
+    Hints,
+    StackEntry,
+    WaitReason,
+    connector_waiting,
+    places,
+    task_waiting,
+)
 
 PACKAGE = Path(penstock.__file__).parent
 
 
-def ours(path: str, function: str) -> Frame:
+def ours(path: str, function: str) -> StackEntry:
     """A frame of the worker."""
-    return Frame(str(PACKAGE / path), 1, function)
+    return StackEntry(str(PACKAGE / path), 1, function)
 
 
-USERS = Frame("/somewhere/my_source.py", 42, "poll")
-LIBRARY = Frame(threading.__file__, 9, "wait")
+USERS = StackEntry("/somewhere/my_source.py", 42, "poll")
+LIBRARY = StackEntry(threading.__file__, 9, "wait")
 IN_WORKER = ours("worker/source/task.py", "_poll")
-POLLING = Place([LIBRARY, IN_WORKER])
+POLLING = CodeLocation([LIBRARY, IN_WORKER])
 NO_HINTS, SINK = Hints(), Hints(assigned=1)
 
 
-def in_user(*frames: Frame) -> Place:
+def in_user(*frames: StackEntry) -> CodeLocation:
     """A thread in a method of a user, which has called further."""
-    return Place([*POLLING.frames, USERS, *frames])
+    return CodeLocation([*POLLING.frames, USERS, *frames])
 
 
-def saying(wait: str, detail: str | None = None) -> Place:
+def saying(wait: str, detail: str | None = None) -> CodeLocation:
     """A thread of the worker that says what it waits for."""
-    return Place([IN_WORKER, LIBRARY], Wait(wait, time.monotonic(), detail))
+    return CodeLocation([IN_WORKER, LIBRARY], Wait(wait, time.monotonic(), detail))
 
 
 def waiting(
@@ -54,8 +63,8 @@ def waiting(
     spark_up: bool = True,
     kafka_up: bool = True,
     hints: Hints = NO_HINTS,
-    **threads: Place,
-) -> Waiting:
+    **threads: CodeLocation,
+) -> WaitReason:
     """Why the task does not go on; threads by the first part of their names."""
     named = {f"{name}-a-0": place for name, place in threads.items()}
     return task_waiting("a-0", state, named, spark_up=spark_up, kafka_up=kafka_up, hints=hints)
@@ -88,8 +97,8 @@ def test_a_users_method_is_named_with_its_stack() -> None:
 
 def test_built_in_connectors_are_users_of_the_worker_unless_they_wait_for_data() -> None:
     reading = ours("connectors/file/source.py", "poll")
-    assert reason(task=Place([*POLLING.frames, reading])) == "user_code"
-    assert reason(task=Place([*POLLING.frames, reading, LIBRARY])) == "no_data"
+    assert reason(task=CodeLocation([*POLLING.frames, reading])) == "user_code"
+    assert reason(task=CodeLocation([*POLLING.frames, reading, LIBRARY])) == "no_data"
 
 
 @pytest.mark.parametrize(("spark_up", "expected"), [(True, "spark"), (False, "spark_starting")])
@@ -97,7 +106,7 @@ def test_a_batch_waits_for_the_session_or_for_spark(spark_up: bool, expected: st
     for hints in (NO_HINTS, SINK):
         assert reason(task=POLLING, convert=saying("spark"), spark_up=spark_up, hints=hints) == expected
     # The task asks for the session itself, or for the one in which it puts again.
-    assert reason(task=Place(in_user().frames, Wait("spark", 0)), spark_up=spark_up) == expected
+    assert reason(task=CodeLocation(in_user().frames, Wait("spark", 0)), spark_up=spark_up) == expected
     assert reason(task=saying("spark"), hints=SINK, spark_up=spark_up) == expected
 
 
@@ -126,7 +135,7 @@ def test_a_wait_has_its_detail_and_says_since_when() -> None:
 
 
 def test_a_client_of_a_registry_that_a_users_converter_brings_is_its_registry() -> None:
-    client = Frame("/usr/lib/site-packages/confluent_kafka/schema_registry/client.py", 5, "get_schema")
+    client = StackEntry("/usr/lib/site-packages/confluent_kafka/schema_registry/client.py", 5, "get_schema")
     assert reason(task=POLLING, convert=in_user(client, LIBRARY)) == "schema_registry"
 
 
@@ -232,10 +241,10 @@ def test_a_transaction_waits_for_its_commit_with_what_is_known_of_it() -> None:
     assert reason(task=POLLING, hints=hints) == "transaction"
 
 
-def isolated(*stack: Frame) -> Place:
+def isolated(*stack: StackEntry) -> CodeLocation:
     """A thread that waits for a method of an isolated task, whose process says this of its own stack."""
     elsewhere = [(one.file, one.line, one.function) for one in stack]
-    return Place([IN_WORKER, LIBRARY], Wait("user_code", time.monotonic(), "poll", lambda: elsewhere))
+    return CodeLocation([IN_WORKER, LIBRARY], Wait("user_code", time.monotonic(), "poll", lambda: elsewhere))
 
 
 def test_a_method_in_a_process_of_its_own_is_told_as_any_other() -> None:

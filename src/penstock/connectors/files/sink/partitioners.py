@@ -1,4 +1,6 @@
-"""Directories of records: by Kafka partition, by fields, by time. Main type: ``Partitioner``; pure, any thread.
+"""Directories of records: by Kafka partition, by fields, by time.
+
+Main type: ``DirectoryPartitioner``; pure, any thread.
 
 Source: the partitioners of Confluent's connectors (``DefaultPartitioner``, ``FieldPartitioner``,
 ``TimeBasedPartitioner``, ``DailyPartitioner``, ``HourlyPartitioner``).
@@ -58,7 +60,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Partitioner:
+class DirectoryPartitioner:
     """Gives each row of a frame a directory below that of its topic.
 
     Attributes:

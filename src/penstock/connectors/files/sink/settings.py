@@ -25,7 +25,7 @@ from penstock.config import (
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.files.sink.compatibility import Compatibility
 from penstock.connectors.files.sink.formats.avro import missing_library
-from penstock.connectors.files.sink.partitioners import Partitioner, Times, TimestampExtractor
+from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, Times, TimestampExtractor
 from penstock.connectors.files.sink.path_format import PathFormat
 from penstock.errors import ConfigException
 from penstock.files.generations import Rotation
@@ -73,7 +73,7 @@ ABSENT: Final[Mapping[str, AbsentSetting]] = {
 }
 
 
-class OnNull(Enum):
+class FilesOnNull(Enum):
     """The fate of records whose value is null."""
 
     IGNORE = "ignore"
@@ -216,8 +216,8 @@ class FileSinkConfig(StoreConfig):
         doc="Records whose schema is another than that of the file. NONE: go into a file of their own. BACKWARD, FULL: "
         "are projected to the newest version. FORWARD: to the oldest.",
     )
-    behavior_on_null_values: OnNull = setting(
-        default=OnNull.FAIL,
+    behavior_on_null_values: FilesOnNull = setting(
+        default=FilesOnNull.FAIL,
         validator=CaseInsensitiveValidString("ignore", "fail"),
         doc="Records whose value is null. fail: are bad records, as errors.tolerance says. ignore: are left out.",
     )
@@ -379,7 +379,7 @@ class FileSinkConfig(StoreConfig):
             ZoneInfo(self.timezone),
         )
 
-    def directories(self) -> Partitioner:
+    def directories(self) -> DirectoryPartitioner:
         """Returns the partitioner that chooses the directories."""
         kind = self.partitioner
         pattern, duration = {
@@ -388,7 +388,7 @@ class FileSinkConfig(StoreConfig):
         }.get(kind, (self.path_format, self.partition_duration_ms))
         by_time = kind in ("time", "daily", "hourly", "field+time")
         times = Times(PathFormat(pattern, self.locale), ZoneInfo(self.timezone), duration) if by_time else None
-        return Partitioner(
+        return DirectoryPartitioner(
             self.partition_field_name if self.uses_fields else (),
             self.partition_field_format_path,
             times,

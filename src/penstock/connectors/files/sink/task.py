@@ -15,11 +15,18 @@ import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicPartition, isolate
 from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
-from penstock.connectors.files.sink.formats.avro import Avro
+from penstock.connectors.files.sink.formats.avro import AvroFormat
 from penstock.connectors.files.sink.formats.beside import BesideValues
-from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Orc, Parquet
-from penstock.connectors.files.sink.partitioners import Partitioner
-from penstock.connectors.files.sink.settings import FileSinkConfig, OnNull
+from penstock.connectors.files.sink.formats.format import (
+    BytesFormat,
+    CsvFormat,
+    Format,
+    JsonLinesFormat,
+    OrcFormat,
+    ParquetFormat,
+)
+from penstock.connectors.files.sink.partitioners import DirectoryPartitioner
+from penstock.connectors.files.sink.settings import FileSinkConfig, FilesOnNull
 from penstock.errors import DataException
 from penstock.files import FileNames, Location, RollingFiles, Rows, open_store
 
@@ -49,7 +56,7 @@ class FileSinkTask(FrameSinkTask):
         store.check()
         self._format = format_of(config)
         self._beside = [BesideValues(what, format_named(name, config)) for what, name in config.beside.items()]
-        self._partitioner: Partitioner = config.directories()
+        self._partitioner: DirectoryPartitioner = config.directories()
         self._files = RollingFiles(
             self.context,
             store,
@@ -113,7 +120,7 @@ class FileSinkTask(FrameSinkTask):
         if not column.null_count and not pa.types.is_null(column.type):
             return part
         gone = column.is_null().to_numpy()
-        if self.settings.behavior_on_null_values is OnNull.FAIL:
+        if self.settings.behavior_on_null_values is FilesOnNull.FAIL:
             error = DataException(
                 "The value is null, which is no row of a file: behavior.on.null.values=ignore leaves such records out"
             )
@@ -187,20 +194,20 @@ def format_named(name: str, config: FileSinkConfig, columns: Sequence[str] = ())
     prefix = config.metadata_columns_prefix
     match name:
         case "parquet":
-            return Parquet(columns, prefix, config.parquet_codec)
+            return ParquetFormat(columns, prefix, config.parquet_codec)
         case "orc":
-            return Orc(columns, prefix)
+            return OrcFormat(columns, prefix)
         case "avro":
-            return Avro(config.avro_codec, columns, prefix)
+            return AvroFormat(config.avro_codec, columns, prefix)
         case "csv":
-            return Csv(columns, prefix, config.compression)
+            return CsvFormat(columns, prefix, config.compression)
         case "json":
-            return JsonLines(columns, prefix, config.compression)
+            return JsonLinesFormat(columns, prefix, config.compression)
     # Blanks around a setting's value are cut off, and so is a line end.
     separator = config.format_bytearray_separator or "\n"
     for text, meant in _ESCAPES.items():
         separator = separator.replace(text, meant)
-    return Bytes(separator.encode(), config.format_bytearray_extension, config.compression)
+    return BytesFormat(separator.encode(), config.format_bytearray_extension, config.compression)
 
 
 def _now_ms() -> int:

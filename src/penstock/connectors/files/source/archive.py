@@ -1,7 +1,7 @@
 """The files of ``FileSink`` that belong together: keys and headers beside values, and commits that count.
 
-Main types: ``Archive``, for one look at all files; ``Joined``, the rows of a file with those beside it. The task's
-thread.
+Main types: ``Archive``, for one look at all files; ``JoinedReader``, the rows of a file with those beside it. The
+task's thread.
 
 Source: ``store.kafka.keys`` and ``store.kafka.headers`` of Confluent's connectors; ``penstock.files.manifests``.
 """
@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from penstock.api.arrow import one_array
 from penstock.connectors.files.file_schemas import schema_in
-from penstock.connectors.files.source.ledger import Place
-from penstock.connectors.files.source.readers.reader import BadFileException, Input, Piece, Reader
+from penstock.connectors.files.source.ledger import FilePosition
+from penstock.connectors.files.source.readers.reader import BadFileException, FileRows, FormatReader, Input
 from penstock.data import Type
 from penstock.files.manifests import MANIFESTS
 from penstock.files.stores import Found, Store
@@ -133,7 +133,7 @@ class Archive:
 
 
 @dataclass
-class Joined(Reader):
+class JoinedReader(FormatReader):
     """Reads the rows of a file with the columns of files beside it: row i belongs to row i.
 
     Attributes:
@@ -141,15 +141,15 @@ class Joined(Reader):
         beside: The files beside it, with their readers.
     """
 
-    reader: Reader
-    beside: Mapping[str, tuple[Input, Reader]]
+    reader: FormatReader
+    beside: Mapping[str, tuple[Input, FormatReader]]
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``; a file beside it that cannot be read, or has not as many rows, is an error of the file."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``; a file beside it that cannot be read, or has not as many rows, is the file's error."""
         columns = {column: self._column(column, *one) for column, one in self.beside.items()}
         done = 0
         # From the start: what is beside has no places of its own.
-        for piece in self.reader.pieces(file, Place()):
+        for piece in self.reader.pieces(file, FilePosition()):
             count = piece.table.num_rows
             rows = np.arange(count) + np.searchsorted([one.before for one in piece.bad], np.arange(count), side="right")
             total, begin = count + len(piece.bad), done
@@ -173,10 +173,10 @@ class Joined(Reader):
             f"store.kafka.{column[1:]}=false would restore it without its {column[1:]}"
         )
 
-    def _column(self, column: str, file: Input, reader: Reader) -> pa.Array:
+    def _column(self, column: str, file: Input, reader: FormatReader) -> pa.Array:
         what, name = column[1:], file.found.name
         try:
-            pieces = list(reader.pieces(file, Place()))
+            pieces = list(reader.pieces(file, FilePosition()))
             if bad := next((one.bad[0] for one in pieces if one.bad), None):
                 raise BadFileException(f"has a row that cannot be read: {bad.reason}")
             if not pieces:

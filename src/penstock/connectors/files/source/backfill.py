@@ -1,6 +1,7 @@
 """Backfills of files: those of a range of names or times, once more, also where they were moved after they were read.
 
-Main type: ``Backfill``, which plans and reads them for a task. The ledger has no part in it. Owning thread: the task's.
+Main type: ``FilesBackfill``, which plans and reads them for a task. The ledger has no part in it. Owning thread: the
+task's.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, SourceFrame
-from penstock.connectors.files.source.ledger import Place
-from penstock.connectors.files.source.listing import Selection
+from penstock.connectors.files.source.ledger import FilePosition
+from penstock.connectors.files.source.listing import FileSelection
 from penstock.connectors.files.source.readers.opening import Readers
-from penstock.connectors.files.source.readers.reader import Bad, Input, Piece, rest
-from penstock.connectors.files.source.records import Records
+from penstock.connectors.files.source.readers.reader import Bad, FileRows, Input, rest
+from penstock.connectors.files.source.records import FrameBuilder
 from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
 from penstock.errors import BadRequestException, ConnectException, DataException, RetriableException
 from penstock.files.stores import ChangedException, Found, GoneException, Store
@@ -38,7 +39,7 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}/")
 _LOGGED: Final = 10
 
 
-class Backfill:
+class FilesBackfill:
     """The backfills of one task's files.
 
     Args:
@@ -56,9 +57,9 @@ class Backfill:
         config: FileSourceConfig,
         share: int,
         store: Store,
-        selection: Selection,
+        selection: FileSelection,
         readers: Readers,
-        records: Records,
+        records: FrameBuilder,
         progress: Callable[[float | None, float | None, str], None] = lambda done, total, unit: None,
     ) -> None:
         self._config = config
@@ -109,7 +110,7 @@ class Backfill:
         total, done = sum(found.size for _, found in files), 0
         for named, found in files:
             if named.key > at["file"] or (named.key == at["file"] and not at.get("read")):
-                place = _place(at) if named.key == at["file"] else Place()
+                place = _place(at) if named.key == at["file"] else FilePosition()
                 yield from self._rows_of(named, found, place, part.partition)
                 yield Chunk(None, offset={"file": named.key, "read": True})
             done += found.size
@@ -150,7 +151,9 @@ class Backfill:
         return self._config.on_done is OnDone.MOVE_BY_DATE
 
     # ----------------------------------------------------------------------------------------------------------- rows
-    def _rows_of(self, named: Found, found: Found, begin: Place, partition: Mapping[str, Any]) -> Iterator[SourceFrame]:
+    def _rows_of(
+        self, named: Found, found: Found, begin: FilePosition, partition: Mapping[str, Any]
+    ) -> Iterator[SourceFrame]:
         name = f"{self._selection.address}/{found.key}"
         said: set[str] = set()
 
@@ -190,7 +193,7 @@ class Backfill:
         except OSError as error:
             raise RetriableException(f"Cannot read {name}: {error}") from error
 
-    def _tell(self, name: str, piece: Piece, before: int) -> int:
+    def _tell(self, name: str, piece: FileRows, before: int) -> int:
         """Names bad rows in the log, or ends the backfill at the first; returns how many the file has had."""
         if self._config.halts:
             one = piece.bad[0]
@@ -209,5 +212,5 @@ class Backfill:
             yield self._records.letters(self._letters, bad, named, partition, after)
 
 
-def _place(offset: Mapping[str, Any]) -> Place:
-    return Place(**{one.name: offset[one.name] for one in fields(Place)})
+def _place(offset: Mapping[str, Any]) -> FilePosition:
+    return FilePosition(**{one.name: offset[one.name] for one in fields(FilePosition)})

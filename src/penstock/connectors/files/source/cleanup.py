@@ -9,7 +9,7 @@ import datetime
 import logging
 from dataclasses import dataclass, field
 
-from penstock.connectors.files.source.ledger import Outcome
+from penstock.connectors.files.source.ledger import FileOutcome
 from penstock.connectors.files.source.settings import OnDone
 from penstock.errors import ConnectException
 from penstock.files.stores import Found, Store
@@ -36,14 +36,14 @@ class Cleanup:
     failed: str = ""
     _complaint: str = field(default="", repr=False)
 
-    def __call__(self, found: Found, outcome: Outcome) -> bool:
+    def __call__(self, found: Found, outcome: FileOutcome) -> bool:
         """Does it.
 
         Returns:
             True if the file is gone.
         """
         try:
-            if outcome is Outcome.FAILED:
+            if outcome is FileOutcome.FAILED:
                 if not self.failed:
                     return False
                 self.store.move(found.key, f"{self.failed}/{found.key}")

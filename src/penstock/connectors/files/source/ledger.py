@@ -1,4 +1,6 @@
-"""Which files were read, kept in the source offsets. Main type: ``Ledger``. I/O by its reader only; the task's thread.
+"""Which files were read, kept in the source offsets.
+
+Main type: ``FileLedger``. I/O by its reader only; the task's thread.
 
 A file is known by a hash of 55 bits of its address, time and size; another bit says that it could not be read. Files
 are dealt to 64 logs by their names, and logs to tasks. A log has full blocks of hashes, which are never written again,
@@ -41,7 +43,7 @@ _FAILED: Final = 1
 _SUSPENDED: Final = 16
 
 
-class Outcome(Enum):
+class FileOutcome(Enum):
     """The fate of a file that is done with."""
 
     READ = "read"
@@ -49,7 +51,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FilePosition:
     """A place in a file, or in a part of one.
 
     Attributes:
@@ -66,7 +68,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class FileInProgress:
     """The file that a task is reading.
 
     Attributes:
@@ -83,7 +85,7 @@ class Reading:
     identity: int
     version: str
     size: int
-    place: Place
+    place: FilePosition
 
 
 def identity(*parts: object) -> int:
@@ -114,7 +116,7 @@ class Log:
         self._own: list[int] = _unpacked(head).tolist()
         # How many of them a block on its way has.
         self._rolled = 0
-        self._reading: Reading | None = None
+        self._reading: FileInProgress | None = None
         self._readings = [*_readings(head), *_suspended(head)]
         # Files that were still growing when they were read to their end.
         self._suspended = _suspended(head)
@@ -126,7 +128,7 @@ class Log:
         return {LOG: self.number}
 
     @property
-    def reading(self) -> Reading | None:
+    def reading(self) -> FileInProgress | None:
         """The file that is being read."""
         return self._reading
 
@@ -135,30 +137,30 @@ class Log:
         """The newest files, each with True if it could not be read."""
         return {one & ~_FAILED: bool(one & _FAILED) for one in self._own}
 
-    def reading_of(self, file: str, part: int) -> Reading | None:
+    def reading_of(self, file: str, part: int) -> FileInProgress | None:
         """The position in a file that has been read in part."""
         return next((one for one in self._readings if (one.file, one.part) == (file, part)), None)
 
-    def finish(self, file: int, outcome: Outcome) -> None:
+    def finish(self, file: int, outcome: FileOutcome) -> None:
         """Notes that a file is done with, in the next offset, and that none is being read."""
-        self._own.append(file | (outcome is Outcome.FAILED))
+        self._own.append(file | (outcome is FileOutcome.FAILED))
         self._reading, self._encoded = None, ""
 
-    def begin(self, reading: Reading) -> None:
+    def begin(self, reading: FileInProgress) -> None:
         """Notes the file that is read now."""
         self._reading, place = reading, (reading.file, reading.part)
         self._readings = [one for one in self._readings if (one.file, one.part) != place]
         self._suspended = [one for one in self._suspended if (one.file, one.part) != place]
 
-    def suspend(self, place: Place) -> None:
+    def suspend(self, place: FilePosition) -> None:
         """Notes how far a file was read that is not done with, and that no file is being read."""
-        if self._reading is not None and place != Place():
+        if self._reading is not None and place != FilePosition():
             one = replace(self._reading, place=place)
             self._suspended = [*self._suspended, one][-_SUSPENDED:]
             self._readings.append(one)
         self._reading = None
 
-    def offset(self, place: Place | None = None) -> dict[str, Any]:
+    def offset(self, place: FilePosition | None = None) -> dict[str, Any]:
         """The offset, with a place in the file that is read; None: no file is being read."""
         self._encoded = self._encoded or _packed(self._own)
         found: dict[str, Any] = {DONE: self._encoded, "blocks": self.blocks}
@@ -193,12 +195,12 @@ class Log:
                 self._own, self._encoded = kept, ""
 
     @staticmethod
-    def with_place(offset: Mapping[str, Any], reading: Reading | None, place: Place) -> dict[str, Any]:
+    def with_place(offset: Mapping[str, Any], reading: FileInProgress | None, place: FilePosition) -> dict[str, Any]:
         """An offset with another place in the file that is being read."""
         return {**offset, **(_fields(replace(reading, place=place)) if reading is not None else {})}
 
 
-class Ledger:
+class FileLedger:
     """All logs, as they were committed, and those of one task as they go on.
 
     Args:
@@ -229,12 +231,12 @@ class Ledger:
             log.keep(lambda file: self._index(file) is None)
 
     # ------------------------------------------------------------------------------------------------------- reading
-    def outcome(self, file: int) -> Outcome | None:
+    def outcome(self, file: int) -> FileOutcome | None:
         """The fate of a file; None: it is still to be read."""
         failed = self._new.get(file)
         return self.committed(file) if failed is None else _outcome(failed)
 
-    def committed(self, file: int) -> Outcome | None:
+    def committed(self, file: int) -> FileOutcome | None:
         """The same, if it was committed when ``refresh`` was last called."""
         failed = self._heads.get(file)
         if failed is not None:
@@ -268,10 +270,10 @@ class Ledger:
         return heads
 
     # ------------------------------------------------------------------------------------------------------- writing
-    def finish(self, log: Log, file: int, outcome: Outcome) -> None:
+    def finish(self, log: Log, file: int, outcome: FileOutcome) -> None:
         """Notes that a file is done with, in the next offset of a log."""
         log.finish(file, outcome)
-        self._new[file] = outcome is Outcome.FAILED
+        self._new[file] = outcome is FileOutcome.FAILED
         self._seen.add(file)
         self.is_open = True
 
@@ -341,8 +343,8 @@ def _place(log: int, block: int) -> int:
     return block * LOGS + log
 
 
-def _outcome(failed: bool) -> Outcome:
-    return Outcome.FAILED if failed else Outcome.READ
+def _outcome(failed: bool) -> FileOutcome:
+    return FileOutcome.FAILED if failed else FileOutcome.READ
 
 
 def _count(head: Offset) -> int:
@@ -366,7 +368,7 @@ def _unpacked(offset: Offset) -> np.ndarray:
     return wide.view(">u8").reshape(-1).astype(np.uint64)
 
 
-def _fields(one: Reading) -> dict[str, Any]:
+def _fields(one: FileInProgress) -> dict[str, Any]:
     place = one.place
     return {
         "file": one.file,
@@ -381,13 +383,13 @@ def _fields(one: Reading) -> dict[str, Any]:
     }
 
 
-def _readings(head: Offset) -> list[Reading]:
+def _readings(head: Offset) -> list[FileInProgress]:
     try:
-        place = Place(head["at"], head["rows"], head["line"], bool(head["letters"]))
-        return [Reading(head["file"], head["part"], head["id"], head["version"], head["size"], place)]
+        place = FilePosition(head["at"], head["rows"], head["line"], bool(head["letters"]))
+        return [FileInProgress(head["file"], head["part"], head["id"], head["version"], head["size"], place)]
     except KeyError:
         return []
 
 
-def _suspended(head: Offset) -> list[Reading]:
+def _suspended(head: Offset) -> list[FileInProgress]:
     return [reading for one in json.loads(head.get("suspended", "[]")) for reading in _readings(one)]

@@ -1,4 +1,4 @@
-"""Which files are read next. Main type: ``Listing``; ``Unit`` is a file or a part of one. The task's thread.
+"""Which files are read next. Main type: ``Listing``; ``FileUnit`` is a file or a part of one. The task's thread.
 
 Files in the order of their names are taken while the store is still being listed, so the first one is read at once
 however many there are. In any other order the whole list is looked through, and the first of it kept.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.connectors.files.source.archive import Archive, Beside
-from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, identity, log_of
+from penstock.connectors.files.source.ledger import LOGS, FileLedger, FileOutcome, identity, log_of
 from penstock.files.manifests import CLAIMS, MANIFESTS
 from penstock.files.stores import Found, Store
 
@@ -26,7 +26,7 @@ _TICK: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class FileUnit:
     """A file, or a part of a large one.
 
     Attributes:
@@ -57,7 +57,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class FileSelection:
     """Which files there are to read, and in which order.
 
     Attributes:
@@ -128,14 +128,14 @@ class Selection:
         """The number of the log of a file, or of a part of one."""
         return log_of(self.owner(found) + part)
 
-    def units(self, found: Found) -> list[Unit]:
+    def units(self, found: Found) -> list[FileUnit]:
         """The file, or its parts, whoever reads them."""
         share = self.split(found)
         parts = -(-found.size // share) if share else 1
         if parts <= 1:
-            return [Unit(found, self.identity(found), log=self.log(found))]
+            return [FileUnit(found, self.identity(found), log=self.log(found))]
         return [
-            Unit(found, self.identity(found, f"{one}/{parts}"), one, parts, share, self.log(found, str(one)))
+            FileUnit(found, self.identity(found, f"{one}/{parts}"), one, parts, share, self.log(found, str(one)))
             for one in range(parts)
         ]
 
@@ -159,10 +159,10 @@ class Listing:
     def __init__(
         self,
         store: Store,
-        selection: Selection,
-        ledger: Ledger,
+        selection: FileSelection,
+        ledger: FileLedger,
         now_ms: Callable[[], float],
-        clean: Callable[[Found, Outcome], bool] = lambda *_: False,
+        clean: Callable[[Found, FileOutcome], bool] = lambda *_: False,
         archive: Archive | None = None,
     ) -> None:
         self.listed = 0
@@ -171,7 +171,7 @@ class Listing:
         self._now_ms, self._clean = now_ms, clean
         self._archive = archive
 
-    def __iter__(self) -> Iterator[Unit | None]:
+    def __iter__(self) -> Iterator[FileUnit | None]:
         """Yields the units to read, in order; None if there are none yet, so that the caller may do other work."""
         order = self._selection.order
         if order == ("NameAsc",):
@@ -187,7 +187,7 @@ class Listing:
                     found = heapq.nsmallest(_MOST, found, key=lambda unit: sort_key(unit.found, order))
         yield from sorted(found, key=lambda unit: (sort_key(unit.found, order), unit.part))
 
-    def _new(self) -> Iterator[Unit | None]:
+    def _new(self) -> Iterator[FileUnit | None]:
         selection = self._selection
         for found, beside in self._together(self._store.walk(selection.skips)):
             if not selection.takes(found):
@@ -203,7 +203,7 @@ class Listing:
         self._archive.begin()
         return self._archive.together(files)
 
-    def _units(self, found: Found, beside: Beside) -> Iterator[Unit]:
+    def _units(self, found: Found, beside: Beside) -> Iterator[FileUnit]:
         selection, ledger = self._selection, self._ledger
         whole = selection.identity(found)
         if ledger.outcome(whole) is not None:
@@ -227,7 +227,7 @@ class Listing:
             fates = [ledger.committed(one.identity) for one in units]
             if None not in fates:
                 # The parts were read by several tasks: now the file as a whole is done with.
-                outcome = Outcome.FAILED if Outcome.FAILED in fates else Outcome.READ
+                outcome = FileOutcome.FAILED if FileOutcome.FAILED in fates else FileOutcome.READ
                 ledger.finish(ledger.logs[selection.log(found)], whole, outcome)
 
     def _done(self, found: Found, whole: int, beside: Beside) -> None:

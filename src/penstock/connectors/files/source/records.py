@@ -1,4 +1,6 @@
-"""Rows of files as records: topic, key, headers, time, partition; bad rows as dead letters. Main type: ``Records``.
+"""Rows of files as records: topic, key, headers, time, partition; bad rows as dead letters.
+
+Main type: ``FrameBuilder``.
 
 No I/O; the task's thread. Source: the columns that ``FileSink`` writes beside the values.
 """
@@ -21,7 +23,7 @@ from penstock.connectors.files.file_schemas import schema_in
 from penstock.connectors.files.source.archive import HEADERS as HEADERS_BESIDE
 from penstock.connectors.files.source.archive import KEYS, commit_of
 from penstock.connectors.files.source.readers.fitting import fitted
-from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Piece
+from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows
 from penstock.data import OPTIONAL_STRING_SCHEMA, Schema, Type
 from penstock.errors import ConnectException, DataException
 from penstock.files.stores import Found
@@ -33,7 +35,7 @@ Offset = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class FrameBuilder:
     """Makes frames of rows.
 
     Attributes:
@@ -85,7 +87,7 @@ class Records:
         match = re.fullmatch(rf"(.+){mark}(\d+){mark}\d+(-\d+)?(\.[A-Za-z0-9.]+)?", found.name)
         return (match[1], int(match[2])) if match else None
 
-    def fitted(self, piece: Piece) -> Piece:
+    def fitted(self, piece: FileRows) -> FileRows:
         """The rows with the fields of ``value_schema``, and those bad that do not fit.
 
         Raises:
@@ -95,7 +97,7 @@ class Records:
             return piece
         return fitted(piece, self.value_schema, self._metadata(piece.table))
 
-    def frame(self, piece: Piece, found: Found, partition: Offset, offset: Offset) -> SourceFrame:
+    def frame(self, piece: FileRows, found: Found, partition: Offset, offset: Offset) -> SourceFrame:
         """A frame of the rows.
 
         Raises:
@@ -186,7 +188,7 @@ class Records:
                 "the keys choose the partitions; then restart the task"
             )
 
-    def _columns(self, piece: Piece) -> tuple[pa.Table, bool]:
+    def _columns(self, piece: FileRows) -> tuple[pa.Table, bool]:
         names = self._fields(piece.table)
         told = schema_in(piece.table.schema.metadata, "value") if self.restores else None
         is_value = names == [_VALUE] and (told is None or told.type is not Type.STRUCT)

@@ -30,7 +30,7 @@ from penstock.connectors.files.columns import METADATA
 from penstock.connectors.files.sink.formats.avro import missing_library
 from penstock.connectors.files.source.archive import HEADERS, KEYS
 from penstock.connectors.files.source.listing import ORDERS
-from penstock.connectors.files.source.readers.csv import Dialect
+from penstock.connectors.files.source.readers.csv import CsvDialect
 from penstock.connectors.files.source.schemas import parse_schema
 from penstock.data import Schema
 from penstock.errors import ConfigException
@@ -629,7 +629,7 @@ class FileSourceConfig(StoreConfig):
         """The encoding of text, by any name of the setting."""
         return self.csv_file_charset or self.file_charset or self.file_encoding or self.charset
 
-    def dialect(self, ending: str) -> Dialect:
+    def dialect(self, ending: str) -> CsvDialect:
         """The dialect of CSV files.
 
         Args:
@@ -639,7 +639,7 @@ class FileSourceConfig(StoreConfig):
         if ending == "tsv" and self.csv_separator_char == "44":
             separator = "\t"
         names = () if self.values is None else tuple(one.name for one in self.values.fields)
-        return Dialect(
+        return CsvDialect(
             separator,
             _character(self.csv_quote_char),
             _character(self.csv_escape_char),

@@ -16,15 +16,15 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, CumulativeSum, FrameSourceTask, RetryPolicy, SourceFrame
-from penstock.connectors.files.source.archive import Archive, Joined, commit_of
-from penstock.connectors.files.source.backfill import Backfill
+from penstock.connectors.files.source.archive import Archive, JoinedReader, commit_of
+from penstock.connectors.files.source.backfill import FilesBackfill
 from penstock.connectors.files.source.cleanup import Cleanup
 from penstock.connectors.files.source.connector import TASK, TASKS
-from penstock.connectors.files.source.ledger import LOGS, Ledger, Log, Outcome, Place, Reading
-from penstock.connectors.files.source.listing import Listing, Selection, Unit
+from penstock.connectors.files.source.ledger import LOGS, FileInProgress, FileLedger, FileOutcome, FilePosition, Log
+from penstock.connectors.files.source.listing import FileSelection, FileUnit, Listing
 from penstock.connectors.files.source.readers.opening import Readers
-from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Input, Piece, Reader, rest
-from penstock.connectors.files.source.records import Records
+from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input, rest
+from penstock.connectors.files.source.records import FrameBuilder
 from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.files.manifests import MANIFESTS
@@ -57,11 +57,11 @@ class _Open:
         appends: True if it is read on when it has grown.
     """
 
-    unit: Unit
-    pieces: Iterator[Piece]
-    place: Place
-    begin: Place = field(default_factory=Place)
-    held: Piece | None = None
+    unit: FileUnit
+    pieces: Iterator[FileRows]
+    place: FilePosition
+    begin: FilePosition = field(default_factory=FilePosition)
+    held: FileRows | None = None
     bad: int = 0
     appends: bool = False
 
@@ -78,9 +78,9 @@ class FileSourceTask(FrameSourceTask):
     def __init__(self) -> None:
         self._queue: deque[SourceFrame] = deque()
         self._file: _Open | None = None
-        self._again: Unit | None = None
+        self._again: FileUnit | None = None
         self._failure: Exception | None = None
-        self._units: Iterator[Unit | None] | None = None
+        self._units: Iterator[FileUnit | None] | None = None
         self._listing: Listing | None = None
         self._listed_s = 0.0
         self._refreshed = time.monotonic()
@@ -111,7 +111,7 @@ class FileSourceTask(FrameSourceTask):
         self._archive = Archive(self._store, config.file_delim, config.beside) if config.restores else None
         self._share = int(props[TASK])
         self._selection = selection_of(config, self._records, self._readers, self._share, int(props[TASKS]))
-        self._ledger = Ledger(self._selection.logs, self.context.offset_storage_reader().offsets)
+        self._ledger = FileLedger(self._selection.logs, self.context.offset_storage_reader().offsets)
         self._cleanup = Cleanup(self._store, config.on_done, config.finished, config.failed)
         metrics = self.context.plugin_metrics()
         self._counts = {}
@@ -149,8 +149,8 @@ class FileSourceTask(FrameSourceTask):
         """See ``SourceTask.backfill``."""
         return self._backfill().read(part, offset)
 
-    def _backfill(self) -> Backfill:
-        return Backfill(
+    def _backfill(self) -> FilesBackfill:
+        return FilesBackfill(
             self.settings,
             self._share,
             self._store,
@@ -182,7 +182,7 @@ class FileSourceTask(FrameSourceTask):
             self._begin(unit)
         return None
 
-    def _next_unit(self) -> Unit | None:
+    def _next_unit(self) -> FileUnit | None:
         if self._units is None:
             if self._ledger.is_open or time.monotonic() - self._refreshed > _REFRESH_S:
                 self._ledger.refresh()
@@ -227,13 +227,13 @@ class FileSourceTask(FrameSourceTask):
             self._rest_s = 0.0
             raise RetriableException(text, retry_after_s=max(0.1, (due - self._now_ms()) / 1000))
 
-    def _clean(self, found: Found, outcome: Outcome) -> bool:
+    def _clean(self, found: Found, outcome: FileOutcome) -> bool:
         if self._records.topic_of(found) is None or self.context.stopping.is_set():
             return False
         return self._cleanup(found, outcome)
 
     # ---------------------------------------------------------------------------------------------------------- files
-    def _begin(self, unit: Unit) -> None:
+    def _begin(self, unit: FileUnit) -> None:
         if self._records.topic_of(unit.found) is None:
             self._warn_once(
                 f"{self._name(unit.found)} belongs to no topic, and is left alone: set topic, or topic.regex.list to "
@@ -244,12 +244,12 @@ class FileSourceTask(FrameSourceTask):
             reader = self._readers.of(unit.found)
             if self._archive is not None and (beside := self._archive.completed(unit.found, unit.beside)):
                 inputs = {column: (self._input(one), self._readers.beside(one)) for column, one in beside.items()}
-                reader = Joined(reader, inputs)
+                reader = JoinedReader(reader, inputs)
             place = self._place_of(unit, reader)
             file = self._input(unit.found, unit.span)
         except BadFileException as error:
-            self._log_of(unit).begin(_reading(unit, Place()))
-            self._file = _Open(unit, iter(()), Place())
+            self._log_of(unit).begin(_reading(unit, FilePosition()))
+            self._file = _Open(unit, iter(()), FilePosition())
             self._fail(self._file, error)
             return
         self._log_of(unit).begin(_reading(unit, place))
@@ -265,7 +265,7 @@ class FileSourceTask(FrameSourceTask):
             lambda text: self._warn_once(f"{self._name(found)} {text}"),
         )
 
-    def _place_of(self, unit: Unit, reader: Reader) -> Place:
+    def _place_of(self, unit: FileUnit, reader: FormatReader) -> FilePosition:
         """Returns the position to begin at."""
         found, before = unit.found, self._log_of(unit).reading_of(unit.found.key, unit.part)
         if before is None:
@@ -274,7 +274,7 @@ class FileSourceTask(FrameSourceTask):
                     f"{self._name(found)} has changed since it was read, and is read again from its start; "
                     "offset.attributes.string=path would leave it alone, and DirectorySourceConnector reads lines on"
                 )
-            return Place()
+            return FilePosition()
         if before.identity == unit.identity:
             return before.place
         grown = reader.appends and self._store.appends and before.version == found.version
@@ -285,7 +285,7 @@ class FileSourceTask(FrameSourceTask):
             self._name(found),
             before.place,
         )
-        return Place()
+        return FilePosition()
 
     def _read_on(self, file: _Open) -> SourceFrame | None:
         """Hands over the piece that is held, once it is known whether it is the last."""
@@ -305,7 +305,7 @@ class FileSourceTask(FrameSourceTask):
         piece, file.held = file.held, following
         return None if piece is None else self._frame(file, piece, is_last=False)
 
-    def _frame(self, file: _Open, piece: Piece, *, is_last: bool) -> SourceFrame | None:
+    def _frame(self, file: _Open, piece: FileRows, *, is_last: bool) -> SourceFrame | None:
         """A piece as a frame, behind its bad rows.
 
         Args:
@@ -325,7 +325,7 @@ class FileSourceTask(FrameSourceTask):
             return self._queue.popleft() if self._queue else None
         file.place = piece.next
         if is_last:
-            self._finish(file.unit, Outcome.READ)
+            self._finish(file.unit, FileOutcome.READ)
         after = log.offset(None if is_last else piece.next)
         if frame is None:
             self.context.advance(log.partition, after)
@@ -354,18 +354,18 @@ class FileSourceTask(FrameSourceTask):
         if piece is not None:
             # Where it has a bad row that ends the task, it is not done with.
             return self._frame(file, piece, is_last=not (piece.bad and self.settings.halts))
-        self._finish(unit, Outcome.READ)
+        self._finish(unit, FileOutcome.READ)
         self._moved(unit)
         return None
 
-    def _suspended(self, file: _Open, piece: Piece | None) -> SourceFrame | None:
+    def _suspended(self, file: _Open, piece: FileRows | None) -> SourceFrame | None:
         frame = None if piece is None else self._frame(file, piece, is_last=False)
         self._log_of(file.unit).suspend(file.place)
         if frame is None:
             self._moved(file.unit)
         return frame
 
-    def _finish(self, unit: Unit, outcome: Outcome) -> None:
+    def _finish(self, unit: FileUnit, outcome: FileOutcome) -> None:
         log = self._log_of(unit)
         if log.waits_for_block:
             self._ledger.refresh()
@@ -373,7 +373,7 @@ class FileSourceTask(FrameSourceTask):
             # It has files of earlier polls only.
             self.context.advance(*block)
         self._ledger.finish(log, unit.identity, outcome)
-        self._counts["files" if outcome is Outcome.READ else "files-failed"].record(1)
+        self._counts["files" if outcome is FileOutcome.READ else "files-failed"].record(1)
         self._recent[unit.found.key] = None
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
@@ -443,12 +443,12 @@ class FileSourceTask(FrameSourceTask):
         )  # fmt: skip
         self._has_read = True
         bad = Bad(0, b"", f"the file {text}", 0)
-        self._finish(file.unit, Outcome.FAILED)
+        self._finish(file.unit, FileOutcome.FAILED)
         self._send_letters([bad], file.unit)
         if not self._letters:
             self._moved(file.unit)
 
-    def _report(self, file: _Open, piece: Piece) -> Piece:
+    def _report(self, file: _Open, piece: FileRows) -> FileRows:
         """Bad rows: to the log and the topic of dead letters; or up to the first one, if that ends the task."""
         name = self._name(file.unit.found)
         if self.settings.halts:
@@ -471,17 +471,17 @@ class FileSourceTask(FrameSourceTask):
         self._send_letters(piece.bad, file.unit, replace(piece.place, letters=True))
         return piece
 
-    def _send_letters(self, bad: list[Bad], unit: Unit, place: Place | None = None) -> None:
+    def _send_letters(self, bad: list[Bad], unit: FileUnit, place: FilePosition | None = None) -> None:
         if self._letters:
             log = self._log_of(unit)
             letters = self._records.letters(self._letters, bad, unit.found, log.partition, log.offset(place))
             self._queue.append(letters)
 
     # -------------------------------------------------------------------------------------------------------- helpers
-    def _log_of(self, unit: Unit) -> Log:
+    def _log_of(self, unit: FileUnit) -> Log:
         return self._ledger.logs[unit.log]
 
-    def _moved(self, unit: Unit) -> None:
+    def _moved(self, unit: FileUnit) -> None:
         """The position has moved without a record."""
         log = self._log_of(unit)
         self.context.advance(log.partition, log.offset())
@@ -514,10 +514,10 @@ _METRICS: Final = {
 }
 
 
-def records_of(config: FileSourceConfig) -> Records:
+def records_of(config: FileSourceConfig) -> FrameBuilder:
     """The way rows become records."""
     topics = (one.partition(":") for one in config.topic_regex_list)
-    return Records(
+    return FrameBuilder(
         config.topic,
         tuple((topic, re.compile(pattern)) for topic, _, pattern in topics),
         config.restores,
@@ -536,7 +536,9 @@ def records_of(config: FileSourceConfig) -> Records:
     )
 
 
-def selection_of(config: FileSourceConfig, records: Records, readers: Readers, task: int, tasks: int) -> Selection:
+def selection_of(
+    config: FileSourceConfig, records: FrameBuilder, readers: Readers, task: int, tasks: int
+) -> FileSelection:
     """Which files a task reads."""
 
     def owner(found: Found) -> str:
@@ -549,7 +551,7 @@ def selection_of(config: FileSourceConfig, records: Records, readers: Readers, t
 
     ending = config.processing_file_extension
 
-    return Selection(
+    return FileSelection(
         config.root,
         config.pattern,
         config.recursive,
@@ -566,11 +568,11 @@ def selection_of(config: FileSourceConfig, records: Records, readers: Readers, t
     )
 
 
-def _reading(unit: Unit, place: Place) -> Reading:
+def _reading(unit: FileUnit, place: FilePosition) -> FileInProgress:
     found = unit.found
-    return Reading(found.key, unit.part, unit.identity, found.version, found.size, place)
+    return FileInProgress(found.key, unit.part, unit.identity, found.version, found.size, place)
 
 
-def _raising(error: Exception) -> Iterator[Piece]:
+def _raising(error: Exception) -> Iterator[FileRows]:
     yield from ()
     raise error

@@ -1,7 +1,7 @@
 """The rows of a frame as changes of one table: rows to write, and keys to delete.
 
-Main types: `Changes`, made by `changes_of`; `RowsRefused`, the error for rows that cannot be changes. Pure; any thread.
-Needs PyArrow.
+Main types: `TableChanges`, made by `changes_of`; `RowsRefused`, the error for rows that cannot be changes. Pure; any
+thread. Needs PyArrow.
 
 Source: io.confluent.connect.jdbc.sink.metadata.FieldsMetadata, for the choice of key fields.
 """
@@ -58,7 +58,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class TableChanges:
     """Changes of one table, in an order in which none depends on another one.
 
     Attributes:
@@ -75,7 +75,7 @@ class Changes:
     deletes: pa.Table
     delete_numbers: pa.Array
 
-    def by_missing(self, missing: Mapping[str, np.ndarray]) -> list[Changes]:
+    def by_missing(self, missing: Mapping[str, np.ndarray]) -> list[TableChanges]:
         """The same changes, in parts whose rows all have the same columns.
 
         Args:
@@ -118,7 +118,7 @@ def changes_of(
     value_schema: Schema | None,
     what: str,
     default_keys: Sequence[str] = (),
-) -> Changes:
+) -> TableChanges:
     """The changes that the rows of a frame are.
 
     Args:
@@ -159,7 +159,7 @@ def changes_of(
     deleted = deleted.filter(gone.take(deleted))
     # Kept rows are in order: if there are as many as rows, they are all rows.
     rows = everything if len(kept) == everything.num_rows else everything.take(kept)
-    return Changes(targets, rows, kept, everything.select(names).take(deleted), deleted)
+    return TableChanges(targets, rows, kept, everything.select(names).take(deleted), deleted)
 
 
 def _keys(

@@ -30,7 +30,7 @@ from penstock.connectors.jdbc.sink.changes import RowsRefused, Target, changes_o
 from penstock.connectors.jdbc.sink.fitting import fits
 from penstock.connectors.jdbc.sink.schemaless import is_schemaless, json_texts, typed_by, typed_keys
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig, PkMode
-from penstock.connectors.jdbc.sink.writing import Write, Writer, writer_for
+from penstock.connectors.jdbc.sink.writing import TableChangeWriter, Write, writer_for
 from penstock.connectors.jdbc.tables import Table
 from penstock.data import Type
 from penstock.errors import ConnectException, DataException, OwnershipLostException, RetriableException
@@ -47,7 +47,7 @@ class JdbcSinkTask(FrameSinkTask):
 
     def __init__(self) -> None:
         self._config: JdbcSinkConfig | None = None
-        self._writer: Writer | None = None
+        self._writer: TableChangeWriter | None = None
         self._retries = 0
         self._written: dict[TopicPartition, int] = {}
         self._offsets: OffsetsInTarget | None = None
@@ -204,7 +204,7 @@ class JdbcSinkTask(FrameSinkTask):
         offsets.moved(reached)
 
     @property
-    def _database(self) -> Writer:
+    def _database(self) -> TableChangeWriter:
         assert self._writer is not None
         return self._writer
 
@@ -260,13 +260,13 @@ def _other_columns(config: JdbcSinkConfig, part: SinkFrame) -> Sequence[str]:
     return config.pk_fields or of_key
 
 
-def kept_offsets(connector: str, writer: Writer) -> OffsetsInTarget:
+def kept_offsets(connector: str, writer: TableChangeWriter) -> OffsetsInTarget:
     """The offsets of a connector in the database of a writer."""
     return OffsetsInTarget(connector, placeholder=writer.placeholder, mysql=writer.dialect == mysql.NAME)
 
 
 def claim(
-    writer: Writer, offsets: OffsetsInTarget, partitions: Collection[TopicPartition]
+    writer: TableChangeWriter, offsets: OffsetsInTarget, partitions: Collection[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Makes the table of offsets if it is not there, and the task the owner of partitions.
 
@@ -289,7 +289,7 @@ def claim(
     return found
 
 
-def create_offsets(writer: Writer, offsets: OffsetsInTarget) -> None:
+def create_offsets(writer: TableChangeWriter, offsets: OffsetsInTarget) -> None:
     """Makes the table of offsets if it is not there.
 
     Raises:

@@ -1,7 +1,7 @@
 """Connections of the sink: they read table definitions, create and alter tables, and write changes in a transaction.
 
-Main types: `Writer`, with `writer_for`; `AdbcWriter` for PostgreSQL, which loads rows by COPY into a temporary table
-and moves them with one statement; `RowWriter` for every other database. Needs SQLAlchemy and a driver.
+Main types: `TableChangeWriter`, with `writer_for`; `AdbcWriter` for PostgreSQL, which loads rows by COPY into a
+temporary table and moves them with one statement; `RowWriter` for every other database. Needs SQLAlchemy and a driver.
 
 Thread: the task's.
 """
@@ -23,8 +23,8 @@ import sqlalchemy as sa
 
 from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc import mysql
-from penstock.connectors.jdbc.faults import Fault, fault_of
-from penstock.connectors.jdbc.sink.changes import Changes, Target
+from penstock.connectors.jdbc.faults import FaultKind, fault_of
+from penstock.connectors.jdbc.sink.changes import TableChanges, Target
 from penstock.connectors.jdbc.sink.fitting import widened
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
@@ -52,10 +52,10 @@ class Write:
     """
 
     table: Table
-    changes: Changes
+    changes: TableChanges
 
 
-class Writer(ABC):
+class TableChangeWriter(ABC):
     """Writes changes of tables.
 
     Args:
@@ -192,7 +192,7 @@ def _lacking(table: Table, columns: Sequence[Target]) -> list[Target]:
     return [one for one in columns if one.name not in table.types]
 
 
-def writer_for(config: JdbcSinkConfig) -> Writer:
+def writer_for(config: JdbcSinkConfig) -> TableChangeWriter:
     """The writer of the database that the settings name."""
     kind = config.address().dialect.name
     if kind == "duckdb":
@@ -202,7 +202,7 @@ def writer_for(config: JdbcSinkConfig) -> Writer:
     return AdbcWriter(config) if kind == "postgresql" else RowWriter(config)
 
 
-class AdbcWriter(Writer):
+class AdbcWriter(TableChangeWriter):
     """PostgreSQL through ADBC: Arrow becomes binary COPY in C."""
 
     placeholder = "$"
@@ -215,7 +215,7 @@ class AdbcWriter(Writer):
         self._filled: set[str] = set()
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
-        """See `Writer`."""
+        """See `TableChangeWriter`."""
         connection = self._open()
 
         def run(statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
@@ -234,7 +234,7 @@ class AdbcWriter(Writer):
             connection.commit()
         except Exception as error:
             fault = fault_of(self._address, error)
-            if fault.kind is Fault.PASSING:
+            if fault.kind is FaultKind.PASSING:
                 self.close()
             else:
                 self._temporary.clear()  # Made in the transaction that did not come to pass.
@@ -243,7 +243,7 @@ class AdbcWriter(Writer):
             raise fault.error from error
 
     def close(self) -> None:
-        """See `Writer`."""
+        """See `TableChangeWriter`."""
         connection, self._connection = self._connection, None
         self._temporary.clear()
         if connection is not None:
@@ -295,7 +295,7 @@ class AdbcWriter(Writer):
         return temporary
 
 
-class RowWriter(Writer):
+class RowWriter(TableChangeWriter):
     """Any database of SQLAlchemy: statements with parameters, ``batch.size`` rows at a time."""
 
     def __init__(self, config: JdbcSinkConfig) -> None:
@@ -303,7 +303,7 @@ class RowWriter(Writer):
         self.placeholder = "%s" if self.dialect == mysql.NAME else "?"
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
-        """See `Writer`."""
+        """See `TableChangeWriter`."""
         try:
             with warnings.catch_warnings():
                 # SQLite keeps a Decimal as a double.
@@ -332,7 +332,7 @@ class RowWriter(Writer):
             )
 
     def close(self) -> None:
-        """See `Writer`."""
+        """See `TableChangeWriter`."""
         self._catalog.engine.dispose()
 
     def _write(self, connection: sa.Connection, one: Write) -> None:

@@ -1,6 +1,6 @@
 """Backfills of tables: the rows between two values of their incrementing column, or two times, once more.
 
-Main type: ``Backfill``, which plans and reads them for a task. Owning thread: the task's. Needs SQLAlchemy and a
+Main type: ``JdbcBackfill``, which plans and reads them for a task. Owning thread: the task's. Needs SQLAlchemy and a
 driver.
 """
 
@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from penstock.api import BackfillPart, BackfillSpan
-from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, table_of
-from penstock.connectors.jdbc.source.queries import Bound, Piece, Selection, pieces
+from penstock.connectors.jdbc.source.position import QueryMode, RowPosition, partition_of, table_of
+from penstock.connectors.jdbc.source.queries import Bound, ResultRows, RowSelection, pieces
 from penstock.connectors.jdbc.source.ranges import SNAPSHOT
-from penstock.connectors.jdbc.source.reading import Reader
+from penstock.connectors.jdbc.source.reading import ReadConnection
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_named
 from penstock.errors import BadRequestException
 
@@ -27,7 +27,7 @@ _NUMBER: Final = "number"
 _TIME: Final = "milliseconds since 1970"
 
 
-class Backfill:
+class JdbcBackfill:
     """The backfills of one task's tables.
 
     Args:
@@ -39,8 +39,8 @@ class Backfill:
     def __init__(
         self,
         config: JdbcSourceConfig,
-        selection: Callable[[str | None], Selection],
-        reader: Callable[[], Reader],
+        selection: Callable[[str | None], RowSelection],
+        reader: Callable[[], ReadConnection],
     ) -> None:
         self._config = config
         self._selection = selection
@@ -76,7 +76,7 @@ class Backfill:
                 found.append(BackfillPart(partition_of(table), told, rows))
         return found
 
-    def read(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Piece]:
+    def read(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[ResultRows]:
         """The rows of a part, behind an offset.
 
         Raises:
@@ -84,7 +84,7 @@ class Backfill:
             ConnectException: It refuses.
         """
         selection, first, end = self._within(table_of(part.partition), part.reads)
-        after, most = Position.of(offset), self._config.batch_max_rows
+        after, most = RowPosition.of(offset), self._config.batch_max_rows
         reader = self._reader()
         try:
             rows = reader.rows(selection, selection.statement(after, end, first), most)
@@ -94,7 +94,7 @@ class Backfill:
 
     def _range(self, span: BackfillSpan) -> dict[str, Any]:
         mode = self._config.mode
-        if mode is Mode.BULK:
+        if mode is QueryMode.BULK:
             raise BadRequestException(
                 "mode=bulk goes by no column, so that it reads all rows or none: a connector of its own, with "
                 "mode=incrementing or timestamp and the same topic.prefix, reads a range"
@@ -106,10 +106,10 @@ class Backfill:
         start_ms, end_ms = span.times("give two times, since mode=timestamp goes by no number")
         return {_BY: _TIME, _FROM: start_ms, _TO: end_ms}
 
-    def _within(self, table: str | None, reads: Mapping[str, Any]) -> tuple[Selection, Bound, Bound]:
+    def _within(self, table: str | None, reads: Mapping[str, Any]) -> tuple[RowSelection, Bound, Bound]:
         """How the rows are selected, the first bound and the last one."""
         selection, first, end = self._selection(table), int(reads[_FROM]), int(reads[_TO])
         if reads[_BY] == _TIME:
             return selection, Bound(timestamp=first * _MS), Bound(timestamp=end * _MS)
-        by_number = replace(selection, mode=Mode.INCREMENTING, timestamps=())
+        by_number = replace(selection, mode=QueryMode.INCREMENTING, timestamps=())
         return by_number, Bound(incrementing=first), Bound(incrementing=end)

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.api import ConnectorTransactionBoundaries, ExactlyOnceSupport, PartitionedSource, Task
 from penstock.api.partitioned import PARTITIONS_CONFIG
-from penstock.connectors.jdbc.addresses import Address, missing_libraries
-from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, stored_offsets, table_of
-from penstock.connectors.jdbc.source.ranges import EXPORTED_CONFIG, Plan, RangeOffset, is_plan, plan_partition, range_of
+from penstock.connectors.jdbc.addresses import DatabaseAddress, missing_libraries
+from penstock.connectors.jdbc.source.position import QueryMode, RowPosition, partition_of, stored_offsets, table_of
+from penstock.connectors.jdbc.source.ranges import (
+    EXPORTED_CONFIG,
+    RangeOffset,
+    RangePlan,
+    is_plan,
+    plan_partition,
+    range_of,
+)
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_named, wanted_tables
 from penstock.errors import BadRequestException, ConfigException, ConnectException
 
@@ -47,7 +54,7 @@ class JdbcSource(PartitionedSource):
         self._tables: tuple[float, list[str]] | None = None
         #: Until when a plan of ranges may come soon, and the tables whose ranges are read now.
         self._expects_until = 0.0
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, RangePlan] = {}
         self._exported: Mapping[str, str] = {}
         self._snapshots: ExportedSnapshots | None = None
 
@@ -97,7 +104,7 @@ class JdbcSource(PartitionedSource):
             return [partition_of(None)]
         tables = self._wanted()
         partitions = [partition_of(table) for table in tables]
-        if self.settings.mode is Mode.BULK or not self.settings.snapshot_chunk_size:
+        if self.settings.mode is QueryMode.BULK or not self.settings.snapshot_chunk_size:
             return partitions
         self._plans = self._plans_of(tables)
         if self._snapshots is None and self._plans:
@@ -120,7 +127,7 @@ class JdbcSource(PartitionedSource):
         self._tables = now, found
         return found
 
-    def _plans_of(self, tables: Sequence[str]) -> dict[str, Plan]:
+    def _plans_of(self, tables: Sequence[str]) -> dict[str, RangePlan]:
         """The plans of the tables whose ranges are not all read."""
         reader, database = self.context().offset_storage_reader(), self.settings.address().database
         asked = [*(partition_of(table) for table in tables), *(plan_partition(table) for table in tables)]
@@ -129,7 +136,7 @@ class JdbcSource(PartitionedSource):
         if None not in positions:
             self._expects_until = 0.0
         return {
-            table: Plan.of(plan)
+            table: RangePlan.of(plan)
             for table, position, plan in zip(tables, positions, plans, strict=True)
             if position is None and plan is not None
         }
@@ -148,7 +155,7 @@ class JdbcSource(PartitionedSource):
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """Positions can be found again, but for ``mode=bulk``, which reads all rows each time."""
-        bulk = JdbcSourceConfig.parse(props).mode is Mode.BULK
+        bulk = JdbcSourceConfig.parse(props).mode is QueryMode.BULK
         return ExactlyOnceSupport.UNSUPPORTED if bulk else ExactlyOnceSupport.SUPPORTED
 
     def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:
@@ -179,11 +186,11 @@ def _check_offset(partition: Mapping[str, object], offset: Mapping[str, object])
     """Raises ConnectException for what is no source partition, or no offset of it."""
     table_of(partition)
     if is_plan(partition):
-        Plan.of(offset)
+        RangePlan.of(offset)
     elif range_of(partition) is not None:
         RangeOffset.of(offset)
     else:
-        Position.of(offset)
+        RowPosition.of(offset)
 
 
 def _look(config: JdbcSourceConfig) -> tuple[list[str], list[str]]:
@@ -233,7 +240,7 @@ def _fault_of_table(config: JdbcSourceConfig, table: str) -> str | None:
     return None
 
 
-def exported_snapshots(address: Address) -> ExportedSnapshots:
+def exported_snapshots(address: DatabaseAddress) -> ExportedSnapshots:
     """Snapshots of a database, of which none is exported yet."""
     # Needs the libraries of a database.
     from penstock.connectors.jdbc.source.planning import ExportedSnapshots

@@ -1,7 +1,7 @@
 """Positions in a table: the offsets of the source, and the conditions that select the rows after them.
 
-Main types: `Mode`, `Position`, `partition_of`. Offsets have the form of the Java connector, so that a position can be
-taken over from it. Pure; any thread.
+Main types: `QueryMode`, `RowPosition`, `partition_of`. Offsets have the form of the Java connector, so that a position
+can be taken over from it. Pure; any thread.
 
 Source: io.confluent.connect.jdbc.source, TimestampIncrementingOffset and JdbcSourceConnectorConstants.
 """
@@ -20,7 +20,7 @@ _MS: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
 
 
-class Mode(Enum):
+class QueryMode(Enum):
     """The way to find new rows: the values of ``mode``."""
 
     BULK = "bulk"
@@ -31,16 +31,16 @@ class Mode(Enum):
     @property
     def has_timestamp(self) -> bool:
         """True if it looks at timestamp columns."""
-        return self in (Mode.TIMESTAMP, Mode.TIMESTAMP_INCREMENTING)
+        return self in (QueryMode.TIMESTAMP, QueryMode.TIMESTAMP_INCREMENTING)
 
     @property
     def has_incrementing(self) -> bool:
         """True if it looks at an incrementing column."""
-        return self in (Mode.INCREMENTING, Mode.TIMESTAMP_INCREMENTING)
+        return self in (QueryMode.INCREMENTING, QueryMode.TIMESTAMP_INCREMENTING)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Position:
+class RowPosition:
     """The place after the last row that was read.
 
     Attributes:
@@ -62,14 +62,14 @@ class Position:
         return offset
 
     @staticmethod
-    def of(offset: Mapping[str, object] | None) -> Position:
+    def of(offset: Mapping[str, object] | None) -> RowPosition:
         """The position that a source offset holds.
 
         Raises:
             ConnectException: It is no offset of this connector.
         """
         if not offset:
-            return Position()
+            return RowPosition()
         incrementing, ms = offset.get("incrementing"), offset.get("timestamp")
         nanos = offset.get("timestamp_nanos", None if ms is None else 0)
         for name, value in (("incrementing", incrementing), ("timestamp", ms), ("timestamp_nanos", nanos)):
@@ -84,7 +84,7 @@ class Position:
         if isinstance(ms, int) and isinstance(nanos, int):
             # The nanoseconds are those of the second, as in java.sql.Timestamp, and so repeat the milliseconds.
             timestamp = ms // 1000 * _SECOND + (nanos if nanos else ms % 1000 * _MS)
-        return Position(timestamp, incrementing if isinstance(incrementing, int) else None)
+        return RowPosition(timestamp, incrementing if isinstance(incrementing, int) else None)
 
 
 def partition_of(table: str | None) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Queries of the source: the rows after a position, and the bound of a read.
 
-Main types: `Selection`, the selected columns and rows of one table or query; `Bound`. Functions build SQLAlchemy
+Main types: `RowSelection`, the selected columns and rows of one table or query; `Bound`. Functions build SQLAlchemy
 statements; `pieces` splits the returned rows, with the position after each piece. Pure; any thread.
 
 Source: io.confluent.connect.jdbc.source.TimestampIncrementingCriteria, for conditions and order.
@@ -20,8 +20,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from penstock.connectors.jdbc.columns import Column, utc
-from penstock.connectors.jdbc.source.position import Mode, Position
+from penstock.connectors.jdbc.columns import TableColumn, utc
+from penstock.connectors.jdbc.source.position import QueryMode, RowPosition
 from penstock.connectors.jdbc.source.ranges import Key, KeyRange
 from penstock.connectors.jdbc.tables import TableName
 
@@ -39,7 +39,7 @@ _WHOLE_SECONDS: Final = sa.DateTime().with_variant(
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RowSelection:
     """Rows of one table or query, in the order in which they are read.
 
     Attributes:
@@ -54,8 +54,8 @@ class Selection:
     """
 
     source: TableName | str
-    columns: tuple[Column, ...]
-    mode: Mode
+    columns: tuple[TableColumn, ...]
+    mode: QueryMode
     incrementing: str | None = None
     timestamps: tuple[str, ...] = ()
     zoned: bool = False
@@ -89,15 +89,15 @@ class Selection:
             return sa.literal(moment, sa.DateTime(timezone=True))
         return sa.literal(moment.astimezone(ZoneInfo(self.zone)).replace(tzinfo=None), sa.DateTime())
 
-    def _later(self, source: sa.FromClause, after: Position) -> list[sa.ColumnElement[bool]]:
+    def _later(self, source: sa.FromClause, after: RowPosition) -> list[sa.ColumnElement[bool]]:
         """The conditions that a row is after a position. A null in a column of the position is never after it."""
-        if self.mode is Mode.BULK:
+        if self.mode is QueryMode.BULK:
             return []
-        if self.mode is Mode.INCREMENTING:
+        if self.mode is QueryMode.INCREMENTING:
             plain = self._plain(source)
             return [plain.is_not(None) if after.incrementing is None else plain > after.incrementing]
         when = self._timestamp(source)
-        if self.mode is Mode.TIMESTAMP:
+        if self.mode is QueryMode.TIMESTAMP:
             return [when.is_not(None) if after.timestamp is None else when > self._moment(after.timestamp)]
         plain = self._plain(source)
         if after.timestamp is None:
@@ -110,7 +110,7 @@ class Selection:
         # The first condition follows from the second one, and lets the database use an index.
         return [when >= bound, sa.or_(when > moment, same), plain.is_not(None)]
 
-    def statement(self, after: Position, bound: Bound, first: Bound | None = None) -> sa.Select[Any]:
+    def statement(self, after: RowPosition, bound: Bound, first: Bound | None = None) -> sa.Select[Any]:
         """The rows after a position, up to a bound, in order, with the columns of the position.
 
         Args:
@@ -137,7 +137,7 @@ class Selection:
     def count(self, first: Bound, end: Bound) -> sa.Select[Any]:
         """The number of rows between two bounds: a statement with one row and one column."""
         source = self.from_clause()
-        conditions = [*self._later(source, Position()), *self._from(source, first), *self._before(source, end)]
+        conditions = [*self._later(source, RowPosition()), *self._from(source, first), *self._before(source, end)]
         return sa.select(sa.func.count()).select_from(source).where(*conditions)
 
     def _from(self, source: sa.FromClause, first: Bound) -> list[sa.ColumnElement[bool]]:
@@ -154,7 +154,7 @@ class Selection:
         conditions: list[sa.ColumnElement[bool]] = []
         if self.mode.has_timestamp and bound.timestamp is not None:
             conditions.append(self._timestamp(source) < self._bound(bound.timestamp))
-        if bound.incrementing is not None and self.mode is Mode.INCREMENTING:
+        if bound.incrementing is not None and self.mode is QueryMode.INCREMENTING:
             conditions.append(self._plain(source) < bound.incrementing)
         return conditions
 
@@ -167,17 +167,17 @@ class Selection:
         """True if there may be two texts of a timestamp in SQLite."""
         return nanoseconds % 1_000_000_000 == 0 and not self.zoned
 
-    def _up_to(self, source: sa.FromClause, end: Position) -> list[sa.ColumnElement[bool]]:
+    def _up_to(self, source: sa.FromClause, end: RowPosition) -> list[sa.ColumnElement[bool]]:
         """The conditions that a row is not after a position."""
-        if self.mode is Mode.INCREMENTING:
+        if self.mode is QueryMode.INCREMENTING:
             return [self._plain(source) <= end.incrementing]
         assert end.timestamp is not None, "a bulk read has no position"
         when, moment = self._timestamp(source), self._moment(end.timestamp)
-        if self.mode is Mode.TIMESTAMP:
+        if self.mode is QueryMode.TIMESTAMP:
             return [when <= moment]
         return [when <= moment, sa.or_(when < self._bound(end.timestamp), self._plain(source) <= end.incrementing)]
 
-    def last(self, after: Position, bound: Bound) -> sa.Select[Any]:
+    def last(self, after: RowPosition, bound: Bound) -> sa.Select[Any]:
         """The position of the last row after a position and before a bound: its timestamp, its number, or both."""
         source = self.from_clause()
         conditions, columns = [*self._later(source, after), *self._before(source, bound)], []
@@ -189,7 +189,7 @@ class Selection:
         found = sa.select(*shown).select_from(source).where(*conditions)
         return found.order_by(*(one.desc() for one in columns)).limit(1)
 
-    def of_range(self, key: Sequence[str], rows: KeyRange, after: Position, end: Position) -> sa.Select[Any]:
+    def of_range(self, key: Sequence[str], rows: KeyRange, after: RowPosition, end: RowPosition) -> sa.Select[Any]:
         """The rows of a range of keys between two positions, in the order of the key.
 
         Args:
@@ -209,7 +209,7 @@ class Selection:
         statement = sa.select(*selected).select_from(source).where(*conditions).order_by(*columns)
         return statement.suffix_with(sa.text(self.suffix)) if self.suffix else statement
 
-    def lowest(self, after: Position, condition: str) -> sa.Select[Any]:
+    def lowest(self, after: RowPosition, condition: str) -> sa.Select[Any]:
         """The lowest timestamp after a position, of the rows that a condition holds for.
 
         Args:
@@ -223,7 +223,7 @@ class Selection:
         found = sa.select(sa.func.min(self._timestamp(source))).select_from(source)
         return found.where(*self._later(source, after), sa.text(condition))
 
-    def highest(self, after: Position, beside: str) -> sa.Select[Any]:
+    def highest(self, after: RowPosition, beside: str) -> sa.Select[Any]:
         """The highest number after a position, and what SQL of the database says beside.
 
         Returns:
@@ -258,12 +258,12 @@ class Bound:
         lower = timestamp if self.timestamp is None else min(self.timestamp, timestamp)
         return Bound(lower, self.incrementing, self.because)
 
-    def seen_from(self, position: Position) -> Bound:
+    def seen_from(self, position: RowPosition) -> Bound:
         """The same, with the reason if all of it lies in front of a position: a clock was set back.
 
-        >>> Bound(1_000_000_000).seen_from(Position(61_000_000_000)).because.partition(", and ")[0]
+        >>> Bound(1_000_000_000).seen_from(RowPosition(61_000_000_000)).because.partition(", and ")[0]
         'a clock that says 1970-01-01 00:00:01 UTC'
-        >>> Bound(61_000_000_000).seen_from(Position(1_000_000_000)).because is None
+        >>> Bound(61_000_000_000).seen_from(RowPosition(1_000_000_000)).because is None
         True
         """
         ends, at = self.timestamp, position.timestamp
@@ -274,7 +274,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ResultRows:
     """Some rows of a result, in order.
 
     Attributes:
@@ -284,11 +284,13 @@ class Piece:
     """
 
     table: pa.Table
-    position: Position
-    position_after: Callable[[int], Position]
+    position: RowPosition
+    position_after: Callable[[int], RowPosition]
 
 
-def pieces(selection: Selection, batches: Iterable[pa.RecordBatch], after: Position, most_rows: int) -> Iterator[Piece]:
+def pieces(
+    selection: RowSelection, batches: Iterable[pa.RecordBatch], after: RowPosition, most_rows: int
+) -> Iterator[ResultRows]:
     """Cuts a result.
 
     A timestamp can be that of several rows. The position goes past it once the last of them is in the piece, since rows
@@ -317,7 +319,9 @@ def _cut(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.Recor
             yield batch.slice(start, most_rows)
 
 
-def _piece(selection: Selection, batch: pa.RecordBatch, before: Position, following: pa.RecordBatch | None) -> Piece:
+def _piece(
+    selection: RowSelection, batch: pa.RecordBatch, before: RowPosition, following: pa.RecordBatch | None
+) -> ResultRows:
     cells = [one.cells(batch.column(place)) for place, one in enumerate(selection.columns)]
     table = pa.table(cells, names=[one.name for one in selection.columns])
     ids = _integers(batch, INCREMENTING) if selection.mode.has_incrementing else None
@@ -326,19 +330,19 @@ def _piece(selection: Selection, batch: pa.RecordBatch, before: Position, follow
     if times is not None and following is not None:
         next_time = int(_nanoseconds(following.slice(0, 1), selection.zone)[0])
 
-    def position_after(row: int) -> Position:
+    def position_after(row: int) -> RowPosition:
         if times is None:
-            return Position(None, int(ids[row])) if ids is not None else before
+            return RowPosition(None, int(ids[row])) if ids is not None else before
         if ids is not None:
-            return Position(int(times[row]), int(ids[row]))
+            return RowPosition(int(times[row]), int(ids[row]))
         here = int(times[row])
         later = int(times[row + 1]) if row + 1 < len(times) else next_time
         if later != here:
-            return Position(here)
+            return RowPosition(here)
         first = int(np.searchsorted(times, here, side="left"))
-        return Position(int(times[first - 1])) if first else before
+        return RowPosition(int(times[first - 1])) if first else before
 
-    return Piece(table, position_after(batch.num_rows - 1), position_after)
+    return ResultRows(table, position_after(batch.num_rows - 1), position_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +359,7 @@ class RangePiece:
 
 
 def range_pieces(
-    selection: Selection, key: Sequence[str], batches: Iterable[pa.RecordBatch], most_rows: int
+    selection: RowSelection, key: Sequence[str], batches: Iterable[pa.RecordBatch], most_rows: int
 ) -> Iterator[RangePiece]:
     """Cuts the rows of a range.
 

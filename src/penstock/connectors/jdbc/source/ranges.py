@@ -1,12 +1,12 @@
 """The initial load of a table in ranges of its key: the plan, its offsets, and the order of steps.
 
-Main types: `Plan`, the ranges of a table; `RangeOffset`, the progress of one range; `next_step`, the next action for a
-table. A plan is the offset of a separate source partition for the table, and each range is a source partition too, so
-that both survive every restart and move between tasks. Pure; any thread.
+Main types: `RangePlan`, the ranges of a table; `RangeOffset`, the progress of one range; `next_step`, the next action
+for a table. A plan is the offset of a separate source partition for the table, and each range is a source partition
+too, so that both survive every restart and move between tasks. Pure; any thread.
 
-The rows of a snapshot are those at or before one position, `Plan.end`, in the order of the connector's mode. No open
-transaction can still commit a row before that position. So a range can be read at any time, and again after a kill:
-later rows and changes come after that position, from which the normal read of the table starts.
+The rows of a snapshot are those at or before one position, `RangePlan.end`, in the order of the connector's mode. No
+open transaction can still commit a row before that position. So a range can be read at any time, and again after a
+kill: later rows and changes come after that position, from which the normal read of the table starts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
-from penstock.connectors.jdbc.source.position import Position, partition_of
+from penstock.connectors.jdbc.source.position import RowPosition, partition_of
 from penstock.errors import ConnectException
 
 #: A value of each column of the key, as text or as a number.
@@ -44,7 +44,7 @@ class KeyRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RangePlan:
     """The cut of one table.
 
     Attributes:
@@ -58,14 +58,14 @@ class Plan:
     id: str
     key: tuple[str, ...]
     bounds: tuple[Key, ...]
-    end: Position
+    end: RowPosition
     rows: int
 
     @property
     def ranges(self) -> tuple[KeyRange, ...]:
         """The ranges: disjoint, and together the whole table, whatever the bounds are.
 
-        >>> [(one.low, one.high) for one in Plan("a", ("id",), ((5,), (9,)), Position(None, 12), 12).ranges]
+        >>> [(one.low, one.high) for one in RangePlan("a", ("id",), ((5,), (9,)), RowPosition(None, 12), 12).ranges]
         [(None, (5,)), ((5,), (9,)), ((9,), None)]
         """
         lows: list[Key | None] = [None, *self.bounds]
@@ -84,7 +84,7 @@ class Plan:
         }
 
     @staticmethod
-    def of(offset: Mapping[str, object]) -> Plan:
+    def of(offset: Mapping[str, object]) -> RangePlan:
         """The plan that a source offset holds.
 
         Raises:
@@ -100,7 +100,7 @@ class Plan:
             fits = isinstance(name, str) and isinstance(rows, int) and count == len(bounds) + 1 and bool(key)
             if not fits or any(len(one) != len(key) for one in bounds):
                 raise ValueError(offset)
-            return Plan(name, tuple(key), tuple(map(tuple, bounds)), Position.of(rest), rows)
+            return RangePlan(name, tuple(key), tuple(map(tuple, bounds)), RowPosition.of(rest), rows)
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectException(
                 "The offset of a plan of ranges is made by the connector, and is not to be changed; got "
@@ -184,7 +184,7 @@ def is_plan(partition: Mapping[str, object]) -> bool:
     return partition.get(SNAPSHOT) == _PLAN and "range" not in partition
 
 
-class Step(Enum):
+class RangeStep(Enum):
     """The next thing that a table needs."""
 
     CUT = auto()
@@ -201,7 +201,9 @@ class Step(Enum):
     """Read on from its position."""
 
 
-def next_step(position: object | None, plan: Plan | None, ranges: Sequence[Mapping[str, object] | None]) -> Step:
+def next_step(
+    position: object | None, plan: RangePlan | None, ranges: Sequence[Mapping[str, object] | None]
+) -> RangeStep:
     """Decides what a table needs, by its committed offsets only: after a kill the same is decided again.
 
     Args:
@@ -211,11 +213,11 @@ def next_step(position: object | None, plan: Plan | None, ranges: Sequence[Mappi
     """
     if position is None:
         if plan is None:
-            return Step.CUT
-        return Step.FINISH if all(RangeOffset.of(one).done for one in ranges) else Step.WAIT
+            return RangeStep.CUT
+        return RangeStep.FINISH if all(RangeOffset.of(one).done for one in ranges) else RangeStep.WAIT
     if plan is None:
-        return Step.READ
-    return Step.FORGET_RANGES if any(one is not None for one in ranges) else Step.FORGET_PLAN
+        return RangeStep.READ
+    return RangeStep.FORGET_RANGES if any(one is not None for one in ranges) else RangeStep.FORGET_PLAN
 
 
 def how_many(rows: int, rows_of_range: int) -> int:

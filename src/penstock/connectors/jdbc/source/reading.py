@@ -1,7 +1,7 @@
 """Connections of the source: they run its statements and give the rows as Arrow.
 
-Main types: `Reader`, with `reader_for`; `AdbcReader` for PostgreSQL, whose driver makes Arrow in C, and `CursorReader`
-for every other database. Needs SQLAlchemy and a driver.
+Main types: `ReadConnection`, with `reader_for`; `AdbcReader` for PostgreSQL, whose driver makes Arrow in C, and
+`CursorReader` for every other database. Needs SQLAlchemy and a driver.
 
 Thread: the task's; a reader has one statement at a time.
 """
@@ -20,8 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from penstock.connectors.jdbc import mysql
-from penstock.connectors.jdbc.addresses import Address
-from penstock.connectors.jdbc.columns import Column, TypeMapping, column_of, utc
+from penstock.connectors.jdbc.addresses import DatabaseAddress
+from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of, utc
 from penstock.connectors.jdbc.faults import fault_of
 from penstock.connectors.jdbc.source.late_commits import (
     RUNNING,
@@ -33,8 +33,8 @@ from penstock.connectors.jdbc.source.late_commits import (
     reader_name,
     unsettled,
 )
-from penstock.connectors.jdbc.source.position import Position
-from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, Selection, utc_nanoseconds
+from penstock.connectors.jdbc.source.position import RowPosition
+from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, RowSelection, utc_nanoseconds
 from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
 
 #: What was seen of tables, by their names.
@@ -52,11 +52,11 @@ _LEAST_ROWS: Final = 50
 _OF_SNAPSHOTS: Final = ("REPEATABLE READ", "SERIALIZABLE")
 
 
-class Reader(ABC):
+class ReadConnection(ABC):
     """One connection, in a transaction that reads."""
 
     @abstractmethod
-    def bound(self, selection: Selection, after: Position) -> Bound:
+    def bound(self, selection: RowSelection, after: RowPosition) -> Bound:
         """The bound of a read, as the database sees its own transactions; begins the transaction.
 
         Raises:
@@ -64,7 +64,7 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
+    def last(self, selection: RowSelection, after: RowPosition, bound: Bound) -> RowPosition | None:
         """The position of the last row before a bound, in the transaction that `bound` has begun; None without one.
 
         Raises:
@@ -82,7 +82,7 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
+    def rows(self, selection: RowSelection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
         """The rows of a statement of a selection, while they come.
 
         Raises:
@@ -96,12 +96,12 @@ class Reader(ABC):
 
 
 def reader_for(
-    address: Address,
+    address: DatabaseAddress,
     catalog: Catalog,
     isolation: str | None = None,
     looks: Looks | None = None,
     exported: str | None = None,
-) -> Reader:
+) -> ReadConnection:
     """A reader with a connection of its own, not yet opened.
 
     Args:
@@ -120,12 +120,12 @@ def reader_for(
     return CursorReader(address, catalog, isolation)
 
 
-class AdbcReader(Reader):
+class AdbcReader(ReadConnection):
     """PostgreSQL through ADBC: binary COPY becomes Arrow in C."""
 
     def __init__(
         self,
-        address: Address,
+        address: DatabaseAddress,
         isolation: str | None = None,
         looks: Looks | None = None,
         exported: str | None = None,
@@ -140,8 +140,11 @@ class AdbcReader(Reader):
         # ADBC's driver takes no parameters with COPY, and no doubled per cent signs.
         self._dialect = postgresql.dialect(paramstyle="named")  # type: ignore[no-untyped-call]
 
-    def bound(self, selection: Selection, after: Position) -> Bound:
-        """See `Reader`. Source: the function pg_current_snapshot and the view pg_stat_activity of PostgreSQL."""
+    def bound(self, selection: RowSelection, after: RowPosition) -> Bound:
+        """See `ReadConnection`.
+
+        Source: the function pg_current_snapshot and the view pg_stat_activity of PostgreSQL.
+        """
         self._connect()
         if not isinstance(selection.source, str) and selection.mode.value != "bulk":
             running = self._one(RUNNING)
@@ -155,7 +158,7 @@ class AdbcReader(Reader):
             return bound_of_timestamps(snapshot, running, utc_nanoseconds(lowest, selection.zone))
         return Bound()
 
-    def _bound_of_numbers(self, selection: Selection, after: Position, running: Running) -> Bound:
+    def _bound_of_numbers(self, selection: RowSelection, after: RowPosition, running: Running) -> Bound:
         """Looks twice: the transactions of the first look may have ended by the second one, else by a later read."""
         highest, *transactions = self._one(self._text(selection.highest(after, Look.SQL)))
         self._begin()
@@ -171,18 +174,18 @@ class AdbcReader(Reader):
             self._looks[selection.source] = waiting[0]
         return bound
 
-    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
-        """See `Reader`."""
+    def last(self, selection: RowSelection, after: RowPosition, bound: Bound) -> RowPosition | None:
+        """See `ReadConnection`."""
         found = self._found(self._text(selection.last(after, bound)))
         return None if found is None else _position(selection, found)
 
     def count(self, statement: sa.Select[Any]) -> int:
-        """See `Reader`."""
+        """See `ReadConnection`."""
         self._begin()
         return int(self._one(self._text(statement))[0])
 
-    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
-        """See `Reader`."""
+    def rows(self, selection: RowSelection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `ReadConnection`."""
         self._begin()
         cursor = self._cursor = self._connection.cursor()
         try:
@@ -193,7 +196,7 @@ class AdbcReader(Reader):
             raise fault_of(self._address, error).error from error
 
     def close(self) -> None:
-        """See `Reader`."""
+        """See `ReadConnection`."""
         cursor, self._cursor = self._cursor, None
         connection, self._connection, self._begun = self._connection, None, False
         for one in (cursor, connection):
@@ -262,22 +265,22 @@ class AdbcReader(Reader):
         return str(statement.compile(dialect=self._dialect, compile_kwargs={"literal_binds": True}))
 
 
-class CursorReader(Reader):
+class CursorReader(ReadConnection):
     """Any database of SQLAlchemy: a cursor is read in chunks, whose columns become Arrow."""
 
-    def __init__(self, address: Address, catalog: Catalog, isolation: str | None = None) -> None:
+    def __init__(self, address: DatabaseAddress, catalog: Catalog, isolation: str | None = None) -> None:
         self._address = address
         self._engine = catalog.engine
         self._isolation = isolation
         self._connection: sa.Connection | None = None
         self._cursor: Any = None
 
-    def bound(self, selection: Selection, after: Position) -> Bound:
-        """See `Reader`: these databases do not tell which transactions are open."""
+    def bound(self, selection: RowSelection, after: RowPosition) -> Bound:
+        """See `ReadConnection`: these databases do not tell which transactions are open."""
         return Bound()
 
-    def last(self, selection: Selection, after: Position, bound: Bound) -> Position | None:
-        """See `Reader`."""
+    def last(self, selection: RowSelection, after: RowPosition, bound: Bound) -> RowPosition | None:
+        """See `ReadConnection`."""
         try:
             found = self._opened().execute(selection.last(after, bound)).first()
         except sa.exc.DBAPIError as error:
@@ -285,7 +288,7 @@ class CursorReader(Reader):
         return None if found is None else _position(selection, tuple(found))
 
     def count(self, statement: sa.Select[Any]) -> int:
-        """See `Reader`."""
+        """See `ReadConnection`."""
         try:
             return int(self._opened().execute(statement).scalar_one())
         except sa.exc.DBAPIError as error:
@@ -299,8 +302,8 @@ class CursorReader(Reader):
                 self._connection = opened.execution_options(isolation_level=self._isolation)
         return self._connection
 
-    def rows(self, selection: Selection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
-        """See `Reader`."""
+    def rows(self, selection: RowSelection, statement: sa.Select[Any], most_rows: int) -> Iterator[pa.RecordBatch]:
+        """See `ReadConnection`."""
         try:
             result = self._opened().execution_options(stream_results=True).execute(statement)
             names, self._cursor = list(result.keys()), result.cursor
@@ -315,7 +318,7 @@ class CursorReader(Reader):
             raise fault_of(self._address, error.orig or error).error from error
 
     def close(self) -> None:
-        """See `Reader`."""
+        """See `ReadConnection`."""
         connection, self._connection = self._connection, None
         cursor, self._cursor = self._cursor, None
         if connection is not None:
@@ -326,13 +329,13 @@ class CursorReader(Reader):
                 connection.close()
 
 
-def _position(selection: Selection, found: tuple[Any, ...]) -> Position:
-    """The position that a row of `Selection.last` says."""
+def _position(selection: RowSelection, found: tuple[Any, ...]) -> RowPosition:
+    """The position that a row of `RowSelection.last` says."""
     timestamp = utc_nanoseconds(found[0], selection.zone) if selection.mode.has_timestamp else None
-    return Position(timestamp, int(found[-1]) if selection.mode.has_incrementing else None)
+    return RowPosition(timestamp, int(found[-1]) if selection.mode.has_incrementing else None)
 
 
-def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:
+def _batch(selection: RowSelection, names: Sequence[str], rows: Sequence[sa.Row[Any]]) -> pa.RecordBatch:
     columns = list(zip(*rows, strict=True))
     arrays = [one.read_values(columns[place]) for place, one in enumerate(selection.columns)]
     for place in range(len(arrays), len(names)):
@@ -344,7 +347,9 @@ def _batch(selection: Selection, names: Sequence[str], rows: Sequence[sa.Row[Any
     return pa.record_batch(arrays, names=names)
 
 
-def query_columns(address: Address, catalog: Catalog, query: str, mapping: TypeMapping) -> tuple[Column, ...]:
+def query_columns(
+    address: DatabaseAddress, catalog: Catalog, query: str, mapping: TypeMapping
+) -> tuple[TableColumn, ...]:
     """The columns of a query, found by running it without taking a row.
 
     Raises:

@@ -15,15 +15,15 @@ from penstock.config import ConfigType, Importance, NonEmptyString, Password, Ra
 from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.connectors.jdbc.source.column_mappings import ColumnMapping
-from penstock.connectors.jdbc.source.position import Mode
+from penstock.connectors.jdbc.source.position import QueryMode
 from penstock.errors import ConfigException
 
 
 class JdbcSourceConfig(ConnectionConfig):
     """The settings of the JDBC source."""
 
-    mode: Mode = setting(
-        validator=any_case(Mode),
+    mode: QueryMode = setting(
+        validator=any_case(QueryMode),
         importance=Importance.HIGH,
         doc="How new rows are found. bulk: the whole table each time. incrementing: by a column that only grows. "
         "timestamp: by columns that say when a row was changed. timestamp+incrementing: by both, which finds changed "

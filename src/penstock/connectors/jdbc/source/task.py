@@ -18,28 +18,28 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedTask, assigned_partitions
-from penstock.connectors.jdbc.columns import Column, TypeMapping
+from penstock.connectors.jdbc.columns import TableColumn, TypeMapping
 from penstock.connectors.jdbc.faults import without_reason
 from penstock.connectors.jdbc.source.ahead import Ahead
-from penstock.connectors.jdbc.source.backfill import Backfill
+from penstock.connectors.jdbc.source.backfill import JdbcBackfill
 from penstock.connectors.jdbc.source.planning import keys_of, rows_about
-from penstock.connectors.jdbc.source.position import Mode, Position, partition_of, stored_offsets, table_of
-from penstock.connectors.jdbc.source.queries import Bound, Piece, RangePiece, Selection, pieces, range_pieces
+from penstock.connectors.jdbc.source.position import QueryMode, RowPosition, partition_of, stored_offsets, table_of
+from penstock.connectors.jdbc.source.queries import Bound, RangePiece, ResultRows, RowSelection, pieces, range_pieces
 from penstock.connectors.jdbc.source.ranges import (
     EXPORTED_CONFIG,
     SNAPSHOT,
     Key,
     KeyRange,
-    Plan,
     RangeOffset,
-    Step,
+    RangePlan,
+    RangeStep,
     chosen,
     how_many,
     next_step,
     plan_partition,
     range_of,
 )
-from penstock.connectors.jdbc.source.reading import Looks, Reader, query_columns, reader_for
+from penstock.connectors.jdbc.source.reading import Looks, ReadConnection, query_columns, reader_for
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
 from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table
 from penstock.data import Schema, SchemaBuilder
@@ -52,7 +52,7 @@ PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class TableReading:
     """The reading of one table or query.
 
     Attributes:
@@ -63,7 +63,7 @@ class Described:
         cut_by: The columns of a key by which its first load can be cut in ranges; empty where there is none.
     """
 
-    selection: Selection
+    selection: RowSelection
     topic: str
     value_schema: Schema
     key_schema: Schema | None
@@ -84,11 +84,11 @@ class Tables:
         self._mapping = TypeMapping(config.numbers, config.timestamp_granularity, config.db_timezone)
         self.catalog = catalog_of(self.address, self._mapping)
 
-    def reader(self, exported: str | None = None) -> Reader:
+    def reader(self, exported: str | None = None) -> ReadConnection:
         """A reader with a connection of its own, and with an exported snapshot, if it is given one."""
         return reader_for(self.address, self.catalog, self._config.isolation, self._looks, exported)
 
-    def describe(self, name: str | None) -> Described:
+    def describe(self, name: str | None) -> TableReading:
         """Describes the reading of a table, or of the query for None.
 
         Raises:
@@ -113,7 +113,7 @@ class Tables:
             # What the database generates is never null, whatever SQLite says of its own key.
             generated = incrementing is not None and incrementing.name == table.generated
             self._check_nulls(what, None if generated else incrementing, timestamps)
-        selection = Selection(
+        selection = RowSelection(
             table.name if name is not None else config.statement,
             table.columns,
             config.mode,
@@ -129,9 +129,9 @@ class Tables:
         key = _struct(keys, None) if keys and config.key_mode == "primary_key" else None
         topic = config.topic_prefix + (table.name.name if name is not None else "")
         cut_by = () if name is None else self._cut_by(table, incrementing)
-        return Described(selection, topic, value, key, cut_by)
+        return TableReading(selection, topic, value, key, cut_by)
 
-    def _cut_by(self, table: Table, incrementing: Column | None) -> tuple[str, ...]:
+    def _cut_by(self, table: Table, incrementing: TableColumn | None) -> tuple[str, ...]:
         """The primary key, or else the incrementing column, if it has an order that ranges can name."""
         if self.address.dialect.name == "duckdb":
             return ()
@@ -141,7 +141,7 @@ class Tables:
                 return tuple(names)
         return ()
 
-    def _has_ranges(self, column: Column, table: Table) -> bool:
+    def _has_ranges(self, column: TableColumn, table: Table) -> bool:
         if column.schema.optional and column.name != table.generated:
             # A null is in no range.
             return False
@@ -152,7 +152,7 @@ class Tables:
         orders = column.as_text or kinds.is_timestamp(column.arrow) or kinds.is_date(column.arrow)
         return bool(orders) and self.address.dialect.name == "postgresql"
 
-    def _query_columns(self) -> tuple[Column, ...]:
+    def _query_columns(self) -> tuple[TableColumn, ...]:
         config = self._config
         try:
             return query_columns(self.address, self.catalog, config.statement, self._mapping)
@@ -161,7 +161,7 @@ class Tables:
                 raise without_reason(error) from None
             raise
 
-    def _incrementing(self, table: Table, table_name: str | None, what: str) -> Column:
+    def _incrementing(self, table: Table, table_name: str | None, what: str) -> TableColumn:
         name = self._config.incrementing_of(table_name)
         if not name and table.generated is None:
             raise ConnectException(
@@ -172,7 +172,7 @@ class Tables:
         setting = "incrementing.column.mapping" if mapped else "incrementing.column.name"
         return _column(table, name or str(table.generated), what, setting)
 
-    def _check_nulls(self, what: str, incrementing: Column | None, timestamps: list[Column]) -> None:
+    def _check_nulls(self, what: str, incrementing: TableColumn | None, timestamps: list[TableColumn]) -> None:
         advice = (
             "rows without a value would never be read. Make it NOT NULL, or set validate.non.null=false to leave "
             "such rows out"
@@ -194,7 +194,7 @@ class Tables:
             )
 
 
-def _column(table: Table, name: str, what: str, setting: str) -> Column:
+def _column(table: Table, name: str, what: str, setting: str) -> TableColumn:
     found = table.column(name)
     if found is None:
         raise ConnectException(
@@ -203,7 +203,7 @@ def _column(table: Table, name: str, what: str, setting: str) -> Column:
     return found
 
 
-def _struct(columns: tuple[Column, ...] | list[Column], name: str | None) -> Schema:
+def _struct(columns: tuple[TableColumn, ...] | list[TableColumn], name: str | None) -> Schema:
     builder = SchemaBuilder.struct()
     if name is not None:
         builder.name(name)
@@ -224,9 +224,9 @@ class JdbcSourceTask(PartitionedTask):
     settings: JdbcSourceConfig
 
     def __init__(self) -> None:
-        self._described: dict[str | None, tuple[float, Described]] = {}
+        self._described: dict[str | None, tuple[float, TableReading]] = {}
         self._held: dict[str | None, _Held] = {}
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[str, RangePlan] = {}
         self._over: set[str] = set()
         #: Tables that are to be cut once a transaction has ended.
         self._later: set[str] = set()
@@ -253,7 +253,7 @@ class JdbcSourceTask(PartitionedTask):
         """The committed offsets, also those that the Java connector has committed."""
         names = sorted({name for one in partitions if (name := table_of(one)) is not None})
         plans = self._stored([plan_partition(name) for name in names])
-        self._plans = {name: Plan.of(one) for name, one in zip(names, plans, strict=True) if one is not None}
+        self._plans = {name: RangePlan.of(one) for name, one in zip(names, plans, strict=True) if one is not None}
         tables = self._stored([partition_of(name) for name in names])
         # Ranges of a table that has a position are over, also where their offsets are gone.
         self._over = {name for name, one in zip(names, tables, strict=True) if one is not None}
@@ -313,11 +313,11 @@ class JdbcSourceTask(PartitionedTask):
                 raise without_reason(error) from None
             raise
 
-    def _backfill(self) -> Backfill:
-        return Backfill(self.settings, lambda name: self._described_now(name).selection, self._tables.reader)
+    def _backfill(self) -> JdbcBackfill:
+        return JdbcBackfill(self.settings, lambda name: self._described_now(name).selection, self._tables.reader)
 
     def _read_table(self, name: str | None, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
-        position = Position.of(offset) if offset else _initial(self.settings)
+        position = RowPosition.of(offset) if offset else _initial(self.settings)
         reader = self._tables.reader()
         try:
             described = self._described_now(name)
@@ -338,7 +338,7 @@ class JdbcSourceTask(PartitionedTask):
         if plan is None:
             self._later.discard(name)
             made = self._cut(name)
-            if isinstance(made, Position):
+            if isinstance(made, RowPosition):
                 yield Chunk(None, offset=made.offset())
                 return made.offset()
             if made is not None:
@@ -348,23 +348,23 @@ class JdbcSourceTask(PartitionedTask):
         of_ranges = plan.partitions(name)
         stored, *ranges = self._stored([table, *of_ranges])
         match next_step(stored, plan, ranges):
-            case Step.FINISH if offset is None:
+            case RangeStep.FINISH if offset is None:
                 log.info("The snapshot of %s in %d ranges has ended", name, len(of_ranges))
                 yield Chunk(None, offset=plan.end.offset())
                 return plan.end.offset()
-            case Step.FORGET_RANGES:
+            case RangeStep.FORGET_RANGES:
                 for one, place in zip(of_ranges, ranges, strict=True):
                     if place is not None:
                         self.context.advance(one, None)
-            case Step.FORGET_PLAN:
+            case RangeStep.FORGET_PLAN:
                 del self._plans[name]
                 self.context.advance(plan_partition(name), None)
         return offset
 
-    def _cut(self, name: str) -> Plan | Position | None:
+    def _cut(self, name: str) -> RangePlan | RowPosition | None:
         """The plan of a table that was not read before; the position to begin at, or None to read it in one go."""
         config, tables = self.settings, self._tables
-        if config.mode is Mode.BULK:
+        if config.mode is QueryMode.BULK:
             return None
         initial = _initial(config)
         if config.timestamp_initial == -1:
@@ -389,9 +389,9 @@ class JdbcSourceTask(PartitionedTask):
             return None
         key = ", ".join(described.cut_by)
         log.info("The snapshot of %s, about %d rows, is read in %d ranges of %s", name, rows, len(bounds) + 1, key)
-        return Plan(uuid.uuid4().hex[:12], described.cut_by, bounds, end, rows)
+        return RangePlan(uuid.uuid4().hex[:12], described.cut_by, bounds, end, rows)
 
-    def _bounds(self, name: str, described: Described) -> tuple[int, tuple[Key, ...]]:
+    def _bounds(self, name: str, described: TableReading) -> tuple[int, tuple[Key, ...]]:
         """About how many rows a table has, and where it is cut; no bounds where it is read in one go."""
         table, catalog = TableName.of(name), self._tables.catalog
         size = self.settings.snapshot_chunk_size
@@ -430,7 +430,7 @@ class JdbcSourceTask(PartitionedTask):
         finally:
             pieces_ahead.close()
 
-    def _pieces_of(self, described: Described, plan: Plan, limits: KeyRange) -> Iterator[RangePiece]:
+    def _pieces_of(self, described: TableReading, plan: RangePlan, limits: KeyRange) -> Iterator[RangePiece]:
         """The rows of a range. Thread: ``snapshot``."""
         selection, most = described.selection, self.settings.batch_max_rows
         reader = self._tables.reader(self._exported.get(plan.id))
@@ -451,7 +451,7 @@ class JdbcSourceTask(PartitionedTask):
         )
         self.context.progress(done, round(total), "rows")
 
-    def _described_now(self, name: str | None) -> Described:
+    def _described_now(self, name: str | None) -> TableReading:
         now = time.monotonic()
         at, described = self._described.get(name, (0.0, None))
         if described is None or now - at > self.settings.table_poll_interval_ms / 1000:
@@ -459,7 +459,7 @@ class JdbcSourceTask(PartitionedTask):
             self._described[name] = now, described
         return described
 
-    def _bound(self, reader: Reader, selection: Selection, position: Position, name: str | None) -> Bound:
+    def _bound(self, reader: ReadConnection, selection: RowSelection, position: RowPosition, name: str | None) -> Bound:
         config = self.settings
         bound = reader.bound(selection, position)
         if config.mode.has_timestamp and (bound.timestamp is None or config.timestamp_delay_interval_ms):
@@ -498,7 +498,7 @@ class _Held:
             log.warning("Rows of %s are held back by %s", self._table, bound.because)
 
 
-def _chunk(described: Described, piece: Piece) -> Chunk:
+def _chunk(described: TableReading, piece: ResultRows) -> Chunk:
     return Chunk(
         piece.table,
         described.topic,
@@ -508,7 +508,7 @@ def _chunk(described: Described, piece: Piece) -> Chunk:
     )
 
 
-def _schemas(described: Described) -> dict[str, Any]:
+def _schemas(described: TableReading) -> dict[str, Any]:
     """The arguments of a chunk that say its key and its schemas."""
     return {
         "key": [one.name for one in described.key_schema.fields] if described.key_schema else (),
@@ -517,8 +517,8 @@ def _schemas(described: Described) -> dict[str, Any]:
     }
 
 
-def _initial(config: JdbcSourceConfig) -> Position:
+def _initial(config: JdbcSourceConfig) -> RowPosition:
     if not config.mode.has_timestamp or config.timestamp_initial is None:
-        return Position()
+        return RowPosition()
     initial = config.timestamp_initial
-    return Position(time.time_ns() if initial == -1 else initial * 1_000_000)
+    return RowPosition(time.time_ns() if initial == -1 else initial * 1_000_000)

@@ -20,7 +20,7 @@ BULK_COMPRESSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 BULK_FORMATS: Final = tuple(BULK_COMPRESSIONS)
 
 
-class WriteMode(Enum):
+class SaveMode(Enum):
     """The ways to write rows."""
 
     APPEND = "append"
@@ -28,7 +28,7 @@ class WriteMode(Enum):
     UPSERT = "upsert"
 
 
-class OnNull(Enum):
+class SparkOnNull(Enum):
     """The fate of records whose value is null."""
 
     IGNORE = "ignore"
@@ -44,8 +44,8 @@ class SparkSinkConfig(SparkConfig):
         doc="The table of a catalog of the session, in place of spark.path; made if it is not there, with "
         "spark.format.",
     )
-    mode: WriteMode = setting(
-        default=WriteMode.APPEND,
+    mode: SaveMode = setting(
+        default=SaveMode.APPEND,
         importance=Importance.HIGH,
         doc="append: rows are added. overwrite: each write replaces the partitions that it has rows of. upsert: "
         "rows take "
@@ -60,8 +60,8 @@ class SparkSinkConfig(SparkConfig):
     delete_enabled: bool = setting(
         default=False, doc="With mode=upsert a record without a value deletes the row of its key."
     )
-    behavior_on_null_values: OnNull = setting(
-        default=OnNull.FAIL,
+    behavior_on_null_values: SparkOnNull = setting(
+        default=SparkOnNull.FAIL,
         validator=CaseInsensitiveValidString("ignore", "fail"),
         doc="Records whose value is null, unless they delete. fail: are bad records, as errors.tolerance says. "
         "ignore: are "
@@ -114,7 +114,7 @@ class SparkSinkConfig(SparkConfig):
     @property
     def deletes(self) -> bool:
         """True if a record without a value deletes."""
-        return self.mode is WriteMode.UPSERT and self.delete_enabled
+        return self.mode is SaveMode.UPSERT and self.delete_enabled
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """Which settings do not fit together, with texts for people."""
@@ -127,11 +127,11 @@ class SparkSinkConfig(SparkConfig):
             yield "spark.path", f"is missing: {self.format} is written to a directory, or to spark.table"
         elif self.format == "binaryfile":
             yield "spark.format", "binaryFile is read only: write parquet, or use the file sink with format.class=bytes"
-        if self.mode is WriteMode.UPSERT:
+        if self.mode is SaveMode.UPSERT:
             yield from self._faults_of_upsert()
         elif self.delete_enabled:
             yield "delete.enabled", f"is for mode=upsert; with mode={self.mode.value} nothing is deleted"
-        if self.mode is WriteMode.OVERWRITE:
+        if self.mode is SaveMode.OVERWRITE:
             if not self.partition_columns:
                 yield (
                     "partition.columns",
@@ -151,7 +151,7 @@ class SparkSinkConfig(SparkConfig):
         only = "with spark.bulk=true executors write"
         if self.format not in BULK_FORMATS or not self.spark_path:
             yield "spark.bulk", f"is for spark.path and the formats {', '.join(BULK_FORMATS)}; leave it out for others"
-        if self.mode is not WriteMode.APPEND:
+        if self.mode is not SaveMode.APPEND:
             yield "mode", f"is {self.mode.value}, and {only} files that are added: set mode=append"
         if self.partition_columns:
             yield "partition.columns", f"are set, and {only} one file for a range of offsets: leave one of them out"

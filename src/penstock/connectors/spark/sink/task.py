@@ -24,8 +24,8 @@ from penstock.api import (
 )
 from penstock.api.spark_types import struct_type
 from penstock.connectors.spark.sink.columns import RowColumns, joined, with_marks
-from penstock.connectors.spark.sink.settings import OnNull, SparkSinkConfig, WriteMode
-from penstock.connectors.spark.sink.writing import Writer
+from penstock.connectors.spark.sink.settings import SaveMode, SparkOnNull, SparkSinkConfig
+from penstock.connectors.spark.sink.writing import SparkTableWriter
 from penstock.errors import ConnectException, DataException, RetriableException
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class SparkSinkTask(FrameSinkTask):
         """See ``Task.start``."""
         super().start(props)
         config: SparkSinkConfig = self.settings
-        is_upsert = config.mode is WriteMode.UPSERT
+        is_upsert = config.mode is SaveMode.UPSERT
         self._columns = RowColumns(
             arrow_types(config.spark_schema) if config.spark_schema.strip() else None,
             config.metadata_columns,
@@ -51,7 +51,7 @@ class SparkSinkTask(FrameSinkTask):
             config.key_columns if is_upsert else (),
         )
         self._held = FrameGatherer(config.frame_min_rows, config.frame_max_wait_ms)
-        self._writer = Writer(config, self.context.spark)
+        self._writer = SparkTableWriter(config, self.context.spark)
         #: The rows of frames that wait for another try; rows that were bad are reported once.
         self._made: dict[int, list[pa.Table]] = {}
         shortest, longest = _TICK_S
@@ -123,7 +123,7 @@ class SparkSinkTask(FrameSinkTask):
             column = frame.table.column("value")
             gone = np.ones(frame.num_rows, bool) if pa.types.is_null(column.type) else column.is_null().to_numpy()
             if gone.any() and not self.settings.deletes:
-                if self.settings.behavior_on_null_values is OnNull.FAIL:
+                if self.settings.behavior_on_null_values is SparkOnNull.FAIL:
                     refuse_nulls(self.context, frame, gone)
                 frame_rows = [(frame.take(np.flatnonzero(~gone)), False)]
             else:
@@ -134,7 +134,7 @@ class SparkSinkTask(FrameSinkTask):
         return found
 
     def _collect(self, part: SinkFrame, found: list[pa.Table], *, deletes: bool) -> None:
-        marks = self.settings.mode is WriteMode.UPSERT
+        marks = self.settings.mode is SaveMode.UPSERT
 
         def collect(rows: SinkFrame) -> None:
             table = self._columns.of_deleted(rows) if deletes else self._columns.of(rows)

@@ -1,4 +1,4 @@
-"""`Writer`: writes a sink's rows with Spark. Thread: the task's. Source: Penstock's own."""
+"""`SparkTableWriter`: writes a sink's rows with Spark. Thread: the task's. Source: Penstock's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.api.arrow import for_spark
 from penstock.connectors.spark.faults import is_of_spark, text_of, translated
 from penstock.connectors.spark.names import quoted
 from penstock.connectors.spark.sink.columns import DELETES, PLACE
-from penstock.connectors.spark.sink.settings import SparkSinkConfig, WriteMode
+from penstock.connectors.spark.sink.settings import SaveMode, SparkSinkConfig
 from penstock.errors import ConnectException
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NOT_THERE = ("NOT_FOUND", "DOES_NOT_EXIST", "is not a Delta table", "MISSING_DELTA_TABLE", "NoSuchTable")
 
 
-class Writer:
+class SparkTableWriter:
     """Writes tables to the target of the settings.
 
     Args:
@@ -52,11 +52,11 @@ class Writer:
             )
         session = self._session()
         with translated(f"writing to {config.target}", config.format, config.target):
-            if config.mode is WriteMode.UPSERT:
+            if config.mode is SaveMode.UPSERT:
                 self._merge(session, rows)
                 return
             frame = session.createDataFrame(for_spark(rows.combine_chunks())).coalesce(1)
-            self._save(frame, "overwrite" if config.mode is WriteMode.OVERWRITE else "append")
+            self._save(frame, "overwrite" if config.mode is SaveMode.OVERWRITE else "append")
 
     def _save(self, frame: DataFrame, mode: str) -> None:
         config = self._config

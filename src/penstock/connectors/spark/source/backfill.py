@@ -1,8 +1,8 @@
 """Backfills of a Spark source: reads a range of files, of column values, or of versions again.
 
-Main type: ``Backfill``, which plans ranges and reads them, in the worker or as a run of executors. The decisions are
-functions without I/O: ``in_range``, ``bounds_of``. Thread: the task's; ``data`` of a run: the worker's for it. Source:
-Penstock's own.
+Main type: ``SparkBackfill``, which plans ranges and reads them, in the worker or as a run of executors. The decisions
+are functions without I/O: ``in_range``, ``bounds_of``. Thread: the task's; ``data`` of a run: the worker's for it.
+Source: Penstock's own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.api import BackfillPart, BackfillSpan, Chunk
 from penstock.api.bulk import BulkFrame
 from penstock.connectors.spark.source.modes import Progress, Versions, chunks_of_files, chunks_of_rows
 from penstock.connectors.spark.source.planning import File
-from penstock.connectors.spark.source.reading import Reader
-from penstock.connectors.spark.source.settings import Mode, SparkSourceConfig
+from penstock.connectors.spark.source.reading import SparkReader
+from penstock.connectors.spark.source.settings import ReadMode, SparkSourceConfig
 from penstock.errors import BadRequestException, ConnectException
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _WHOLE: Final = ("byte", "short", "integer", "long")
 Partition = Mapping[str, Any]
 
 
-class Backfill:
+class SparkBackfill:
     """The backfills of a configuration.
 
     Args:
@@ -53,7 +53,7 @@ class Backfill:
     def __init__(
         self,
         config: SparkSourceConfig,
-        reader: Reader,
+        reader: SparkReader,
         partition: Partition,
         progress: Progress = lambda done, total, unit: None,
     ) -> None:
@@ -73,7 +73,7 @@ class Backfill:
         config = self._config
         if span.of is not None:
             raise BadRequestException(f"This source reads one thing, {config.label}, and no {span.of}: leave of out")
-        if config.mode is Mode.VERSIONS:
+        if config.mode is ReadMode.VERSIONS:
             first, end = span.numbers("give two numbers of versions of the table")
             newest = Versions.newest(config.spark_path, self._reader)
             return self._part({_BY: _VERSION, _FROM: max(0, first), _TO: min(end, newest + 1)})
@@ -88,7 +88,7 @@ class Backfill:
     @property
     def _is_of_files(self) -> bool:
         """True if files have ranges, and not the values of a column."""
-        return self._config.is_of_files and self._config.mode is not Mode.INCREMENTING
+        return self._config.is_of_files and self._config.mode is not ReadMode.INCREMENTING
 
     def _plan_of_files(self, span: BackfillSpan) -> list[BackfillPart]:
         reads: dict[str, Any]
@@ -149,7 +149,7 @@ class Backfill:
         name = f"backfill-{hashlib.sha256(json.dumps(reads, sort_keys=True).encode()).hexdigest()[:16]}"
         files = self._files(reads) if self._is_of_files else []
 
-        def rows_of(reader: Reader) -> DataFrame:
+        def rows_of(reader: SparkReader) -> DataFrame:
             if self._is_of_files:
                 return reader.of_files(files)
             return reader.within(str(reads[_COLUMN]), reads[_FROM], reads[_TO])

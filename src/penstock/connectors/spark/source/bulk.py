@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from penstock.api import BackfillPart, BackfillSpan, FrameSourceTask
 from penstock.api.bulk import BulkFrame
-from penstock.connectors.spark.source.backfill import Backfill
+from penstock.connectors.spark.source.backfill import SparkBackfill
 from penstock.connectors.spark.source.modes import Runs
-from penstock.connectors.spark.source.reading import Reader
+from penstock.connectors.spark.source.reading import SparkReader
 from penstock.connectors.spark.source.settings import SparkSourceConfig
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ class SparkBulkSourceTask(FrameSourceTask):
 
     def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
         """See ``SourceTask.plan_backfill``: one part, of files or of values of a column."""
-        return Backfill(self.settings, Reader(self.settings, self.context.spark), self._partition).plan(span)
+        return SparkBackfill(self.settings, SparkReader(self.settings, self.context.spark), self._partition).plan(span)
 
     def backfill(self, part: BackfillPart, offset: Mapping[str, object] | None) -> Iterator[BulkFrame]:
         """See ``SourceTask.backfill``: one run of executors."""
         if offset is None:
-            yield Backfill(self.settings, Reader(self.settings, self.context.spark), part.partition).run(part)
+            yield SparkBackfill(self.settings, SparkReader(self.settings, self.context.spark), part.partition).run(part)
 
     def poll(self) -> BulkFrame | None:
         """The run that is in progress or due.
@@ -53,13 +53,13 @@ class SparkBulkSourceTask(FrameSourceTask):
         if run is None:
             self.context.stopping.wait(config.poll_interval_ms / 1000)
             return None
-        reader = Reader(config, self.context.spark)
+        reader = SparkReader(config, self.context.spark)
         records = reader.records(reader.all())
         # The same each time that this run is returned.
         offset = {"run": run, "done": True}
 
         def rows(session: SparkSession) -> DataFrame:
-            return records.columns_of(Reader(config, lambda: session).all())
+            return records.columns_of(SparkReader(config, lambda: session).all())
 
         frame = BulkFrame(
             data=rows,

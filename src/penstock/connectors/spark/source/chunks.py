@@ -1,4 +1,4 @@
-"""`Records` makes chunks of records from tables. Pure; any thread. Source: Penstock's own."""
+"""`QueryChunks` makes chunks of records from tables. Pure; any thread. Source: Penstock's own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RowsChunk(Chunk):
         )
 
 
-class Records:
+class QueryChunks:
     """Makes chunks of the rows of one query.
 
     Args:

@@ -8,11 +8,16 @@ from typing import Any
 from penstock.api import ExactlyOnceSupport, PartitionedSource, Task
 from penstock.api.connector import ConnectorTransactionBoundaries
 from penstock.connectors.spark.settings import local_path
-from penstock.connectors.spark.source.settings import Mode, SparkSourceConfig
+from penstock.connectors.spark.source.settings import ReadMode, SparkSourceConfig
 from penstock.errors import BadRequestException
 
 #: The fields of an offset, one of which each has, by mode.
-_FIELDS = {Mode.BULK: "run", Mode.FILES: "through", Mode.INCREMENTING: "value", Mode.VERSIONS: "version"}
+_FIELDS = {
+    ReadMode.BULK: "run",
+    ReadMode.FILES: "through",
+    ReadMode.INCREMENTING: "value",
+    ReadMode.VERSIONS: "version",
+}
 
 
 class SparkSource(PartitionedSource):
@@ -53,7 +58,7 @@ class SparkSource(PartitionedSource):
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """Positions can be found again, except in ``mode=bulk`` if the data may change meanwhile."""
         config = SparkSourceConfig.parse(props)
-        is_exact = config.mode is not Mode.BULK or config.is_of_files
+        is_exact = config.mode is not ReadMode.BULK or config.is_of_files
         return ExactlyOnceSupport.SUPPORTED if is_exact else ExactlyOnceSupport.UNSUPPORTED
 
     def can_define_transaction_boundaries(self, props: Mapping[str, str]) -> ConnectorTransactionBoundaries:

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from penstock.api import Chunk
 from penstock.connectors.spark.names import quoted
-from penstock.connectors.spark.source.planning import MOST_BYTES, Begun, File, Ledger, begun_in, groups
-from penstock.connectors.spark.source.positions import Position, counts_within_values
-from penstock.connectors.spark.source.reading import Reader, position_by
-from penstock.connectors.spark.source.settings import Mode, SparkSourceConfig
+from penstock.connectors.spark.source.planning import MOST_BYTES, Begun, File, FilesRead, begun_in, groups
+from penstock.connectors.spark.source.positions import PositionColumn, counts_within_values
+from penstock.connectors.spark.source.reading import SparkReader, position_by
+from penstock.connectors.spark.source.settings import ReadMode, SparkSourceConfig
 from penstock.errors import ConnectException
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from penstock.connectors.spark.source.chunks import Records
+    from penstock.connectors.spark.source.chunks import QueryChunks
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ Progress = Callable[[float | None, float | None, str], None]
 _MOST_NAMED: Final = 10
 
 
-class Reading(Protocol):
+class ReadStrategy(Protocol):
     """One mode."""
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
@@ -46,16 +46,16 @@ class Reading(Protocol):
         """
 
 
-def reading_of(config: SparkSourceConfig, reader: Reader, progress: Progress) -> Reading:
+def reading_of(config: SparkSourceConfig, reader: SparkReader, progress: Progress) -> ReadStrategy:
     """The mode of the settings."""
     match config.mode:
-        case Mode.BULK:
+        case ReadMode.BULK:
             return BulkFiles(config, reader, progress) if config.is_of_files else Bulk(config, reader, progress)
-        case Mode.FILES:
+        case ReadMode.FILES:
             return NewFiles(config, reader)
-        case Mode.INCREMENTING:
+        case ReadMode.INCREMENTING:
             return Incrementing(config, reader)
-        case Mode.VERSIONS:
+        case ReadMode.VERSIONS:
             return Versions(config, reader)
 
 
@@ -86,13 +86,13 @@ class Runs:
 class Bulk:
     """All rows of a table or a query: sorted, and gone on with by their number."""
 
-    def __init__(self, config: SparkSourceConfig, reader: Reader, progress: Progress) -> None:
+    def __init__(self, config: SparkSourceConfig, reader: SparkReader, progress: Progress) -> None:
         self._runs = Runs(config.bulk_interval_ms)
         self._reader = reader
         self._progress = progress
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
-        """See ``Reading``."""
+        """See ``ReadStrategy``."""
         run = self._runs.number(offset)
         if run is None:
             return
@@ -108,13 +108,13 @@ class Bulk:
 class BulkFiles:
     """All files of a path that are there when a run begins or goes on, by their names."""
 
-    def __init__(self, config: SparkSourceConfig, reader: Reader, progress: Progress) -> None:
+    def __init__(self, config: SparkSourceConfig, reader: SparkReader, progress: Progress) -> None:
         self._runs = Runs(config.bulk_interval_ms)
         self._reader = reader
         self._progress = progress
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
-        """See ``Reading``."""
+        """See ``ReadStrategy``."""
         run = self._runs.number(offset)
         if run is None:
             return
@@ -130,15 +130,15 @@ class BulkFiles:
 class NewFiles:
     """Files that were not read yet, the oldest first."""
 
-    def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
+    def __init__(self, config: SparkSourceConfig, reader: SparkReader) -> None:
         self._reader = reader
         self._late_ms, self._settle_ms = config.files_late_ms, config.files_settle_ms
         #: Marks of files that are not new: already read, or too old when the task began.
         self._known: set[str] | None = None
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
-        """See ``Reading``."""
-        ledger, begun = Ledger.of(offset), begun_in(offset or {})
+        """See ``ReadStrategy``."""
+        ledger, begun = FilesRead.of(offset), begun_in(offset or {})
         settled_ms = _now_ms() - self._settle_ms
         new, late = ledger.split([one for one in self._reader.files() if one.modified_ms <= settled_ms])
         self._tell(late)
@@ -164,11 +164,11 @@ class NewFiles:
 class Incrementing:
     """Rows whose column is greater than that of all before."""
 
-    def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
+    def __init__(self, config: SparkSourceConfig, reader: SparkReader) -> None:
         self._column, self._most, self._reader = config.incrementing_column_name.strip(), config.batch_max_rows, reader
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
-        """See ``Reading``."""
+        """See ``ReadStrategy``."""
         rows = self._reader.all()
         position = position_by(self._column, rows, self._reader.what)
         records = self._reader.records(rows)
@@ -199,7 +199,7 @@ class Incrementing:
                 return
 
     def _of_value(
-        self, rows: DataFrame, records: Records, position: Position, value: object, done: int
+        self, rows: DataFrame, records: QueryChunks, position: PositionColumn, value: object, done: int
     ) -> Iterator[Chunk]:
         """The rows of one value, from the first on that was not delivered."""
         same = rows.where(rows[quoted(self._column)] == position.literal(value))
@@ -212,11 +212,11 @@ class Incrementing:
 class Versions:
     """A table of Delta as it is, then the changes of each version."""
 
-    def __init__(self, config: SparkSourceConfig, reader: Reader) -> None:
+    def __init__(self, config: SparkSourceConfig, reader: SparkReader) -> None:
         self._path, self._reader = config.spark_path, reader
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
-        """See ``Reading``."""
+        """See ``ReadStrategy``."""
         newest = self.newest(self._path, self._reader)
         if offset is None:
             yield from self._version(newest, 0, is_whole=True)
@@ -236,7 +236,7 @@ class Versions:
             yield from self._version(version, 0, is_whole=False)
 
     @staticmethod
-    def newest(path: str, reader: Reader) -> int:
+    def newest(path: str, reader: SparkReader) -> int:
         """The number of the newest version of a table.
 
         Raises:
@@ -281,7 +281,7 @@ class Versions:
         yield Chunk(None, offset={"version": version})
 
 
-def chunks_of_rows(reader: Reader, rows: DataFrame, at: Offset, done: int, tell: Progress) -> Iterator[Chunk]:
+def chunks_of_rows(reader: SparkReader, rows: DataFrame, at: Offset, done: int, tell: Progress) -> Iterator[Chunk]:
     """Chunks of sorted rows, resumed by row number.
 
     Args:
@@ -299,7 +299,7 @@ def chunks_of_rows(reader: Reader, rows: DataFrame, at: Offset, done: int, tell:
 
 
 def chunks_of_files(
-    reader: Reader, files: Sequence[File], offset: Offset, at: Offset, tell: Progress
+    reader: SparkReader, files: Sequence[File], offset: Offset, at: Offset, tell: Progress
 ) -> Iterator[Chunk]:
     """Chunks of files in the order of their names.
 
@@ -322,7 +322,7 @@ def chunks_of_files(
 
 
 def _chunks_of(
-    reader: Reader,
+    reader: SparkReader,
     group: Sequence[File],
     begun: Begun | None,
     before: Offset,
@@ -343,7 +343,7 @@ def _chunks_of(
     yield Chunk(None, offset=after(group))
 
 
-def _to(ledger: Ledger) -> Callable[[Sequence[File]], Offset]:
+def _to(ledger: FilesRead) -> Callable[[Sequence[File]], Offset]:
     return lambda group: ledger.offset()
 
 
@@ -361,11 +361,13 @@ def _rows_from(at: Offset, first: int) -> Callable[[int], Offset]:
     return lambda row: {**at, "row": first + row + 1}
 
 
-def _by_value(position: Position, stored: Callable[[int], object], counts: Sequence[int]) -> Callable[[int], Offset]:
+def _by_value(
+    position: PositionColumn, stored: Callable[[int], object], counts: Sequence[int]
+) -> Callable[[int], Offset]:
     return lambda row: position.offset(stored(row), counts[row])
 
 
-def _counted(position: Position, value: object, first: int) -> Callable[[int], Offset]:
+def _counted(position: PositionColumn, value: object, first: int) -> Callable[[int], Offset]:
     return lambda row: position.offset(value, first + row + 1)
 
 

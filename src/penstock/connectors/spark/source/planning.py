@@ -1,6 +1,6 @@
 """Decisions without Spark: which files are new, which are read together, and where reading resumes.
 
-Main types: `File`, `Ledger`; main function: `groups`. Values and pure functions; any thread. Source: Penstock's own.
+Main types: `File`, `FilesRead`; main function: `groups`. Values and pure functions; any thread. Source: Penstock's own.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def begun_in(offset: Mapping[str, Any]) -> Begun | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class FilesRead:
     """The files that were read: all up to a time, except late ones, and some later files by name.
 
     Attributes:
@@ -99,17 +99,17 @@ class Ledger:
     marks: tuple[tuple[int, str], ...] = ()
 
     @staticmethod
-    def of(offset: Mapping[str, Any] | None) -> Ledger:
+    def of(offset: Mapping[str, Any] | None) -> FilesRead:
         """The ledger in an offset.
 
         Raises:
             ConnectException: It has none.
         """
         if offset is None:
-            return Ledger()
+            return FilesRead()
         try:
             marks = json.loads(offset.get("names") or "[]")
-            return Ledger(int(offset["through"]), tuple((int(when), str(mark)) for when, mark in marks))
+            return FilesRead(int(offset["through"]), tuple((int(when), str(mark)) for when, mark in marks))
         except (KeyError, TypeError, ValueError) as error:
             raise ConnectException(
                 f"The offset {dict(offset)} is none of mode=files: reset the connector's offsets, or give it "
@@ -126,7 +126,7 @@ class Ledger:
     def split(self, files: Sequence[File]) -> tuple[list[File], list[File]]:
         """The unread files, oldest first, and the files that are too late.
 
-        >>> new, late = Ledger(100, ((100, "x"),)).split([File("b", 200, 1), File("a", 150, 1), File("c", 50, 1)])
+        >>> new, late = FilesRead(100, ((100, "x"),)).split([File("b", 200, 1), File("a", 150, 1), File("c", 50, 1)])
         >>> [one.path for one in new], [one.path for one in late]
         (['a', 'b'], ['c'])
         """
@@ -135,10 +135,10 @@ class Ledger:
         late = [one for one in files if one.modified_ms < self.through_ms]
         return sorted(new, key=lambda one: (one.modified_ms, one.path)), late
 
-    def with_read(self, files: Sequence[File], late_ms: int) -> Ledger:
+    def with_read(self, files: Sequence[File], late_ms: int) -> FilesRead:
         """The ledger after these files were read; drops marks that are older than the newest by more than ``late_ms``.
 
-        >>> Ledger(0, ((5, "x"),)).with_read([File("a", 20, 1)], 10).through_ms
+        >>> FilesRead(0, ((5, "x"),)).with_read([File("a", 20, 1)], 10).through_ms
         10
         """
         marks = sorted({*self.marks, *((one.modified_ms, one.mark) for one in files)})
@@ -149,4 +149,4 @@ class Ledger:
             # Files of one moment stay together: the time says nothing of some of them.
             through = max(through, kept[-MOST_NAMES][0])
             kept = [one for one in kept if one[0] >= through]
-        return Ledger(through, tuple(kept))
+        return FilesRead(through, tuple(kept))

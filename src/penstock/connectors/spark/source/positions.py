@@ -1,4 +1,4 @@
-"""`Position`: values of a growing column as offsets. Builds Spark columns, and runs no job.
+"""`PositionColumn`: values of a growing column as offsets. Builds Spark columns, and runs no job.
 
 Thread: the task's. Source: Penstock's own.
 """
@@ -24,7 +24,7 @@ _EPOCH_UNIT: Final = pa.timestamp("us", "UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class PositionColumn:
     """The way a column's values are stored and compared.
 
     Attributes:
@@ -36,7 +36,7 @@ class Position:
     kind: str
 
     @staticmethod
-    def of(column: str, kind: DataType) -> Position:
+    def of(column: str, kind: DataType) -> PositionColumn:
         """The position by a column of a type.
 
         Raises:
@@ -51,7 +51,7 @@ class Position:
                 "decimals, "
                 "dates, timestamps and texts can be gone on from: cast it in spark.query"
             )
-        return Position(column, text)
+        return PositionColumn(column, text)
 
     def after(self, offset: Mapping[str, Any] | None) -> object:
         """The stored value; None: from the beginning.

@@ -1,4 +1,4 @@
-"""`Reader` makes DataFrames from the settings, and reads their rows at once or in pieces.
+"""`SparkReader` makes DataFrames from the settings, and reads their rows at once or in pieces.
 
 Thread: the task's. Source: Penstock's own.
 """
@@ -14,9 +14,9 @@ from penstock.api.spark_types import connect_schema, struct_type
 from penstock.connectors.spark.faults import translated
 from penstock.connectors.spark.names import quoted
 from penstock.connectors.spark.settings import SELF_DESCRIBING
-from penstock.connectors.spark.source.chunks import Records
+from penstock.connectors.spark.source.chunks import QueryChunks
 from penstock.connectors.spark.source.planning import File
-from penstock.connectors.spark.source.positions import Position
+from penstock.connectors.spark.source.positions import PositionColumn
 from penstock.connectors.spark.source.settings import SOURCE_VIEW, SparkSourceConfig
 from penstock.data import Schema
 from penstock.errors import ConnectException
@@ -31,7 +31,7 @@ _UNSORTED: Final = ("map", "variant", "interval", "void", "geography", "geometry
 _OF_LISTING: Final = ("pathGlobFilter", "recursiveFileLookup", "modifiedBefore", "modifiedAfter", "ignoreMissingFiles")
 
 
-class Reader:
+class SparkReader:
     """Reads the data of the settings, on the current session.
 
     Args:
@@ -45,9 +45,9 @@ class Reader:
         self._inferred: StructType | None = None
         self.what = f"reading {config.label}"
 
-    def on(self, session: Callable[[], SparkSession]) -> Reader:
+    def on(self, session: Callable[[], SparkSession]) -> SparkReader:
         """The same on another session."""
-        return Reader(self._config, session)
+        return SparkReader(self._config, session)
 
     def translated(self) -> Any:
         """Errors of Spark in the block are errors for users."""
@@ -79,7 +79,7 @@ class Reader:
         return position_by(column, self.all(), self.what).kind
 
     def within(self, column: str, first: Any, end: Any) -> DataFrame:
-        """The rows from one value of a column on up to another, as ``Position`` stores them; lazy.
+        """The rows from one value of a column on up to another, as ``PositionColumn`` stores them; lazy.
 
         Raises:
             ConnectException: As for ``kind_of``.
@@ -166,7 +166,7 @@ class Reader:
         kinds = {one.name: one.dataType.jsonValue() for one in rows.schema.fields}
         return [f"`{name.replace('`', '``')}`" for name in names if name in kinds and _is_sortable(kinds[name])]
 
-    def records(self, rows: DataFrame) -> Records:
+    def records(self, rows: DataFrame) -> QueryChunks:
         """Makes chunks of rows like these.
 
         Raises:
@@ -176,7 +176,7 @@ class Reader:
         config = self._config
         with self.translated():
             schema: Schema = connect_schema(rows.schema)
-        return Records(schema, config.topic, config.key_columns, config.timestamp_column)
+        return QueryChunks(schema, config.topic, config.key_columns, config.timestamp_column)
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         """The rows of a statement, which have to be few.
@@ -210,7 +210,7 @@ class Reader:
         return self._inferred
 
 
-def position_by(column: str, rows: DataFrame, what: str) -> Position:
+def position_by(column: str, rows: DataFrame, what: str) -> PositionColumn:
     """How values of a column are stored and compared.
 
     Args:
@@ -225,7 +225,7 @@ def position_by(column: str, rows: DataFrame, what: str) -> Position:
         raise ConnectException(
             f"incrementing.column.name: {what} gives no column {column}; there are {', '.join(rows.columns)}"
         )
-    return Position.of(column, rows.schema[column].dataType)
+    return PositionColumn.of(column, rows.schema[column].dataType)
 
 
 def _plain(rows: DataFrame) -> DataFrame:

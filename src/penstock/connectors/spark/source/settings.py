@@ -13,7 +13,7 @@ from penstock.connectors.spark.settings import FILE_FORMATS, TABLE_FORMATS, Spar
 SOURCE_VIEW = "{source}"
 
 
-class Mode(Enum):
+class ReadMode(Enum):
     """The ways to find new rows."""
 
     BULK = "bulk"
@@ -26,7 +26,7 @@ class SparkSourceConfig(SparkConfig):
     """The settings of the Spark source."""
 
     topic: str = setting(validator=NonEmptyString(), importance=Importance.HIGH, doc="Where the rows go.")
-    mode: Mode = setting(
+    mode: ReadMode = setting(
         importance=Importance.HIGH,
         doc="How new rows are found. bulk: all rows once, and again every bulk.interval.ms. files: the files of "
         "spark.path "
@@ -124,21 +124,21 @@ class SparkSourceConfig(SparkConfig):
                 "it out, or write the rows into a table first",
             )
         match self.mode:
-            case Mode.FILES if query:
+            case ReadMode.FILES if query:
                 yield "spark.query", "cannot be read file by file: take mode=bulk or incrementing, or transforms"
-            case Mode.FILES if self.format in TABLE_FORMATS:
+            case ReadMode.FILES if self.format in TABLE_FORMATS:
                 yield (
                     "mode",
                     f"a table of {self.format} has files whose rows do not count any more: take bulk or incrementing"
                     + (", or versions" if self.format == "delta" else ""),
                 )
-            case Mode.FILES if self.format and not self.is_of_files:
+            case ReadMode.FILES if self.format and not self.is_of_files:
                 yield "mode", f"{self.format} has no files that could be listed: take bulk or incrementing"
-            case Mode.INCREMENTING if not self.incrementing_column_name.strip():
+            case ReadMode.INCREMENTING if not self.incrementing_column_name.strip():
                 yield "incrementing.column.name", "is missing: mode=incrementing goes by a column that only grows"
-            case Mode.VERSIONS if self.format != "delta" or query:
+            case ReadMode.VERSIONS if self.format != "delta" or query:
                 yield "mode", "versions are those of a table of Delta: spark.format=delta with spark.path"
-        if self.spark_bulk and self.mode is not Mode.BULK:
+        if self.spark_bulk and self.mode is not ReadMode.BULK:
             yield "spark.bulk", f"is for mode=bulk: executors read all rows once, and mode is {self.mode.value}"
         if self.spark_bulk and self.bulk_interval_ms > 0:
             yield "bulk.interval.ms", "is for rows that the worker reads: with spark.bulk=true they are read once"

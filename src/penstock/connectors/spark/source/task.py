@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedTask, assigned_partitions
 from penstock.api.partitioned import Partition
-from penstock.connectors.spark.source.backfill import Backfill
+from penstock.connectors.spark.source.backfill import SparkBackfill
 from penstock.connectors.spark.source.modes import reading_of
-from penstock.connectors.spark.source.reading import Reader
+from penstock.connectors.spark.source.reading import SparkReader
 from penstock.connectors.spark.source.settings import SparkSourceConfig
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class SparkSourceTask(PartitionedTask):
         config: SparkSourceConfig = self.settings
         self.idle_s = config.poll_interval_ms / 1000
         self._props = dict(props)
-        self._reader = Reader(config, self._session)
+        self._reader = SparkReader(config, self._session)
         self._reading = reading_of(config, self._reader, self.context.progress)
 
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
@@ -38,11 +38,11 @@ class SparkSourceTask(PartitionedTask):
     def plan_backfill(self, span: BackfillSpan) -> Sequence[BackfillPart]:
         """See ``SourceTask.plan_backfill``: one part, of files, of values of a column, or of versions."""
         (partition,) = assigned_partitions(self._props)
-        return Backfill(self.settings, self._reader, partition).plan(span)
+        return SparkBackfill(self.settings, self._reader, partition).plan(span)
 
     def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """See ``SourceTask.backfill``."""
-        return Backfill(self.settings, self._reader, part.partition, self.context.progress).read(part, offset)
+        return SparkBackfill(self.settings, self._reader, part.partition, self.context.progress).read(part, offset)
 
     def _session(self) -> SparkSession:
         return self.context.spark()

@@ -1,7 +1,7 @@
 """Files that tasks have written for a table and that one of them commits, handed over in the store of the table.
 
-Main types: `Unit`, what one task hands over at once; `Handover`, the units of a connector beside its table. ``chain``
-decides which of them a commit takes.
+Main types: `CommitUnit`, what one task hands over at once; `Handover`, the units of a connector beside its table.
+``chain`` decides which of them a commit takes.
 
 A unit lies beside the table until it was committed, or cannot be any more. Nothing that counts depends on who commits
 it, on the time, or on how many try: the table itself says how far it has each partition, a unit says from which of
@@ -37,7 +37,7 @@ _SHOW_PARTS: Final = ("local", "hdfs")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class CommitUnit:
     """The files of one task that go into a table together, or not at all.
 
     Attributes:
@@ -58,7 +58,7 @@ class Unit:
         return json.dumps({"made": self.made, "moves": moves, **self.files}, ensure_ascii=False).encode()
 
     @classmethod
-    def from_bytes(cls, name: str, data: bytes) -> Unit:
+    def from_bytes(cls, name: str, data: bytes) -> CommitUnit:
         """The unit of its bytes.
 
         Raises:
@@ -81,8 +81,8 @@ def owner_of(name: str) -> str:
 
 
 def chain(
-    units: Sequence[Unit], positions: Mapping[TopicPartition, int], own: Collection[str] = ()
-) -> tuple[list[Unit], dict[TopicPartition, tuple[int | None, int]]]:
+    units: Sequence[CommitUnit], positions: Mapping[TopicPartition, int], own: Collection[str] = ()
+) -> tuple[list[CommitUnit], dict[TopicPartition, tuple[int | None, int]]]:
     """Finds the units that continue what a table has, and each other.
 
     Where two have the same records, which is so after a task was replaced, one of the committing task goes before
@@ -97,7 +97,7 @@ def chain(
     Returns:
         The units, and the offsets that they move together.
     """
-    taken: list[Unit] = []
+    taken: list[CommitUnit] = []
     moves: dict[TopicPartition, tuple[int | None, int]] = {}
     left = sorted(units, key=lambda one: (one.name in own, one.made, one.name), reverse=True)
     while True:
@@ -142,7 +142,7 @@ class Handover:
         names = [one.path.rpartition("/")[2] for one in found]
         return sorted(one.removesuffix(_ENDING) for one in names if one.endswith(_ENDING))
 
-    def put(self, unit: Unit) -> None:
+    def put(self, unit: CommitUnit) -> None:
         """Hands a unit over; its files are there."""
         path = self._path(unit.name)
         shows_parts = self._system.type_name in _SHOW_PARTS
@@ -154,13 +154,13 @@ class Handover:
             if shows_parts:
                 self._system.move(f"{path}.new", path)
 
-    def units(self, names: Sequence[str]) -> list[Unit]:
+    def units(self, names: Sequence[str]) -> list[CommitUnit]:
         """The units of these names that are still there."""
         found = []
         for name in names:
             try:
                 with self._faults("read"), self._system.open_input_stream(self._path(name)) as file:
-                    found.append(Unit.from_bytes(name, bytes(file.read())))
+                    found.append(CommitUnit.from_bytes(name, bytes(file.read())))
             except FileNotFoundError:
                 continue
             except ValueError as error:

@@ -14,7 +14,7 @@ from penstock.api import SinkFrame, TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables.lake import GONE, LakeTable
 from penstock.connectors.tables.sink.changes import TableRows, last_of_each_key
-from penstock.connectors.tables.sink.handover import Unit
+from penstock.connectors.tables.sink.handover import CommitUnit
 from penstock.connectors.tables.sink.settings import TableSettings
 from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted
 from penstock.errors import ConnectException, DataException
@@ -27,7 +27,7 @@ _MANY = 64
 
 
 @dataclass(slots=True, eq=False)
-class Block:
+class PendingRows:
     """Rows that came together.
 
     Attributes:
@@ -46,7 +46,7 @@ class Block:
 
 
 @dataclass(slots=True, eq=False)
-class Handed:
+class HandedOverRows:
     """Rows whose files were handed over, and of which the task does not know yet if they are in the table.
 
     Attributes:
@@ -55,7 +55,7 @@ class Handed:
         firsts: The offset of the first row of each partition that is still this task's.
     """
 
-    unit: Unit
+    unit: CommitUnit
     ready: float
     firsts: dict[TopicPartition, int]
 
@@ -93,13 +93,13 @@ class Pending:
         self._evolves = evolves
         self._forces_optional = forces_optional
         self._directory = directory
-        self._blocks: list[Block] = []
+        self._blocks: list[PendingRows] = []
         self._spill: Spill | None = None
         #: The position of each partition in the table, as this task left or found it.
         self._known: dict[TopicPartition, int | None] = {}
         self._left_out: set[str] = set()
         #: What was handed over, in order.
-        self.handed: list[Handed] = []
+        self.handed: list[HandedOverRows] = []
 
     @property
     def held(self) -> int:
@@ -141,7 +141,7 @@ class Pending:
         places, codes = _places(part)
         if table.get_total_buffer_size() > 2 * table.nbytes:
             table = table.take(np.arange(table.num_rows))  # A slice would hold all of its frame in memory.
-        self._blocks.append(Block(table, table.num_rows, table.nbytes, places, codes))
+        self._blocks.append(PendingRows(table, table.num_rows, table.nbytes, places, codes))
         self._join()
 
     def first_offset(self, place: TopicPartition) -> int | None:
@@ -189,9 +189,9 @@ class Pending:
         self._known.update({place: after for place, (_, after) in moves.items()})
         self._drop()
 
-    def hand_over(self, unit: Unit, ready: float) -> None:
+    def hand_over(self, unit: CommitUnit, ready: float) -> None:
         """Says that the files of all that waited were handed over."""
-        self.handed.append(Handed(unit, ready, self._firsts()))
+        self.handed.append(HandedOverRows(unit, ready, self._firsts()))
         self.committed(unit.moves)
 
     def settle(self, there: Collection[str], positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -229,7 +229,7 @@ class Pending:
             rows = np.flatnonzero(~np.isin(one.codes, [names.index(place) for place in gone if place in names]))
             table = self._read(one).take(rows)
             renumbered = np.array([list(left).index(place) if place in left else -1 for place in names])
-            kept.append(Block(table, len(rows), table.nbytes, left, renumbered[one.codes[rows]]))
+            kept.append(PendingRows(table, len(rows), table.nbytes, left, renumbered[one.codes[rows]]))
         self._blocks = kept
         for each in self.handed:
             each.firsts = {place: first for place, first in each.firsts.items() if place not in gone}
@@ -268,7 +268,7 @@ class Pending:
             self._spill.close()
             self._spill = None
 
-    def _read(self, block: Block) -> pa.Table:
+    def _read(self, block: PendingRows) -> pa.Table:
         if isinstance(block.table, Moved):
             assert self._spill is not None
             return self._spill.read(block.table)
@@ -324,7 +324,7 @@ class Pending:
         if len(small) < _MANY:
             return
         # Only neighbours, so that the order of the rows stays.
-        joined: list[Block] = []
+        joined: list[PendingRows] = []
         for one in self._blocks:
             last = joined[-1] if joined else None
             if (
@@ -344,7 +344,7 @@ class Pending:
         self._blocks = joined
 
 
-def _joined(one: Block, other: Block) -> Block:
+def _joined(one: PendingRows, other: PendingRows) -> PendingRows:
     places = {**other.places, **one.places}
     names = list(places)
     codes = None
@@ -355,7 +355,7 @@ def _joined(one: Block, other: Block) -> Block:
             parts.append(at[block.codes] if block.codes is not None else np.full(block.rows, at[0]))
         codes = np.concatenate(parts)
     table = pa.concat_tables([one.table, other.table])
-    return Block(table, table.num_rows, one.held + other.held, places, codes)
+    return PendingRows(table, table.num_rows, one.held + other.held, places, codes)
 
 
 def _places(part: SinkFrame) -> tuple[dict[TopicPartition, int], np.ndarray | None]:

@@ -1,4 +1,4 @@
-"""Commits over all tasks of a connector, an interval each: `Rounds`, the part of one task in them.
+"""Commits over all tasks of a connector, an interval each: `CommitRounds`, the part of one task in them.
 
 At the end of an interval, which is the same by the clock for all tasks, each hands over the files that it has written.
 After ``commit.wait.ms`` the first of those that have handed something over, by their ids, commits what all of them
@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.api import TopicPartition
 from penstock.connectors.tables.lake import CommitConflictException, LakeTable
-from penstock.connectors.tables.sink.handover import Handover, Unit, chain, owner_of
+from penstock.connectors.tables.sink.handover import CommitUnit, Handover, chain, owner_of
 from penstock.connectors.tables.sink.pending import Pending
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ AT_ONCE: Final = 5
 TURN_S: Final = 5.0
 
 
-class Rounds:
+class CommitRounds:
     """Hands over what waits in one task, and commits what all of them have handed over.
 
     Args:
@@ -78,7 +78,7 @@ class Rounds:
         assert table is not None
         files = table.write(pending.rows(table.columns))
         self._count += 1
-        unit = Unit(f"{self._id}-{self._count:06d}", int(self._wall_clock() * 1000), files, moves)
+        unit = CommitUnit(f"{self._id}-{self._count:06d}", int(self._wall_clock() * 1000), files, moves)
         Handover(table, self._connector).put(unit)
         pending.hand_over(unit, due + self._wait_s)
 

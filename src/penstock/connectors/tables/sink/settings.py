@@ -81,7 +81,7 @@ class Commit(Enum):
     CONNECTOR = "connector"
 
 
-class OnNull(Enum):
+class TablesOnNull(Enum):
     """The fate of records whose value is null."""
 
     IGNORE = "ignore"
@@ -317,11 +317,13 @@ class TableSinkConfig(LakeConfig):
                 found.append((name, f"is no regular expression: {error}"))
         return found
 
-    def on_null(self, properties: Mapping[str, object]) -> OnNull:
+    def on_null(self, properties: Mapping[str, object]) -> TablesOnNull:
         """The treatment of a null in ``write.mode=append``."""
         if self.behavior_on_null_values:
-            return OnNull(self.behavior_on_null_values.lower())
-        return OnNull.IGNORE if any(name.startswith("iceberg.tables") for name in properties) else OnNull.FAIL
+            return TablesOnNull(self.behavior_on_null_values.lower())
+        return (
+            TablesOnNull.IGNORE if any(name.startswith("iceberg.tables") for name in properties) else TablesOnNull.FAIL
+        )
 
     def of_table(self, name: str, properties: Mapping[str, object]) -> TableSettings:
         """The settings of a table, its own before those of all."""

@@ -19,7 +19,7 @@ from penstock.connectors.tables.lake import CommitConflictException, Lake, Moves
 from penstock.connectors.tables.sink.intake import Intake, sink_lake
 from penstock.connectors.tables.sink.maintenance import Maintenance
 from penstock.connectors.tables.sink.pending import Pending
-from penstock.connectors.tables.sink.rounds import AT_ONCE, Rounds
+from penstock.connectors.tables.sink.rounds import AT_ONCE, CommitRounds
 from penstock.connectors.tables.sink.settings import Commit, TableSinkConfig, WriteMode
 from penstock.errors import ConnectException, DataException, RetriableException
 
@@ -49,7 +49,7 @@ class TableSinkTask(FrameSinkTask):
         self._is_partial = False
         self._failures = 0
         self._due = 0.0
-        self._rounds: Rounds | None = None
+        self._rounds: CommitRounds | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
         """Takes the settings, and looks whether the lake is there.
@@ -66,7 +66,7 @@ class TableSinkTask(FrameSinkTask):
         self._lake.check()
         self._is_backfill = self.context.is_backfill
         if config.tables_commit is Commit.CONNECTOR and not self._is_backfill:
-            self._rounds = Rounds(props["name"], config.commit_interval_ms / 1000, config.commit_wait_ms / 1000)
+            self._rounds = CommitRounds(props["name"], config.commit_interval_ms / 1000, config.commit_wait_ms / 1000)
         self._intake = Intake(config, dict(props), self._lake, self._report, again=self._is_backfill)
         self._maintenance = Maintenance(config)
         self._wait()

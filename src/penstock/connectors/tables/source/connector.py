@@ -13,7 +13,7 @@ from penstock.config import Config, ConfigValue
 from penstock.connectors.tables.lake import Lake
 from penstock.connectors.tables.places import TableFormat, open_lake
 from penstock.connectors.tables.sink.settings import is_known
-from penstock.connectors.tables.source.reading import History, Position, Rows, Version
+from penstock.connectors.tables.source.reading import History, TablePosition, Version, VersionRows
 from penstock.connectors.tables.source.settings import OnRewrite, TableSourceConfig
 from penstock.errors import ConnectException
 
@@ -86,30 +86,30 @@ class TableSourceTask(PartitionedTask):
         """Reads what is behind a position: the rest of a version, and all later ones."""
         name = str(partition["table"])
         history = self._history(name)
-        position = Position() if offset is None else Position.parse(offset)
+        position = TablePosition() if offset is None else TablePosition.parse(offset)
         if offset is None:
             config = self.settings
             begin = history.begin(config.start_version, config.start_time, whole=config.start_from == "snapshot")
-            if isinstance(begin, Position):
+            if isinstance(begin, TablePosition):
                 position = begin
                 yield Chunk(None, offset=position.offset())
             else:
                 yield from self._version(name, begin, position)
-                position = Position(begin.number)
+                position = TablePosition(begin.number)
         elif position.of is not None and position.whole:
             yield from self._version(name, history.version(position.of), position)
-            position = Position(position.of)
+            position = TablePosition(position.of)
         for version in history.changes(position.version):
             yield from self._version(name, version, position)
-            position = Position(version.number)
+            position = TablePosition(version.number)
 
-    def _version(self, name: str, version: Version, position: Position) -> Iterator[Chunk]:
+    def _version(self, name: str, version: Version, position: TablePosition) -> Iterator[Chunk]:
         waiting: Chunk | None = None
         for rows, last, after in version.read(position, self.settings.batch_max_rows):
             if waiting is not None:
                 yield waiting
             waiting = self._chunk(name, version, rows, last, after)
-        done = Position(version.number).offset()
+        done = TablePosition(version.number).offset()
         if waiting is None:
             yield Chunk(None, offset=done)
             return
@@ -118,7 +118,7 @@ class TableSourceTask(PartitionedTask):
         assert behind is not None
         yield replace(waiting, offset=done, offset_after=lambda row: done if row == count - 1 else behind(row))
 
-    def _chunk(self, name: str, version: Version, rows: Rows, last: Position, after: Any) -> Chunk:
+    def _chunk(self, name: str, version: Version, rows: VersionRows, last: TablePosition, after: Any) -> Chunk:
         table, keys = rows.table, list(self.settings.key_columns)
         topic = self.settings.topic_prefix + name
         if not rows.deleted:

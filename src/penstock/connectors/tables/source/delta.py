@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from penstock.api.arrow import one_array
 from penstock.connectors.tables.delta import DeltaLake, faults
-from penstock.connectors.tables.source.reading import History, Position, Rows, Version
+from penstock.connectors.tables.source.reading import History, TablePosition, Version, VersionRows
 from penstock.connectors.tables.types import DELTA, columns_for, fitted
 from penstock.errors import ConnectException
 
@@ -48,7 +48,7 @@ class DeltaHistory(History):
         self._ignores = ignores_rewrites
         self._table: DeltaTable | None = None
 
-    def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | Position:
+    def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | TablePosition:
         """See ``History``."""
         table = self._newest()
         if whole:
@@ -59,13 +59,13 @@ class DeltaHistory(History):
                     f"The table {self._name} has no version {version} yet (start.from); the newest one is "
                     f"{table.version()}"
                 )
-            return Position(version)
+            return TablePosition(version)
         if time is None:
-            return Position(table.version())
+            return TablePosition(table.version())
         since = time.timestamp() * 1000
         with faults(self._what, "read"):
             later = [one["version"] for one in table.history() if one["timestamp"] >= since]
-        return Position(min(later, default=table.version() + 1) - 1)
+        return TablePosition(min(later, default=table.version() + 1) - 1)
 
     def version(self, number: int) -> Version:
         """See ``History``."""
@@ -78,11 +78,11 @@ class DeltaHistory(History):
             fragments = sorted(dataset.get_fragments(), key=lambda one: (times.get(str(one.path), ""), str(one.path)))
         columns = columns_for(dataset.schema, DELTA)
 
-        def rows(fragment: Any) -> Iterator[Rows]:
+        def rows(fragment: Any) -> Iterator[VersionRows]:
             with faults(self._what, "read"):
                 for batch in fragment.to_batches(schema=dataset.schema, batch_readahead=1):
                     if batch.num_rows:
-                        yield Rows(_conformed(pa.Table.from_batches([batch]), columns))
+                        yield VersionRows(_conformed(pa.Table.from_batches([batch]), columns))
 
         return Version(number, True, [_bound(rows, one) for one in fragments])
 
@@ -115,7 +115,7 @@ class DeltaHistory(History):
             "behavior.on.rewrites=ignore to pass over this one"
         )
 
-    def _file(self, given: tuple[Mapping[str, Any], pa.Schema]) -> Iterator[Rows]:
+    def _file(self, given: tuple[Mapping[str, Any], pa.Schema]) -> Iterator[VersionRows]:
         """The rows of a file, a row group at a time."""
         add, columns = given
         if add.get("deletionVector"):
@@ -132,9 +132,9 @@ class DeltaHistory(History):
                     cells = pa.array([text or None], pa.string()).take(pa.array(np.zeros(table.num_rows, np.int64)))
                     if name not in table.column_names:
                         table = table.append_column(name, cells)
-                yield Rows(_conformed(table, columns))
+                yield VersionRows(_conformed(table, columns))
 
-    def _feed(self, number: int, columns: pa.Schema) -> Iterable[Rows]:
+    def _feed(self, number: int, columns: pa.Schema) -> Iterable[VersionRows]:
         """The changes of a version, deletes first, in an order that is always the same."""
         table = self._at(number)
         with faults(self._what, "read the change data feed of"):
@@ -147,8 +147,8 @@ class DeltaHistory(History):
             left = old.group_by(self._keys, use_threads=False).aggregate([])
             # A key that the version also writes is not gone.
             gone = left.join(new.select(self._keys), self._keys, join_type="left anti", use_threads=False)
-            yield Rows(_sorted(gone, self._keys), deleted=True)
-        yield Rows(_sorted(new, self._keys))
+            yield VersionRows(_sorted(gone, self._keys), deleted=True)
+        yield VersionRows(_sorted(new, self._keys))
 
     def _actions(self, number: int) -> list[Mapping[str, Any]]:
         try:
@@ -189,7 +189,7 @@ def _texts(table: Any, name: str) -> list[str]:
     return [str(one) for one in pa.table(table).column(name).to_pylist()]
 
 
-def _bound(call: Callable[[Any], Iterable[Rows]], argument: Any) -> Callable[[], Iterable[Rows]]:
+def _bound(call: Callable[[Any], Iterable[VersionRows]], argument: Any) -> Callable[[], Iterable[VersionRows]]:
     return lambda: call(argument)
 
 

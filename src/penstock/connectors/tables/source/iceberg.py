@@ -16,7 +16,7 @@ from pyiceberg.table import FileScanTask, Table
 from pyiceberg.table.snapshots import Operation, Snapshot
 
 from penstock.connectors.tables.iceberg import COMPACTION, IcebergLake, faults
-from penstock.connectors.tables.source.reading import History, Position, Rows, Version
+from penstock.connectors.tables.source.reading import History, TablePosition, Version, VersionRows
 from penstock.errors import ConnectException
 
 
@@ -36,22 +36,22 @@ class IcebergHistory(History):
         self._keys = list(keys)
         self._ignores = ignores_rewrites
 
-    def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | Position:
+    def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | TablePosition:
         """See ``History``."""
         table = self._newest()
         newest = table.current_snapshot()
         if version is not None:
             if table.metadata.snapshot_by_id(version) is None:
                 raise ConnectException(f"The table {self._name} has no snapshot {version} (start.from)")
-            return Position(version)
+            return TablePosition(version)
         if newest is None:
-            return Position(None)
+            return TablePosition(None)
         if whole:
             return self.version(newest.snapshot_id)
         if time is None:
-            return Position(newest.snapshot_id)
+            return TablePosition(newest.snapshot_id)
         earlier = table.snapshot_as_of_timestamp(int(time.timestamp() * 1000) - 1)
-        return Position(None if earlier is None else earlier.snapshot_id)
+        return TablePosition(None if earlier is None else earlier.snapshot_id)
 
     def version(self, number: int) -> Version:
         """See ``History``."""
@@ -68,7 +68,7 @@ class IcebergHistory(History):
         table = self._newest()
         for snapshot in self._behind(table, after):
             operation = None if snapshot.summary is None else snapshot.summary.operation
-            files: Sequence[Callable[[], Iterable[Rows]]] = []
+            files: Sequence[Callable[[], Iterable[VersionRows]]] = []
             if operation is Operation.APPEND:
                 files = self._files(table, snapshot, self._added(table, snapshot))
             elif snapshot.summary is not None and COMPACTION in snapshot.summary.additional_properties:
@@ -102,7 +102,7 @@ class IcebergHistory(History):
 
     def _files(
         self, table: Table, snapshot: Snapshot, tasks: Iterable[FileScanTask]
-    ) -> list[Callable[[], Iterable[Rows]]]:
+    ) -> list[Callable[[], Iterable[VersionRows]]]:
         with faults(self._what, "read"):
             entries = [
                 one for manifest in snapshot.manifests(table.io) for one in manifest.fetch_manifest_entry(table.io)
@@ -112,15 +112,15 @@ class IcebergHistory(History):
         ordered = sorted(tasks, key=lambda one: (numbers.get(one.file.file_path, 0), one.file.file_path))
         return [self._bound(table, snapshot, one) for one in ordered]
 
-    def _bound(self, table: Table, snapshot: Snapshot, task: FileScanTask) -> Callable[[], Iterable[Rows]]:
+    def _bound(self, table: Table, snapshot: Snapshot, task: FileScanTask) -> Callable[[], Iterable[VersionRows]]:
         return lambda: self._rows(table, snapshot, task)
 
-    def _rows(self, table: Table, snapshot: Snapshot, task: FileScanTask) -> Iterator[Rows]:
+    def _rows(self, table: Table, snapshot: Snapshot, task: FileScanTask) -> Iterator[VersionRows]:
         schema: Any = table.schemas().get(snapshot.schema_id or 0, table.schema())
         with faults(f"the file {task.file.file_path} of the table {self._name}", "read"):
             for batch in ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_record_batches([task]):
                 if batch.num_rows:
-                    yield Rows(pa.Table.from_batches([batch]))
+                    yield VersionRows(pa.Table.from_batches([batch]))
 
     def _newest(self) -> Table:
         found = self._lake.open(self._name)

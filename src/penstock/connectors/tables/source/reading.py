@@ -1,4 +1,4 @@
-"""The versions of a table, and how far they are read. Main types: `History`, `Version`, `Position`.
+"""The versions of a table, and how far they are read. Main types: `History`, `Version`, `TablePosition`.
 
 A position is a version that is read, or a place in one: so many of its files, and so many rows of the next one.
 
@@ -19,7 +19,7 @@ _FIELDS: Final = ("version", "of", "file", "row")
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TablePosition:
     """A place in the history of a table.
 
     Attributes:
@@ -56,7 +56,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class VersionRows:
     """Rows that follow each other in a file.
 
     Attributes:
@@ -81,10 +81,12 @@ class Version:
 
     number: int
     whole: bool
-    files: Sequence[Callable[[], Iterable[Rows]]]
+    files: Sequence[Callable[[], Iterable[VersionRows]]]
     timestamp_ms: int | None = None
 
-    def read(self, position: Position, most: int) -> Iterator[tuple[Rows, Position, Callable[[int], Position]]]:
+    def read(
+        self, position: TablePosition, most: int
+    ) -> Iterator[tuple[VersionRows, TablePosition, Callable[[int], TablePosition]]]:
         """The rows behind a position, each with the position behind them, and that behind one of their rows.
 
         Args:
@@ -92,7 +94,7 @@ class Version:
             most: So many rows at once.
         """
         if position.of != self.number or position.whole != self.whole:
-            position = Position(position.version, self.number, self.whole)
+            position = TablePosition(position.version, self.number, self.whole)
         for index in range(position.file, len(self.files)):
             done = position.row if index == position.file else 0
             row = 0
@@ -107,7 +109,7 @@ class Version:
                 row += rows.table.num_rows
 
 
-def _after(position: Position, row: int) -> Callable[[int], Position]:
+def _after(position: TablePosition, row: int) -> Callable[[int], TablePosition]:
     return lambda number: replace(position, row=row + number + 1)
 
 
@@ -115,7 +117,7 @@ class History(ABC):
     """The versions of one table."""
 
     @abstractmethod
-    def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | Position:
+    def begin(self, version: int | None, time: datetime.datetime | None, *, whole: bool) -> Version | TablePosition:
         """The start: the newest version as a whole, or a position.
 
         Args:

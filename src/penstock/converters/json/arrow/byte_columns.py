@@ -36,7 +36,7 @@ _IS_C_TO_F: Final = np.frombuffer(bytes(byte in b"cdefCDEF" for byte in range(25
 
 
 @dataclass(frozen=True)
-class Plain:
+class PlainMessages:
     """Messages in plain UTF-8.
 
     Attributes:
@@ -50,7 +50,7 @@ class Plain:
     changed: bool = False
 
 
-def plain_column(column: pa.ChunkedArray) -> Plain:
+def plain_column(column: pa.ChunkedArray) -> PlainMessages:
     """The messages of a column, ready for reading as columns."""
     odd = odd_rows(column)
     found: dict[int, bytes | None] = {}
@@ -69,11 +69,11 @@ def plain_column(column: pa.ChunkedArray) -> Plain:
         if marked != message:
             found[row] = marked
     if not found:
-        return Plain(column)
+        return PlainMessages(column)
     order = np.arange(len(column))
     order[list(found)] = len(column) + np.arange(len(found))
     rewritten = pa.array(found.values(), column.type)
-    return Plain(pa.chunked_array([*column.chunks, rewritten]).take(pa.array(order)), refused, changed)
+    return PlainMessages(pa.chunked_array([*column.chunks, rewritten]).take(pa.array(order)), refused, changed)
 
 
 def odd_rows(column: pa.ChunkedArray) -> list[int]:

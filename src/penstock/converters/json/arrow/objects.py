@@ -28,7 +28,7 @@ from penstock.converters.json.arrow.structs import (
     STRING,
     ObjectTexts,
     ReadTexts,
-    Tries,
+    ShortcutMemory,
     bound_of,
     whole,
 )
@@ -36,8 +36,19 @@ from penstock.data import Type
 from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type
 from penstock.pipeline.columns.text_bounds import with_bound
 from penstock.pipeline.plan import map_structs as objects
-from penstock.pipeline.plan.map_structs import Member, as_struct, object_member, object_side
-from penstock.pipeline.plan.step import NOTHING, Bag, Keep, Made, Shape, Side, SideName, Sorted, Step, StepPlan
+from penstock.pipeline.plan.map_structs import ValueDescription, as_struct, object_member, object_side
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    Side,
+    SideName,
+    Sorted,
+    Step,
+    StepPlan,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +60,7 @@ _PATTERNS: Final[Mapping[Type, str]] = {
     Type.BOOLEAN: BOOLEAN,
 }
 #: The type of a member with only nulls: a null is the same in every column.
-_NULLS: Final = ("null", Member.of(Type.INT64))
+_NULLS: Final = ("null", ValueDescription.of(Type.INT64))
 #: The number of sampled messages of a batch.
 _SAMPLE: Final = 8
 _GOLDEN_SECTION: Final = (5**0.5 - 1) / 2
@@ -94,7 +105,7 @@ class ReadObjects(Step):
         kind = spark_type(known.carrier, known.physical).simpleString()
         names = frozenset({self.side})
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             return Made({self.side: keep(F.from_json(bag.side(self.side).cast("string"), kind))})
 
         return StepPlan(shape.with_side(self.side, known), make, names, names)
@@ -105,7 +116,7 @@ class AlikeObjects:
 
     def __init__(self) -> None:
         self._layouts: dict[_Kinds, _Layout] = {}
-        self._tries = Tries(1)
+        self._tries = ShortcutMemory(1)
 
     def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
         """Groups messages: a hint for each kind of object (``ObjectMessages``), None for all other messages.
@@ -223,7 +234,7 @@ class _Layout:
 
     kinds: _Kinds
     texts: ObjectTexts
-    member: Member
+    member: ValueDescription
 
     def read(self, texts: pa.ChunkedArray, wanted: np.ndarray) -> ReadTexts:
         """Reads the messages with this layout."""
@@ -233,7 +244,7 @@ class _Layout:
     def messages(self, bound: TextBound, *, present: bool) -> ObjectMessages:
         """Messages with this layout, with the known bound of their strings; ``present``: none is null."""
         pairs = zip(self.member.schema.fields, self.member.physical.children, strict=True)
-        members = {field.name: Member(field.schema, with_bound(physical, bound)) for field, physical in pairs}
+        members = {field.name: ValueDescription(field.schema, with_bound(physical, bound)) for field, physical in pairs}
         return ObjectMessages(object_side(members, present=present))
 
 
@@ -291,21 +302,21 @@ def _struct_of(kinds: _Kinds) -> pa.StructType:
         if isinstance(kind, tuple):
             members.append(pa.field(name, _struct_of(kind)))
         else:
-            member = _NULLS[1] if kind is None else Member.of(kind)
+            member = _NULLS[1] if kind is None else ValueDescription.of(kind)
             members.append(pa.field(name, arrow_type(member.schema, member.physical)))
     return pa.struct(members)
 
 
-def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, Member]:
+def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, ValueDescription]:
     """The texts of such objects, and their type."""
-    members: dict[str, Member] = {}
+    members: dict[str, ValueDescription] = {}
     parts: list[tuple[str, str | ObjectTexts]] = []
     for name, kind in kinds:
-        found: tuple[str | ObjectTexts, Member]
+        found: tuple[str | ObjectTexts, ValueDescription]
         if isinstance(kind, tuple):
             found = _object_texts(kind)
         else:
-            found = _NULLS if kind is None else (f"null|{_PATTERNS[kind]}", Member.of(kind))
+            found = _NULLS if kind is None else (f"null|{_PATTERNS[kind]}", ValueDescription.of(kind))
         texts, members[name] = found
         parts.append((name, texts))
     return ObjectTexts.of(parts), object_member(members, optional=False)

@@ -24,7 +24,7 @@ from penstock.converters.json.arrow.structs import (
     SCIENTIFIC,
     STRING,
     ObjectTexts,
-    Tries,
+    ShortcutMemory,
     array_texts,
     whole,
 )
@@ -68,7 +68,7 @@ class PlainPayloads:
 
     def __init__(self, *, defaults: bool) -> None:
         self._defaults = defaults
-        self._tries = Tries(_WORTH)
+        self._tries = ShortcutMemory(_WORTH)
 
     def read(
         self, found: Sorted, column: pa.ChunkedArray, content: Schema | None, heads: np.ndarray | None = None

@@ -41,7 +41,7 @@ class FlatMember:
 
 
 @dataclass(frozen=True)
-class Layout:
+class QuoteLayout:
     """The layout of messages.
 
     Attributes:
@@ -53,7 +53,7 @@ class Layout:
     quotes: int
 
 
-def layout_of(message: str, members: Sequence[FlatMember]) -> Layout | None:
+def layout_of(message: str, members: Sequence[FlatMember]) -> QuoteLayout | None:
     """Returns the layout of a message, or None if it does not have exactly these members.
 
     Args:
@@ -83,12 +83,12 @@ def layout_of(message: str, members: Sequence[FlatMember]) -> Layout | None:
             runs[-1] += around[1]
             runs.append(around[3])
             at += 2
-    return Layout(tuple(run.encode() for run in runs), len(pieces) - 1) if at == len(pieces) else None
+    return QuoteLayout(tuple(run.encode() for run in runs), len(pieces) - 1) if at == len(pieces) else None
 
 
 def cut_objects(
     texts: pa.StringArray,
-    layout: Layout,
+    layout: QuoteLayout,
     members: Sequence[FlatMember],
     wanted: np.ndarray,
     heads: np.ndarray | None = None,
@@ -145,7 +145,7 @@ def _quotes_of(quotes: np.ndarray, firsts: np.ndarray, rows: np.ndarray, count: 
 
 
 def _cut(
-    begins: np.ndarray, ends: np.ndarray, quotes: np.ndarray, layout: Layout, members: Sequence[FlatMember]
+    begins: np.ndarray, ends: np.ndarray, quotes: np.ndarray, layout: QuoteLayout, members: Sequence[FlatMember]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the bounds of the runs and values of each row, and the rows that have room for them."""
     bounds = np.empty((len(begins), 2 * len(layout.runs)), np.int32)

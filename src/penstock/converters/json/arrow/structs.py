@@ -6,8 +6,8 @@ ten while it is still compiling; VARIANT takes more. Objects with the same layou
 matched. The pattern excludes everything that parsers read differently: half of a surrogate pair, large numbers and
 leading zeros, minus zero, members that are missing, repeated or in another order.
 
-Main type: ``ObjectTexts`` (decides which texts it can read, and reads them). ``Tries`` remembers where this was not
-worthwhile. Thread: a task's pipeline thread.
+Main type: ``ObjectTexts`` (decides which texts it can read, and reads them). ``ShortcutMemory`` remembers where this
+was not worthwhile. Thread: a task's pipeline thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from penstock.api.arrow import one_array
-from penstock.converters.json.arrow.quotes import FlatMember, Layout, cut_objects, layout_of
+from penstock.converters.json.arrow.quotes import FlatMember, QuoteLayout, cut_objects, layout_of
 from penstock.converters.json.envelope import without_heads
 from penstock.pipeline.columns.layout import TextBound
 from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
@@ -56,13 +56,13 @@ def whole(digits: int) -> str:
     return f"0|-?[1-9][0-9]{{0,{digits - 1}}}"
 
 
-class Tries:
+class ShortcutMemory:
     """Remembers by key (a schema, for example) where a fast path has left too many messages.
 
     Args:
         worth: The fast path was not worthwhile if it left more than one in ``worth`` messages.
 
-    >>> tries = Tries(2)
+    >>> tries = ShortcutMemory(2)
     >>> tries.worth("schema")
     True
     >>> tries.note("schema", left=600, rows=1000)
@@ -197,7 +197,7 @@ class ObjectTexts:
             start += len(part)
         return np.concatenate(rows), pa.chunked_array(structs, kind)
 
-    def _layout(self, sample: pa.ChunkedArray, inside: str | None) -> Layout | None:
+    def _layout(self, sample: pa.ChunkedArray, inside: str | None) -> QuoteLayout | None:
         """Returns the layout of the first text of a sample that is such an object."""
         assert self.flat is not None, "asked of flat objects alone"
         for text in sample.filter(pa.array(self.matches(sample, inside))).to_pylist():

@@ -21,7 +21,7 @@ from penstock.converters.json.values.writing import write_value
 from penstock.data import Schema, Struct, Time, Type
 from penstock.data.text import json_string
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import Form, Physical, TextBound, logical_name
+from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound, logical_name
 from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
 from penstock.pipeline.columns.texts.json import MILLIS_PER_DAY, has_struct_default
 from penstock.pipeline.columns.texts.numbers import float_texts
@@ -41,7 +41,7 @@ class _Unwritten(Exception):
 
 
 def json_column(
-    column: pa.Array, schema: Schema, physical: Physical, *, schemas: bool, numeric: bool, defaults: bool
+    column: pa.Array, schema: Schema, physical: Layout, *, schemas: bool, numeric: bool, defaults: bool
 ) -> pa.BinaryArray | None:
     """The messages, one for each value; None = the plan has to write them.
 
@@ -68,7 +68,7 @@ class _Writer:
     def __init__(self, numeric: bool, defaults: bool) -> None:
         self._numeric, self._defaults = numeric, defaults
 
-    def texts(self, column: pa.Array, schema: Schema, physical: Physical, gone: int) -> pa.StringArray:
+    def texts(self, column: pa.Array, schema: Schema, physical: Layout, gone: int) -> pa.StringArray:
         """The texts of values: null is ``null``, or the default.
 
         Args:
@@ -90,30 +90,30 @@ class _Writer:
             "null" if default is None else write_value(schema, default, numeric=self._numeric, defaults=self._defaults),
         )
 
-    def _valid_texts(self, column: pa.Array, schema: Schema, physical: Physical) -> pa.StringArray:
+    def _valid_texts(self, column: pa.Array, schema: Schema, physical: Layout) -> pa.StringArray:
         """The texts of values; null exactly for null values."""
         match physical.form:
-            case Form.STRUCT:
+            case LayoutKind.STRUCT:
                 return self._objects(column, schema, physical)
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 return self._arrays(column, schema, physical)
-            case Form.DECIMAL if self._numeric:
+            case LayoutKind.DECIMAL if self._numeric:
                 return column.cast(pa.string())
-            case Form.DECIMAL:
+            case LayoutKind.DECIMAL:
                 return _joined('"', base64_texts(unscaled_bytes(column)), '"')
-            case Form.SCALAR:
+            case LayoutKind.SCALAR:
                 return _scalars(column, schema, physical)
             case _:
                 raise _Unwritten
 
-    def _objects(self, column: pa.StructArray, schema: Schema, physical: Physical) -> pa.StringArray:
+    def _objects(self, column: pa.StructArray, schema: Schema, physical: Layout) -> pa.StringArray:
         parts: list[pa.Array | str] = ["{"]
         for field, child in zip(schema.fields, physical.children, strict=True):
             if isinstance(field.schema.default, Struct):
                 raise _Unwritten
             parts[-1] = f"{parts[-1]}{',' if field.index else ''}{json_string(field.name)}:"
             cells = pc.struct_field(column, [field.index])
-            is_text = field.schema.type is Type.STRING and child.form is Form.SCALAR and not cells.null_count
+            is_text = field.schema.type is Type.STRING and child.form is LayoutKind.SCALAR and not cells.null_count
             # The quotes become part of the surrounding text, which saves one scan.
             if is_text:
                 parts[-1] += '"'
@@ -126,7 +126,7 @@ class _Writer:
             texts = _joined(*parts[:-1], f"{parts[-1]}}}")
         return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string())) if column.null_count else texts
 
-    def _arrays(self, column: pa.ListArray, schema: Schema, physical: Physical) -> pa.StringArray:
+    def _arrays(self, column: pa.ListArray, schema: Schema, physical: Layout) -> pa.StringArray:
         assert schema.value_schema is not None, "an array has items"
         # The items of all lists that are not null, concatenated.
         items = self.texts(column.flatten(), schema.value_schema, physical.children[0], 0)
@@ -137,7 +137,7 @@ class _Writer:
         return pc.if_else(column.is_valid(), texts, pa.scalar(None, pa.string())) if column.null_count else texts
 
 
-def _scalars(column: pa.Array, schema: Schema, physical: Physical) -> pa.StringArray:
+def _scalars(column: pa.Array, schema: Schema, physical: Layout) -> pa.StringArray:
     if schema.type in _WHOLE:
         if logical_name(schema) == Time.LOGICAL_NAME and len(column):
             found = pc.min_max(column)

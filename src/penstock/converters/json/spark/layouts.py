@@ -22,8 +22,8 @@ from penstock.data import Schema, Type
 from penstock.pipeline.columns.layout import (
     SCALAR,
     UNSCALED,
-    Form,
-    Physical,
+    Layout,
+    LayoutKind,
     default_physical,
     has_plain_keys,
     is_decimal,
@@ -37,7 +37,7 @@ _BITS_OF: Final = {"byte": 8, "short": 16, "integer": 32}
 
 
 @lru_cache(maxsize=1024)
-def layout_of(schema: Schema | None) -> Physical:
+def layout_of(schema: Schema | None) -> Layout:
     """The layout of read values: decimals keep their original scale."""
     if schema is None:
         return default_physical(None)
@@ -45,12 +45,12 @@ def layout_of(schema: Schema | None) -> Physical:
         return UNSCALED
     match schema.type:
         case Type.ARRAY:
-            return Physical(Form.ARRAY, (layout_of(schema.value_schema),))
+            return Layout(LayoutKind.ARRAY, (layout_of(schema.value_schema),))
         case Type.MAP:
-            form = Form.MAP if has_plain_keys(schema) else Form.ENTRIES
-            return Physical(form, (layout_of(schema.key_schema), layout_of(schema.value_schema)))
+            form = LayoutKind.MAP if has_plain_keys(schema) else LayoutKind.ENTRIES
+            return Layout(form, (layout_of(schema.key_schema), layout_of(schema.value_schema)))
         case Type.STRUCT:
-            return Physical(Form.STRUCT, tuple(layout_of(field.schema) for field in schema.fields))
+            return Layout(LayoutKind.STRUCT, tuple(layout_of(field.schema) for field in schema.fields))
         case _:
             return SCALAR
 

@@ -6,7 +6,7 @@ minus zero, and rejects leading zeros. Spark's result shows whether a text may c
 regular expressions over all texts). Such a text is split into strings, numbers and the rest, its numbers are rewritten,
 and it is parsed again.
 
-Main type: ``Text``. Main functions: ``parse_quickly`` and ``parse_exactly``.
+Main type: ``StringMessages``. Main functions: ``parse_quickly`` and ``parse_exactly``.
 
 Thread: pure functions that build expressions.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.plan.step import RAW_TEXT, Bag, Keep, Shape, SideName
+from penstock.pipeline.plan.step import RAW_TEXT, NameColumn, RecordColumns, Shape, SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -39,7 +39,7 @@ _TWO_63: Final = "9223372036854775808"
 
 
 @dataclass(frozen=True)
-class Text:
+class StringMessages:
     """Messages as a column of strings.
 
     Attributes:
@@ -54,9 +54,9 @@ class Text:
         """A value computed from the text; null if the text is not UTF-8."""
         return value if self.checked else F.when(F.is_valid_utf8(self.column), value)
 
-    def having(self, column: Column) -> Text:
+    def having(self, column: Column) -> StringMessages:
         """Another column, which is UTF-8 in the same rows."""
-        return Text(column, self.checked)
+        return StringMessages(column, self.checked)
 
     @property
     def is_blank(self) -> Column:
@@ -65,9 +65,9 @@ class Text:
         return blank if self.checked else F.is_valid_utf8(self.column) & blank
 
 
-def text_of(shape: Shape, bag: Bag, side: SideName, keep: Keep) -> Text:
+def text_of(shape: Shape, bag: RecordColumns, side: SideName, keep: NameColumn) -> StringMessages:
     """The messages of keys or values."""
-    return Text(keep(bag.side(side).cast("string")), shape.side(side) == RAW_TEXT)
+    return StringMessages(keep(bag.side(side).cast("string")), shape.side(side) == RAW_TEXT)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Parsed:
     exact_but_decimals: Column
 
 
-def parse_quickly(messages: Text, keep: Keep) -> Parsed:
+def parse_quickly(messages: StringMessages, keep: NameColumn) -> Parsed:
     """Parses a text unchanged."""
     text = messages.column
     value = keep(messages.if_utf8(F.try_parse_json(text)))
@@ -109,7 +109,7 @@ def parse_quickly(messages: Text, keep: Keep) -> Parsed:
     )
 
 
-def parse_exactly(text: Text, numbers: Numbers) -> Column:
+def parse_exactly(text: StringMessages, numbers: Numbers) -> Column:
     """The VARIANT of the first JSON value of a text, as Java reads it; null if there is none. Slow."""
     return text.if_utf8(F.try_parse_json(_rewritten(text.column, numbers)))
 

@@ -17,15 +17,34 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from penstock.converters.json.envelope import BAD_SYNTAX, LACKS_ENVELOPE, Envelope, NoMessage, Refused, advice_on
+from penstock.converters.json.envelope import (
+    BAD_SYNTAX,
+    LACKS_ENVELOPE,
+    Envelope,
+    NoMessage,
+    UnreadableMessages,
+    advice_on,
+)
 from penstock.converters.json.spark.layouts import in_range, layout_of, lenient_numbers, widened
 from penstock.converters.json.spark.lenient import Lenient, missing
-from penstock.converters.json.spark.parsing import Text, parse_exactly, parse_quickly, text_of
+from penstock.converters.json.spark.parsing import StringMessages, parse_exactly, parse_quickly, text_of
 from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.columns.layout import Form, spark_type
-from penstock.pipeline.plan.step import NOTHING, Bag, Fault, Keep, Made, Shape, Side, SideName, Step, StepPlan, unnamed
+from penstock.pipeline.columns.layout import LayoutKind, spark_type
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    Side,
+    SideName,
+    Step,
+    StepFault,
+    StepPlan,
+    unnamed,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -46,7 +65,7 @@ class ReadJson(Step):
     """
 
     side: SideName
-    hint: Envelope | Refused | NoMessage | None
+    hint: Envelope | UnreadableMessages | NoMessage | None
     content: Schema | None
     defaults: bool
 
@@ -55,27 +74,27 @@ class ReadJson(Step):
         hint = self.hint
         if isinstance(hint, NoMessage) or shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
-        if isinstance(hint, Refused):
+        if isinstance(hint, UnreadableMessages):
             return self._refuse(shape, hint)
         schema = self.content if hint is None else hint.schema
         if hint is None and schema is None:
             return self._plan_plain(shape)
         return self._plan_typed(shape, schema)
 
-    def _refuse(self, shape: Shape, hint: Refused) -> StepPlan:
-        fault = Fault(None, hint.message, hint.exception, advice_on(hint.message, self.side))
+    def _refuse(self, shape: Shape, hint: UnreadableMessages) -> StepPlan:
+        fault = StepFault(None, hint.message, hint.exception, advice_on(hint.message, self.side))
 
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             return Made({self.side: F.lit(None)}, (fault,))
 
         return StepPlan(shape.with_side(self.side, NOTHING), make, writes=frozenset({self.side}))
 
-    def _fault(self, condition: Column, message: str) -> Fault:
-        return Fault(condition, message, _DATA_EXCEPTION, advice_on(message, self.side))
+    def _fault(self, condition: Column, message: str) -> StepFault:
+        return StepFault(condition, message, _DATA_EXCEPTION, advice_on(message, self.side))
 
     # ------------------------------------------------------------------ plain JSON
     def _plan_plain(self, shape: Shape) -> StepPlan:
-        def make(bag: Bag, keep: Keep) -> Made:
+        def make(bag: RecordColumns, keep: NameColumn) -> Made:
             text = text_of(shape, bag, self.side, keep)
             quick = parse_quickly(text, keep)
             there = text.column.isNotNull()
@@ -89,29 +108,29 @@ class ReadJson(Step):
 
     # ------------------------------------------------------------------ with a schema
     def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
-        if shape.side(self.side).physical.form is Form.STRUCT:
+        if shape.side(self.side).physical.form is LayoutKind.STRUCT:
             return StepPlan(shape)  # Has been read before the plan.
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})
         make = partial(self._make_content if self.hint is None else self._make_payload, shape, schema)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _make_content(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
+    def _make_content(self, shape: Shape, schema: Schema | None, bag: RecordColumns, keep: NameColumn) -> Made:
         """A fixed schema: the message is the payload."""
         text = text_of(shape, bag, self.side, keep)
 
-        def by_itself(x: Text, lenient: Lenient) -> Column:
+        def by_itself(x: StringMessages, lenient: Lenient) -> Column:
             parsed = F.when(x.is_blank, missing()).otherwise(parse_exactly(x, lenient.numbers))
             return rare(parsed, lambda payload: _judged(payload.isNull(), None, payload, lenient, schema))
 
         return self._typed(text, schema, "$", by_itself, keep)
 
-    def _make_payload(self, shape: Shape, schema: Schema | None, bag: Bag, keep: Keep) -> Made:
+    def _make_payload(self, shape: Shape, schema: Schema | None, bag: RecordColumns, keep: NameColumn) -> Made:
         """Reads the payload: removes the bytes before it, and parses the rest as ``{"payload":...}``."""
         rest = text_of(shape, bag, self.side, unnamed)
         text = rest.having(keep(F.concat(F.lit('{"payload":'), rest.column)))
 
-        def by_itself(x: Text, lenient: Lenient) -> Column:
+        def by_itself(x: StringMessages, lenient: Lenient) -> Column:
             def judged(document: Column) -> Column:
                 alone = F.size(F.map_keys(document.try_cast("map<string,variant>"))) == 1
                 clean = alone & F.schema_of_variant(document).startswith("OBJECT<payload: ")
@@ -124,11 +143,11 @@ class ReadJson(Step):
 
     def _typed(
         self,
-        text: Text,
+        text: StringMessages,
         schema: Schema | None,
         path: str,
-        by_itself: Callable[[Text, Lenient], Column],
-        keep: Keep,
+        by_itself: Callable[[StringMessages, Lenient], Column],
+        keep: NameColumn,
     ) -> Made:
         """Reads the value as a whole if all kinds are as expected, otherwise each part separately."""
         lenient = Lenient(self.defaults, lenient_numbers(schema))
@@ -156,7 +175,7 @@ class ReadJson(Step):
             (
                 self._fault(fault == _SYNTAX, BAD_SYNTAX),
                 self._fault(fault == _SHAPE, LACKS_ENVELOPE),
-                Fault(fault == _VALUE, found.getField("problem"), _DATA_EXCEPTION),
+                StepFault(fault == _VALUE, found.getField("problem"), _DATA_EXCEPTION),
             ),
         )
 

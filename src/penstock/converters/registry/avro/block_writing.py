@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from penstock.converters.registry.avro.forms import AvroOptions, entry_types, is_union, logical_name, to_carried
 from penstock.converters.registry.avro.types import AvroType
 from penstock.converters.registry.avro.value_writing import branch_for, fits
-from penstock.converters.registry.pieces import Pieces, Rows, TooMuch
+from penstock.converters.registry.pieces import Pieces, TooMuch, WritableRows
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import arrow_type
@@ -45,10 +45,10 @@ class _NoColumns(Exception):
 class _Node(Protocol):
     """Writes the values of a type."""
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         """Values as a column; null for None and for values that are marked because they do not have the type."""
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         """Appends the bytes of values; those of a null are arbitrary, the caller marks it if nulls are not allowed."""
 
 
@@ -74,9 +74,9 @@ class AvroColumnWriter:
         """
         if isinstance(values, pa.Array):
             # A null has no message of this schema.
-            rows = Rows(values.is_null().to_numpy(zero_copy_only=False))
+            rows = WritableRows(values.is_null().to_numpy(zero_copy_only=False))
         else:
-            rows = Rows(np.array([one is None for one in values], dtype=bool))
+            rows = WritableRows(np.array([one is None for one in values], dtype=bool))
         try:
             column = values if isinstance(values, pa.Array) else self._node.column(values, rows)
             if column.nbytes + len(head) * len(column) > MAX_BYTES:
@@ -85,7 +85,7 @@ class AvroColumnWriter:
         except Exception:  # Too many bytes, or an error of one value.
             return None
 
-    def _parts(self, head: bytes, column: pa.Array, rows: Rows) -> Iterator[pa.BinaryArray]:
+    def _parts(self, head: bytes, column: pa.Array, rows: WritableRows) -> Iterator[pa.BinaryArray]:
         count = len(column)
         size = max(1, count * PART_BYTES // max(1, column.nbytes))
         for start in range(0, max(1, count), size):
@@ -188,12 +188,12 @@ class _WithDefault:
         self._inner = inner
         self._default: pa.Array | None = None
         if default is not None:
-            rows = Rows(np.zeros(1, dtype=bool))
+            rows = WritableRows(np.zeros(1, dtype=bool))
             self._default = inner.column([default], rows)
             if rows.wrong.any():
                 raise _NoColumns
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         return self._inner.column(values, rows)
 
     def _filled(self, column: pa.Array) -> pa.Array:
@@ -206,7 +206,7 @@ class _WithDefault:
 class _Required(_WithDefault):
     """Values that must not be null."""
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         column = self._filled(column)
         there = _present(column)
         if there is not None:
@@ -229,7 +229,7 @@ class _Optional(_WithDefault):
         self._place = place
         self._nothing = nothing
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         column = self._filled(column)
         there = _present(column)
         if there is None:
@@ -263,7 +263,7 @@ class _Scalar:
     classes: frozenset[type]
     kind: pa.DataType
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         """See ``_Node``."""
         values = _of_classes(values, self.classes, rows)
         try:
@@ -274,11 +274,11 @@ class _Scalar:
             raise TooMuch
         return made
 
-    def carried(self, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
+    def carried(self, values: Sequence[Any], rows: WritableRows) -> Sequence[Any]:
         """Returns the values for the column."""
         return values
 
-    def _fitting(self, values: Sequence[Any], rows: Rows) -> list[Any]:
+    def _fitting(self, values: Sequence[Any], rows: WritableRows) -> list[Any]:
         found: list[Any] = []
         wrong = np.zeros(len(values), dtype=bool)
         for place, value in enumerate(self.carried(values, rows)):
@@ -290,7 +290,7 @@ class _Scalar:
         rows.mark(wrong)
         return found
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         """See ``_Node``."""
         raise NotImplementedError
 
@@ -298,7 +298,7 @@ class _Scalar:
 _NONE: Final[type] = type(None)
 
 
-def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: Rows) -> Sequence[Any]:
+def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: WritableRows) -> Sequence[Any]:
     """The values, with None for other classes, which are marked."""
     found = set(map(type, values))
     if found <= classes or found - classes == {_NONE}:
@@ -308,7 +308,9 @@ def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: Rows) -> 
     return [None if bad else one for one, bad in zip(values, wrong.tolist(), strict=True)]
 
 
-def _logically(convert: Callable[[Schema, Any], Any], schema: Schema, values: Sequence[Any], rows: Rows) -> list[Any]:
+def _logically(
+    convert: Callable[[Schema, Any], Any], schema: Schema, values: Sequence[Any], rows: WritableRows
+) -> list[Any]:
     """Converts values of a logical type to raw values."""
     try:
         return [None if one is None else convert(schema, one) for one in values]
@@ -347,10 +349,10 @@ class _Whole(_Scalar):
         self.classes = frozenset((int,)) if name is None else _TEMPORAL[name]
         self.kind = arrow_type(schema)
 
-    def carried(self, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
+    def carried(self, values: Sequence[Any], rows: WritableRows) -> Sequence[Any]:
         return values if self._convert is None else _logically(self._convert, self._schema, values, rows)
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         numbers = (column if there is None else column.fill_null(0)).to_numpy().astype(np.int64)
         if self._time:
@@ -362,7 +364,7 @@ class _Boolean(_Scalar):
     classes = frozenset((bool,))
     kind = pa.bool_()
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         filled = column if there is None else column.fill_null(False)
         _fixed_width(filled.to_numpy(zero_copy_only=False).astype(np.uint8), there, pieces)
@@ -375,7 +377,7 @@ class _Float(_Scalar):
         self.kind = kind
         self._layout = layout
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         _fixed_width((column if there is None else column.fill_null(0)).to_numpy().astype(self._layout), there, pieces)
 
@@ -395,7 +397,7 @@ class _Bytes(_Scalar):
     def __init__(self, size: int | None = None) -> None:
         self._size = size
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         data = self.octets(column if there is None else column.fill_null(b""), rows)
         lengths = pc.binary_length(data).to_numpy().astype(np.int64)
@@ -406,7 +408,7 @@ class _Bytes(_Scalar):
             rows.mark(wrong if there is None else wrong & there)
         pieces.long(data)
 
-    def octets(self, column: pa.Array, rows: Rows) -> pa.BinaryArray:
+    def octets(self, column: pa.Array, rows: WritableRows) -> pa.BinaryArray:
         """Returns the bytes of values, none of which are null."""
         return column
 
@@ -415,7 +417,7 @@ class _Text(_Bytes):
     classes = frozenset((str,))
     kind = pa.string()
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         data = (column if there is None else column.fill_null("")).cast(pa.binary())
         try:
@@ -445,10 +447,10 @@ class _Decimal(_Bytes):
         self._schema = schema
         self._convert = convert
 
-    def carried(self, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
+    def carried(self, values: Sequence[Any], rows: WritableRows) -> Sequence[Any]:
         return _logically(self._convert, self._schema, values, rows)
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         if pa.types.is_decimal(column.type):
             column = pa.array(self.carried(column.to_pylist(), rows), pa.binary())
         super().write(column, rows, pieces)
@@ -461,7 +463,7 @@ class _Enum(_Scalar):
     def __init__(self, symbols: Sequence[str]) -> None:
         self._symbols = pa.array(symbols, pa.string())
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         places = pc.index_in(column, self._symbols)
         if places.null_count:
@@ -495,7 +497,7 @@ class _Record:
     schema: Schema
     fields: Sequence[tuple[int, _Node]]
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         structs = _of_classes(values, frozenset((Struct,)), rows)
         schema = self.schema
         others = {id(one.schema): one.schema for one in structs if one is not None and one.schema is not schema}
@@ -521,12 +523,12 @@ class _Record:
         places[there] = np.arange(len(part))
         return part.take(pa.array(places, mask=~there))
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         for place, node in self.fields:
             node.write(column.field(place), rows, pieces)
 
 
-def _counted(values: Sequence[Any], kind: type, rows: Rows) -> tuple[Sequence[Any], pa.Array, np.ndarray]:
+def _counted(values: Sequence[Any], kind: type, rows: WritableRows) -> tuple[Sequence[Any], pa.Array, np.ndarray]:
     """Lists or dicts (None for other values), where the items of each begin (null for None), and the owner of each
     item.
     """
@@ -545,7 +547,7 @@ class _Several:
     def __init__(self, *parts: _Node) -> None:
         self._parts = parts
 
-    def _write(self, column: pa.Array, items: Sequence[pa.Array], rows: Rows, pieces: Pieces) -> None:
+    def _write(self, column: pa.Array, items: Sequence[pa.Array], rows: WritableRows, pieces: Pieces) -> None:
         offsets = column.offsets.to_numpy()
         counts = np.diff(offsets).astype(np.int64)
         there = _present(column)
@@ -574,23 +576,23 @@ class _Several:
 class _List(_Several):
     """Arrays."""
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         lists, offsets, owners = _counted(values, list, rows)
         items = list(chain.from_iterable(one for one in lists if one))
         return pa.ListArray.from_arrays(offsets, self._parts[0].column(items, rows.some(owners)))
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         self._write(column, [column.values], rows, pieces)
 
 
 class _Entries(_Several):
     """Maps as lists of entries."""
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         offsets, *parts = self._columns(values, rows)
         return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(parts, ["key", "value"]))
 
-    def _columns(self, values: Sequence[Any], rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
+    def _columns(self, values: Sequence[Any], rows: WritableRows) -> tuple[pa.Array, pa.Array, pa.Array]:
         maps, offsets, owners = _counted(values, dict, rows)
         inside = rows.some(owners)
         keys = self._parts[0].column(list(chain.from_iterable(one for one in maps if one)), inside)
@@ -601,7 +603,7 @@ class _Entries(_Several):
             keys = keys.fill_null("")
         return offsets, keys, items
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         entries = column.values
         self._write(column, [entries.field(0), entries.field(1)], rows, pieces)
 
@@ -609,8 +611,8 @@ class _Entries(_Several):
 class _Map(_Entries):
     """Maps whose keys are texts."""
 
-    def column(self, values: Sequence[Any], rows: Rows) -> pa.Array:
+    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
         return pa.MapArray.from_arrays(*self._columns(values, rows))
 
-    def write(self, column: pa.Array, rows: Rows, pieces: Pieces) -> None:
+    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         self._write(column, [column.keys, column.items], rows, pieces)

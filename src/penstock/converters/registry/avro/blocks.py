@@ -24,7 +24,7 @@ from penstock.data import Schema, Time, Type
 from penstock.pipeline.columns.decimal_digits import TooManyDigits, decimals
 from penstock.pipeline.columns.layout import (
     MAX_DECIMAL_DIGITS,
-    Form,
+    LayoutKind,
     arrow_type,
     decimal_scale,
     default_physical,
@@ -127,7 +127,7 @@ def _node(found: AvroType, schema: Schema | None, options: AvroOptions) -> _Node
         size = found.size if found.kind == "fixed" else None
         if not is_decimal(schema):
             return _Bytes(size)
-        if default_physical(schema).form is not Form.DECIMAL:
+        if default_physical(schema).form is not LayoutKind.DECIMAL:
             raise _NoColumns
         return _Decimal(_Bytes(size), decimal_scale(schema) or 0)
     if found.kind in ("int", "long"):

@@ -35,11 +35,11 @@ _BOOLEAN: Final = "penstock.boolean"
 _ASCII_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class NoDefault:
+class AbsentDefault:
     """No default, as distinct from the default null."""
 
 
-MISSING: Final = NoDefault()
+MISSING: Final = AbsentDefault()
 
 
 @dataclass(eq=False)

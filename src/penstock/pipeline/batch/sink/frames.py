@@ -26,11 +26,11 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.sink.loose_values import TypedPart
 from penstock.pipeline.batch.source.frame_input import headers_of_wire
 from penstock.pipeline.columns.frame_arrow import fitted
-from penstock.pipeline.columns.layout import VARIANT_FIELDS, Form, Physical, logical_name
+from penstock.pipeline.columns.layout import VARIANT_FIELDS, Layout, LayoutKind, logical_name
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schema_union import union_of
 from penstock.pipeline.columns.variant.writing import NULL_VALUE
-from penstock.pipeline.plan.outcomes import OTHERS, Outcome
+from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome
 from penstock.pipeline.plan.step import SideName
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ _KEPT: Final = tuple(name for name in _ORDER if name not in ("key", "value", "he
 
 
 def frames_of(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[GroupOutcome],
     table: pa.Table,
     gone: np.ndarray,
     session: Callable[[], SparkSession],
@@ -174,7 +174,7 @@ class _SideColumns:
 
     @classmethod
     def of(
-        cls, outcomes: Sequence[Outcome], name: SideName, rows: int, typed: Sequence[TypedPart], *, join: bool
+        cls, outcomes: Sequence[GroupOutcome], name: SideName, rows: int, typed: Sequence[TypedPart], *, join: bool
     ) -> _SideColumns:
         """Takes the columns of outcomes together that look the same in a frame, or can be made to."""
         alike: dict[tuple[Schema | None, pa.DataType], list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
@@ -266,11 +266,11 @@ def _together(found: Sequence[tuple[pa.ChunkedArray, np.ndarray]], kind: pa.Data
     return _Placed(pa.chunked_array([chunk for column, _ in found for chunk in column.chunks], kind), place)
 
 
-def _rows_of(outcome: Outcome, rows: int) -> np.ndarray:
+def _rows_of(outcome: GroupOutcome, rows: int) -> np.ndarray:
     return np.arange(rows) if outcome.rows is None else outcome.rows
 
 
-def _placed(outcomes: Sequence[Outcome], name: str, table: pa.Table) -> _Placed:
+def _placed(outcomes: Sequence[GroupOutcome], name: str, table: pa.Table) -> _Placed:
     """A column beside keys and values: as it was consumed, where no step has changed it."""
     before, rows = table.column(name), table.num_rows
     changed = [outcome for outcome in outcomes if name in _CHANGED and name in outcome.columns]
@@ -316,7 +316,7 @@ def _by_kinds(kept: np.ndarray, kinds: Sequence[np.ndarray], table: pa.Table) ->
     return found
 
 
-def topics_of(outcomes: Sequence[Outcome], table: pa.Table) -> pa.ChunkedArray:
+def topics_of(outcomes: Sequence[GroupOutcome], table: pa.Table) -> pa.ChunkedArray:
     """The topic of each row, as steps have left it."""
     rows: np.ndarray = np.arange(table.num_rows)
     return _placed(outcomes, "topic", table).at(rows) if len(rows) else table.column("topic")
@@ -344,15 +344,15 @@ def _null_where_variant_is(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, column.type)
 
 
-def with_dates(column: pa.ChunkedArray, schema: Schema | None, physical: Physical) -> pa.ChunkedArray:
+def with_dates(column: pa.ChunkedArray, schema: Schema | None, physical: Layout) -> pa.ChunkedArray:
     """Raw numbers of the temporal types as real dates and times."""
     kind = _dated(column.type, schema, physical)
     return column if kind is None else column.cast(kind)
 
 
-def _dated(kind: pa.DataType, schema: Schema | None, physical: Physical) -> pa.DataType | None:
+def _dated(kind: pa.DataType, schema: Schema | None, physical: Layout) -> pa.DataType | None:
     """The type with dates in it; None = there are none."""
-    if schema is None or physical.form is Form.VARIANT:
+    if schema is None or physical.form is LayoutKind.VARIANT:
         return None
     name = logical_name(schema)
     if name in _TEMPORAL:
@@ -360,20 +360,20 @@ def _dated(kind: pa.DataType, schema: Schema | None, physical: Physical) -> pa.D
     if schema.type is Type.ARRAY:
         inner = _dated(kind.value_type, schema.value_schema, physical.children[0])
         return None if inner is None else pa.list_(kind.value_field.with_type(inner))
-    if physical.form is Form.MAP:
+    if physical.form is LayoutKind.MAP:
         inner = _dated(kind.item_type, schema.value_schema, physical.children[1])
         return None if inner is None else pa.map_(kind.key_field, kind.item_field.with_type(inner))
-    if physical.form is Form.ENTRIES:
+    if physical.form is LayoutKind.ENTRIES:
         pair = kind.value_type
         parts = ((schema.key_schema, physical.children[0]), (schema.value_schema, physical.children[1]))
         dated = _dated_fields(pair, parts)
         return None if dated is None else pa.list_(kind.value_field.with_type(dated))
-    if physical.form is Form.STRUCT:
+    if physical.form is LayoutKind.STRUCT:
         return _dated_fields(kind, zip([one.schema for one in schema.fields], physical.children, strict=True))
     return None
 
 
-def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Physical]]) -> pa.DataType | None:
+def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Layout]]) -> pa.DataType | None:
     """The struct with dates in it; None = there are none."""
     inner = [_dated(field.type, schema, child) for field, (schema, child) in zip(kind, parts, strict=True)]
     if all(one is None for one in inner):
@@ -442,8 +442,8 @@ def changed_columns(
 
 
 def with_wire_headers(
-    outcome: Outcome, table: pa.Table, present: np.ndarray, writer: HeaderWriter, failures: Failures
-) -> Outcome:
+    outcome: GroupOutcome, table: pa.Table, present: np.ndarray, writer: HeaderWriter, failures: Failures
+) -> GroupOutcome:
     """Writes headers that a transform changed again as bytes, for frames."""
     if "headers" not in outcome.columns:
         return outcome

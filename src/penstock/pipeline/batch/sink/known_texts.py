@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from penstock.pipeline.columns.texts.arrow import text_of
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.jobs import Group
+from penstock.pipeline.plan.jobs import ShapeGroup
 from penstock.pipeline.plan.step import SCHEMALESS_TEXT, Shape, Split
 
 
-def with_texts(group: Group) -> Group:
+def with_texts(group: ShapeGroup) -> ShapeGroup:
     """A group of values that were read as columns, with their texts and its steps on keys.
 
     Args:

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord
 from penstock.pipeline.batch.rebuild import side_values
-from penstock.pipeline.columns.schemaless import Column, KnownTypes, column_of
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, column_of
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SideName
 
 #: Values that are no objects stand in frames of their own among objects, unless these would be shorter than so many
@@ -38,7 +38,7 @@ class TypedPart:
         rows: The row of each in the batch.
     """
 
-    column: Column
+    column: SchemalessColumn
     rows: np.ndarray
 
 
@@ -114,8 +114,8 @@ def _by_topic(topics: pa.ChunkedArray, rows: np.ndarray) -> Iterator[tuple[str, 
 
 
 def _columns(
-    values: Sequence[object], remembered: Callable[[Sequence[object]], tuple[Column, dict[int, Exception]]]
-) -> list[tuple[np.ndarray | None, Column, dict[int, Exception]]]:
+    values: Sequence[object], remembered: Callable[[Sequence[object]], tuple[SchemalessColumn, dict[int, Exception]]]
+) -> list[tuple[np.ndarray | None, SchemalessColumn, dict[int, Exception]]]:
     """The columns of the values of one topic, each with the places of its values; None: all of them."""
     kinds = set(map(type, values)) - {type(None)}
     if dict in kinds and len(kinds) > 1:
@@ -147,7 +147,7 @@ def add_of_records(loose: Mapping[SideName, LooseValues], live: Sequence[Connect
             one.add(rows[places], [values[place] for place in np.flatnonzero(places).tolist()])
 
 
-def without_loose(outcome: Outcome, rows: int, loose: Mapping[SideName, LooseValues]) -> Outcome:
+def without_loose(outcome: GroupOutcome, rows: int, loose: Mapping[SideName, LooseValues]) -> GroupOutcome:
     """An outcome without keys and values that have no schema, which ``loose`` gets.
 
     Args:

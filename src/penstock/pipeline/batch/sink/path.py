@@ -38,7 +38,7 @@ from penstock.pipeline.batch.roads import (
 from penstock.pipeline.batch.row_path import OneSide, Rows, java_text_of, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
-    Columns,
+    ColumnarSegment,
     Failures,
     Framed,
     Segment,
@@ -52,14 +52,14 @@ from penstock.pipeline.batch.sink.known_texts import with_texts
 from penstock.pipeline.batch.sink.loose_values import LooseValues, TypedPart, add_of_records, without_loose
 from penstock.pipeline.batch.sink.records import MessageReader, beside_of_messages
 from penstock.pipeline.batch.stateless import Spreader
-from penstock.pipeline.batch.transfer import Part, can_be_part, part_of_records, parts_of_outcomes
+from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
-from penstock.pipeline.plan.jobs import Group, SparkJobs, unchanged
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs, unchanged
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
@@ -138,8 +138,8 @@ class SinkPipeline:
             side for side, one in self._converters.items() if not isinstance(one, (ColumnConverter, RowConverter))
         }
         segments = cut_transforms(spec.transforms)
-        self._first = Columns(())
-        if not self._own and segments and isinstance(first := segments[0], Columns):
+        self._first = ColumnarSegment(())
+        if not self._own and segments and isinstance(first := segments[0], ColumnarSegment):
             self._first = first
             segments = segments[1:]
         self._segments = segments
@@ -220,7 +220,7 @@ class SinkPipeline:
 
         return finish
 
-    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, Why | None, pa.Table]:
+    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[ShapeGroup], np.ndarray, Why | None, pa.Table]:
         """The groups of those messages that are columns, and the rows of the others; why the batch goes as rows; the
         messages, as they were sorted."""
         everything = np.arange(table.num_rows)
@@ -242,7 +242,7 @@ class SinkPipeline:
                 failures.went_as_rows(None, why)
                 return [], everything, why, table
         to_records = self._form is None and not self._whole
-        groups: list[Group] = []
+        groups: list[ShapeGroup] = []
         left = np.zeros(table.num_rows, dtype=bool)
         if len(unread):
             failures.went_as_rows(unread, Why.ONE_BY_ONE)
@@ -265,7 +265,7 @@ class SinkPipeline:
         left[unread] = True
         return groups, np.flatnonzero(left), None, messages
 
-    def _as_texts(self, group: Group, table: pa.Table, failures: Failures) -> Group:
+    def _as_texts(self, group: ShapeGroup, table: pa.Table, failures: Failures) -> ShapeGroup:
         """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
         rows = np.arange(table.num_rows) if group.rows is None else group.rows
         mine = table.select(["topic", "value"]).take(pa.array(rows))
@@ -277,7 +277,7 @@ class SinkPipeline:
 
     def _finish(
         self,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[GroupOutcome],
         alone: np.ndarray,
         table: pa.Table,
         failures: Failures,
@@ -288,7 +288,7 @@ class SinkPipeline:
         if self._straight and not len(alone):
             self._reader.look_at_headers(table, failures)
             return self._frames(outcomes, table, failures, loose)
-        read: Sequence[Outcome] = ()
+        read: Sequence[GroupOutcome] = ()
         if self._straight:
             # What the plan has made is what frames hold.
             read, outcomes = outcomes, ()
@@ -312,8 +312,8 @@ class SinkPipeline:
 
     # ------------------------------------------------------------------ reading
     def _begin_reading(
-        self, groups: Sequence[Group], table: pa.Table, messages: pa.Table, failures: Failures, submit: Submit
-    ) -> Callable[[], Sequence[Outcome]]:
+        self, groups: Sequence[ShapeGroup], table: pa.Table, messages: pa.Table, failures: Failures, submit: Submit
+    ) -> Callable[[], Sequence[GroupOutcome]]:
         rows = table.num_rows
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
@@ -331,13 +331,13 @@ class SinkPipeline:
             beside = messages.take(pa.array(np.sort(np.concatenate(rows_beside)))) if rows_beside else None
         seen = self._pass_by(beside)
 
-        def job() -> list[Outcome]:
+        def job() -> list[GroupOutcome]:
             seen()
             return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)] if planned else unplanned
 
         read = submit(job, shares=None if planned else table.nbytes)
 
-        def finish() -> Sequence[Outcome]:
+        def finish() -> Sequence[GroupOutcome]:
             outcomes = read()
             failures.found(outcomes)
             return outcomes
@@ -356,7 +356,7 @@ class SinkPipeline:
 
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
-    def _sorted(self, table: pa.Table, failures: Failures) -> tuple[list[Group], np.ndarray, bool, bool, pa.Table]:
+    def _sorted(self, table: pa.Table, failures: Failures) -> tuple[list[ShapeGroup], np.ndarray, bool, bool, pa.Table]:
         """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
         for a plan; whether texts lack something; the messages, without the schemas that stand in them."""
         columns = {side: table.column(side) for side in _SIDES}
@@ -381,7 +381,7 @@ class SinkPipeline:
                 found[side] = converter.read_columns(columns[side], table.column("topic"), self._worth_columns)
             else:
                 found[side] = Sorted(hints=(None,))
-        groups: list[Group] = []
+        groups: list[ShapeGroup] = []
         for rows, codes in rows_of_pairs(found["key"], found["value"], table.num_rows):
             steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
             given = {
@@ -393,7 +393,7 @@ class SinkPipeline:
             present: dict[str, pa.ChunkedArray] = {
                 name: column for name, (side, column) in given.items() if not side.absent
             }
-            group = Group(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
+            group = ShapeGroup(steps, Shape(given["key"][0], given["value"][0], sink=True), rows, present)
             groups.append(with_texts(group) if self._texts_alone and not self._whole else group)
         single = np.zeros(table.num_rows, dtype=bool)
         for one in found.values():
@@ -424,7 +424,7 @@ class SinkPipeline:
     # ------------------------------------------------------------------ transforms that are not in the first plan
     def _transformed(
         self,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[GroupOutcome],
         alone: np.ndarray,
         table: pa.Table,
         headers: Sequence[ConnectHeaders | None],
@@ -433,7 +433,7 @@ class SinkPipeline:
     ) -> Rows:
         """The records behind all transforms."""
         segments, rows = self._segments, table.num_rows
-        parts: list[Part] = []
+        parts: list[ShippedRecords] = []
         first = segments[0] if segments else None
         leave = not self._own and self._spreader.takes(first, rows - len(alone))
         if leave:
@@ -478,9 +478,11 @@ class SinkPipeline:
             return self._spreader.here(segment, given, failures)
         return self._spreader.run(segment, [part_of_records(*given)], failures, columns=False)[1]
 
-    def _apply_columns(self, segment: Columns, given: Rows, failures: Failures, rows: int, why: Why | None) -> Rows:
+    def _apply_columns(
+        self, segment: ColumnarSegment, given: Rows, failures: Failures, rows: int, why: Why | None
+    ) -> Rows:
         """Runs column steps between transforms in Python, for those records that are columns."""
-        groups: list[Group] = []
+        groups: list[ShapeGroup] = []
         for one in self._grouped(segment.steps, *given, failures, mixed=False) if why is None else ():
             reason = why_rows(one.steps, one.shape)
             if reason is None:
@@ -511,12 +513,12 @@ class SinkPipeline:
         *,
         mixed: bool,
         loose: Set[SideName] = frozenset(),
-    ) -> list[Group]:
+    ) -> list[ShapeGroup]:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
             failures.raised(seq, _STAGES[side], self._names[side], error)
 
         found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed, loose=loose)
-        return [Group(steps, one.shape, one.rows, one.columns) for one in found]
+        return [ShapeGroup(steps, one.shape, one.rows, one.columns) for one in found]
 
     # ------------------------------------------------------------------ frames
     def _framed(
@@ -527,7 +529,7 @@ class SinkPipeline:
         table: pa.Table,
         failures: Failures,
         loose: Mapping[SideName, LooseValues],
-    ) -> list[Outcome]:
+    ) -> list[GroupOutcome]:
         """Records as columns of frames, and in ``loose`` what has no schema.
 
         Args:
@@ -564,7 +566,7 @@ class SinkPipeline:
 
     def _frames(
         self,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[GroupOutcome],
         table: pa.Table,
         failures: Failures,
         loose: Mapping[SideName, LooseValues],

@@ -18,13 +18,13 @@ from penstock.pipeline.batch.rebuild import side_values
 from penstock.pipeline.batch.row_path import transformed
 from penstock.pipeline.batch.transfer import Values, packed
 from penstock.pipeline.columns.header_columns import headers_of_column
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, ReadAtOnce, Shape, SideName
 
 if TYPE_CHECKING:
     from penstock.pipeline.batch.headers import HeaderReader
     from penstock.pipeline.batch.row_path import OneSide
-    from penstock.pipeline.batch.segments import Columns, Failures
+    from penstock.pipeline.batch.segments import ColumnarSegment, Failures
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 _NAMES = ("topic", "partition", "offset", "timestamp")
@@ -114,7 +114,7 @@ class MessageReader:
     """
 
     def __init__(
-        self, sides: Mapping[SideName, OneSide], own: Set[SideName], headers: HeaderReader, first: Columns
+        self, sides: Mapping[SideName, OneSide], own: Set[SideName], headers: HeaderReader, first: ColumnarSegment
     ) -> None:
         self._sides = sides
         self._own = own
@@ -131,7 +131,7 @@ class MessageReader:
         self._headers.look_at(table.column("topic"), table.column("headers"), failures)
 
     def headers_before(
-        self, outcomes: Sequence[Outcome], alone: np.ndarray, table: pa.Table, failures: Failures
+        self, outcomes: Sequence[GroupOutcome], alone: np.ndarray, table: pa.Table, failures: Failures
     ) -> list[ConnectHeaders | None]:
         """The headers of each row as the first plan left them."""
         changed = [outcome for outcome in outcomes if "headers" in outcome.columns]
@@ -146,7 +146,7 @@ class MessageReader:
 
     def records(
         self,
-        outcomes: Sequence[Outcome],
+        outcomes: Sequence[GroupOutcome],
         alone: np.ndarray,
         table: pa.Table,
         headers: Sequence[ConnectHeaders | None],
@@ -161,7 +161,7 @@ class MessageReader:
             headers: Theirs.
             failures: Those so far; gets more.
         """
-        unread = Outcome(alone, Shape(NOTHING, NOTHING, sink=True), {}, None, None, {})
+        unread = GroupOutcome(alone, Shape(NOTHING, NOTHING, sink=True), {}, None, None, {})
         if len(alone):
             outcomes = [*outcomes, unread]
         coordinates = Coordinates.of(table, headers)
@@ -183,7 +183,7 @@ class MessageReader:
 
     def _made(
         self,
-        outcome: Outcome,
+        outcome: GroupOutcome,
         coordinates: Coordinates,
         found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
@@ -211,7 +211,7 @@ class MessageReader:
     def _read_odd(
         self,
         records: dict[int, SinkRecord],
-        outcome: Outcome,
+        outcome: GroupOutcome,
         mine: pa.Table,
         found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
@@ -236,7 +236,7 @@ def _is_all(rows: np.ndarray | None, count: int) -> bool:
     return rows is None or np.array_equal(rows, np.arange(count))
 
 
-def _changed(records: dict[int, SinkRecord], outcome: Outcome) -> dict[int, SinkRecord]:
+def _changed(records: dict[int, SinkRecord], outcome: GroupOutcome) -> dict[int, SinkRecord]:
     """Records with the topics, partitions and timestamps that a job has made of theirs."""
     changed = {
         name: outcome.columns[name].to_pylist()

@@ -24,8 +24,8 @@ from penstock.pipeline.columns.layout import (
     SCALAR,
     UNSCALED,
     UNSCALED_SPARK,
-    Form,
-    Physical,
+    Layout,
+    LayoutKind,
     decimal_scale,
     default_physical,
     has_plain_keys,
@@ -58,7 +58,7 @@ def misfit_of(error: Exception) -> ConnectException | None:
 
 
 # ------------------------------------------------------------------------------------------------------ with a schema
-def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Physical]:
+def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout]:
     """A column as its schema needs it, and how it is laid out.
 
     Args:
@@ -85,7 +85,7 @@ def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -
     return made
 
 
-def _cast(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Physical] | None:
+def _cast(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout] | None:
     """The column as the schema needs it; None where values of its type are never values of the schema."""
 
     def checked(made: Column, bad: Column) -> Column:
@@ -101,7 +101,7 @@ def _cast(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[
             return _decimal(column, kind, schema, checked)
         case Type.ARRAY if isinstance(kind, T.ArrayType):
             items, layout = _mapped(column, kind.elementType, schema.value_schema, f"{path}[]")
-            return items, Physical(Form.ARRAY, (layout,))
+            return items, Layout(LayoutKind.ARRAY, (layout,))
         case Type.MAP:
             return _map(column, kind, schema, path)
         case Type.STRUCT if isinstance(kind, T.StructType):
@@ -162,7 +162,7 @@ def _date(column: Column, kind: T.DataType, checked: _Checked) -> Column | None:
 _TEMPORAL_CASTS: Final = {Timestamp.LOGICAL_NAME: _timestamp, Time.LOGICAL_NAME: _time, Date.LOGICAL_NAME: _date}
 
 
-def _decimal(column: Column, kind: T.DataType, schema: Schema, checked: _Checked) -> tuple[Column, Physical] | None:
+def _decimal(column: Column, kind: T.DataType, schema: Schema, checked: _Checked) -> tuple[Column, Layout] | None:
     if kind.simpleString() == UNSCALED_SPARK.simpleString():
         return column, UNSCALED
     if not isinstance(kind, (T.DecimalType, *_INTEGERS)):
@@ -174,9 +174,9 @@ def _decimal(column: Column, kind: T.DataType, schema: Schema, checked: _Checked
     return checked(made, bad), DECIMAL
 
 
-def _mapped(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Physical]:
+def _mapped(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Layout]:
     """The items of an array, each cast."""
-    layouts: list[Physical] = []
+    layouts: list[Layout] = []
 
     def cast(one: Column) -> Column:
         made, layout = _member(one, kind, schema, path)
@@ -186,13 +186,13 @@ def _mapped(column: Column, kind: T.DataType, schema: Schema | None, path: str) 
     return F.transform(column, cast), layouts[0]
 
 
-def _member(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Physical]:
+def _member(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Layout]:
     if schema is not None:
         return fitted_column(column, kind, schema, path)
     return F.coalesce(_object(column, kind, path), null_variant()), SCHEMALESS.physical
 
 
-def _map(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Physical] | None:
+def _map(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout] | None:
     if isinstance(kind, T.MapType):
         types = {"key": kind.keyType, "value": kind.valueType}
         column = F.map_entries(column)
@@ -202,7 +202,7 @@ def _map(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[C
         return None
     if sorted(types) != ["key", "value"]:
         return None
-    layouts: list[Physical] = []
+    layouts: list[Layout] = []
 
     def pair(one: Column) -> Column:
         key, key_layout = _member(one.getField("key"), types["key"], schema.key_schema, f"{path}{{key}}")
@@ -212,18 +212,18 @@ def _map(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[C
 
     entries = F.transform(column, pair)
     plain = isinstance(kind, T.MapType) and has_plain_keys(schema)
-    physical = Physical(Form.MAP if plain else Form.ENTRIES, (layouts[0], layouts[1]))
+    physical = Layout(LayoutKind.MAP if plain else LayoutKind.ENTRIES, (layouts[0], layouts[1]))
     return (F.map_from_entries(entries) if plain else entries), physical
 
 
-def _struct(column: Column, kind: T.StructType, schema: Schema, path: str) -> tuple[Column, Physical]:
+def _struct(column: Column, kind: T.StructType, schema: Schema, path: str) -> tuple[Column, Layout]:
     if problem := unfit_fields(kind.names, schema):
         raise ValueError(problem)
     if not schema.fields:
-        return column, Physical(Form.STRUCT)
+        return column, Layout(LayoutKind.STRUCT)
     types = {field.name: field.dataType for field in kind}
     members: list[Column] = []
-    layouts: list[Physical] = []
+    layouts: list[Layout] = []
     for field in schema.fields:
         there = field.name in types
         member = column.getField(field.name) if there else F.lit(None)
@@ -232,7 +232,7 @@ def _struct(column: Column, kind: T.StructType, schema: Schema, path: str) -> tu
         )
         members.append(made.alias(field.name))
         layouts.append(layout)
-    return F.when(column.isNotNull(), F.struct(*members)), Physical(Form.STRUCT, tuple(layouts))
+    return F.when(column.isNotNull(), F.struct(*members)), Layout(LayoutKind.STRUCT, tuple(layouts))
 
 
 # -------------------------------------------------------------------------------------------------- without a schema

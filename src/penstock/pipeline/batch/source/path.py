@@ -41,7 +41,7 @@ from penstock.pipeline.batch.roads import Why, is_huge, parted_by_plan, why_batc
 from penstock.pipeline.batch.row_path import OneSide, Rows, all_rows, is_narrow, merged, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
-    Columns,
+    ColumnarSegment,
     Failures,
     Framed,
     Segment,
@@ -64,7 +64,7 @@ from penstock.pipeline.batch.source.frame_input import (
 from penstock.pipeline.batch.source.frame_spark import misfit_of
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import (
-    Part,
+    ShippedRecords,
     beside_of,
     by_row,
     can_be_part,
@@ -76,8 +76,8 @@ from penstock.pipeline.batch.transfer import (
 from penstock.pipeline.columns.layout import collectable
 from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.jobs import Group, SparkJobs
-from penstock.pipeline.plan.outcomes import Outcome
+from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
 
 if TYPE_CHECKING:
@@ -132,10 +132,10 @@ class SourcePipeline:
         segments = cut_transforms(spec.transforms)
         self._has_transforms = bool(segments)
         self._spreader = Spreader(None if spec.without_spark else jobs, spec.spent)
-        self._last = Columns(tuple(steps))
-        if not self._own and segments and isinstance(last := segments[-1], Columns):
+        self._last = ColumnarSegment(tuple(steps))
+        if not self._own and segments and isinstance(last := segments[-1], ColumnarSegment):
             segments.pop()
-            self._last = Columns((*last.steps, *steps), last.alone)
+            self._last = ColumnarSegment((*last.steps, *steps), last.alone)
         self._segments: list[Segment] = segments
         self._frames = FrameRunner(jobs)
         self._must = spec.nothing_beside_spark
@@ -195,7 +195,8 @@ class SourcePipeline:
         """True if records may go to other topics than that of their batch."""
         segments: list[Segment] = [*self._segments, self._last]
         return any(
-            not isinstance(one, Columns) or any(staged.step.changes_topic for staged in one.steps) for one in segments
+            not isinstance(one, ColumnarSegment) or any(staged.step.changes_topic for staged in one.steps)
+            for one in segments
         )
 
     @property
@@ -218,7 +219,7 @@ class SourcePipeline:
             return lambda: Assembly(0).batch(Failures())
         if self._written_beside and not is_huge(data) and (self._stock or not self._must):
             return self._begin_frame_beside(frame, data, submit)
-        if not isinstance(first, Columns) or not (straight or self._segments) or self._without_spark:
+        if not isinstance(first, ColumnarSegment) or not (straight or self._segments) or self._without_spark:
             return self._begin_records(frame_to_records(frame, data), submit)
         columns = columns_of_table(frame, data)
         if why_rows(first.steps, columns.shape) is not None or (is_huge(data) and not self._must):
@@ -226,7 +227,7 @@ class SourcePipeline:
         if not straight:
             return self._begin_read_frame(first, frame, columns, data.num_rows, submit)
         rows = data.num_rows
-        group = Group(self._last.steps, columns.shape, None, columns.sides)
+        group = ShapeGroup(self._last.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
         return lambda: self._finish_frame(frame, columns, result()[0], rows)
@@ -241,9 +242,9 @@ class SourcePipeline:
         if why_rows(self._last.steps, shape) is not None:
             return self._begin_records(frame_to_records(frame, data), submit)
         sides = {name: columns.sides[name] for name in columns.sides if name not in self._own | written.keys()}
-        unplanned, groups = parted_by_plan([Group(self._last.steps, shape, None, sides)])
+        unplanned, groups = parted_by_plan([ShapeGroup(self._last.steps, shape, None, sides)])
         shared = shared_of(columns, missing_constants(frame, columns), rows)
-        result: Callable[[], list[Outcome]] = list
+        result: Callable[[], list[GroupOutcome]] = list
         seen: Callable[[], None] | None = None
         if groups:
             result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
@@ -293,7 +294,7 @@ class SourcePipeline:
         read = partial(columns_of_dataframe, frame)
         steps = self._last.steps
 
-        def job() -> tuple[FrameColumns, Outcome] | pa.Table:
+        def job() -> tuple[FrameColumns, GroupOutcome] | pa.Table:
             try:
                 return self._jobs.on_dataframe(data, run)
             except PySparkException as error:
@@ -301,7 +302,7 @@ class SourcePipeline:
                     raise misfit from error
                 raise
 
-        def run(rows: DataFrame) -> tuple[FrameColumns, Outcome] | pa.Table:
+        def run(rows: DataFrame) -> tuple[FrameColumns, GroupOutcome] | pa.Table:
             columns = read(rows)
             if why_rows(steps, columns.shape) is not None:
                 return _rows_of(frame, rows)
@@ -322,7 +323,7 @@ class SourcePipeline:
         self,
         frame: SourceFrame,
         columns: FrameColumns,
-        outcome: Outcome,
+        outcome: GroupOutcome,
         rows: int,
         write: Callable[[Assembly, Failures], None] = lambda *_: None,
     ) -> ProduceBatch:
@@ -332,18 +333,20 @@ class SourcePipeline:
         return made
 
     def _begin_read_frame(
-        self, first: Columns, frame: SourceFrame, columns: FrameColumns, rows: int, submit: Submit
+        self, first: ColumnarSegment, frame: SourceFrame, columns: FrameColumns, rows: int, submit: Submit
     ) -> Callable[[], ProduceBatch]:
         """Begins a frame whose first segment is followed by a user's transform: its rows become records there."""
         failures = Failures()
-        group = Group(first.steps, columns.shape, None, columns.sides)
+        group = ShapeGroup(first.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
         outcomes = self._jobs.run([group], shared, rows, apart=True)
         failures.found(outcomes)
         rest = self._segments[1:]
         if self._stays_columns(rest, rows):
             beside = beside_of_frame(frame, columns.others, rows)
-            laid: Sequence[Part] = parts_of_outcomes(SourceRecord, outcomes, rows, beside, failures.failed(rows))
+            laid: Sequence[ShippedRecords] = parts_of_outcomes(
+                SourceRecord, outcomes, rows, beside, failures.failed(rows)
+            )
             left: Rows = [], []
             if rest and isinstance(one := rest[0], Stateless):
                 laid, left = self._spread(one, laid, rest[1:], failures)
@@ -368,7 +371,7 @@ class SourcePipeline:
         segments: Sequence[Segment],
         why: Why | None,
         submit: Submit,
-        laid: Sequence[Part] = (),
+        laid: Sequence[ShippedRecords] = (),
     ) -> Callable[[], ProduceBatch]:
         """Runs all segments but the last.
 
@@ -382,7 +385,7 @@ class SourcePipeline:
             submit: Gets the last job.
             laid: Records that are left, as columns; there are some only in front of the last segment.
         """
-        parts: Sequence[Part] = ()
+        parts: Sequence[ShippedRecords] = ()
         planned = False
         for index, segment in enumerate(segments):
             started = time.perf_counter()
@@ -410,7 +413,7 @@ class SourcePipeline:
         laid, of_laid, left = self._parted_columns([*laid, *parts])
         if left[0]:
             live, positions = merged(all_rows(live, positions), left)
-        groups: list[Group] = []
+        groups: list[ShapeGroup] = []
         alone: Rows = [], []
         if self._last.steps and live:
             groups, rest, alone = self._parted(self._last, live, positions, failures, why)
@@ -424,7 +427,7 @@ class SourcePipeline:
             attributes, positions = with_parts(*rest, laid)
         columns = columns_of(attributes, positions, rows, failures)
         unplanned, groups = parted_by_plan(groups)
-        result: Callable[[], list[Outcome]] = list
+        result: Callable[[], list[GroupOutcome]] = list
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
         beside_spark = bool(live) and not (planned or groups or self._must or self._without_spark)
@@ -446,17 +449,17 @@ class SourcePipeline:
         self,
         given: tuple[Sequence[int] | None, Attributes],
         live: Rows,
-        laid: Sequence[Part],
+        laid: Sequence[ShippedRecords],
         alone: Rows,
         assembly: Assembly,
         failures: Failures,
         columns: LazyColumns,
-        result: Callable[[], list[Outcome]],
-        unplanned: Sequence[Outcome],
+        result: Callable[[], list[GroupOutcome]],
+        unplanned: Sequence[GroupOutcome],
     ) -> ProduceBatch:
         positions, attributes = given
         # First: the job may be making some of the columns at this moment.
-        outcomes: Sequence[Outcome] = [*unplanned, *result()]
+        outcomes: Sequence[GroupOutcome] = [*unplanned, *result()]
         if positions is not None:
             assembly.drop_all_but(positions, failures)
         put_coordinates(assembly, attributes, columns)
@@ -467,7 +470,7 @@ class SourcePipeline:
         if outcomes and alone[0]:
             # What steps change in columns stays as it is in rows.
             rows = np.asarray(alone[1], dtype=np.int64)
-            outcomes = [*outcomes, Outcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
+            outcomes = [*outcomes, GroupOutcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
         assembly.take(outcomes)
         if headers_changed:
             write_headers(assembly, self._headers, failures)
@@ -490,7 +493,7 @@ class SourcePipeline:
     # ------------------------------------------------------------------ transforms without state
     def _stateless(
         self, segment: Stateless, given: Rows, behind: Sequence[Segment], failures: Failures, why: Why | None
-    ) -> tuple[Sequence[Part], Rows]:
+    ) -> tuple[Sequence[ShippedRecords], Rows]:
         """Runs transforms without state, in Python workers where that pays; ``why``: the batch goes as rows."""
         live, positions = given
         if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(live)) or not can_be_part(live):
@@ -498,8 +501,8 @@ class SourcePipeline:
         return self._spread(segment, [part_of_records(live, positions)], behind, failures)
 
     def _spread(
-        self, segment: Stateless, parts: Sequence[Part], behind: Sequence[Segment], failures: Failures
-    ) -> tuple[list[Part], Rows]:
+        self, segment: Stateless, parts: Sequence[ShippedRecords], behind: Sequence[Segment], failures: Failures
+    ) -> tuple[list[ShippedRecords], Rows]:
         """Runs a segment in Python workers and returns the results: as columns if only those are left, and the rest."""
         columns = not behind and bool(self._last.steps) and not self._own
         laid, left = self._spreader.run(segment, parts, failures, columns=columns)
@@ -513,13 +516,13 @@ class SourcePipeline:
         """
         return self._spreader.takes(behind[0], rows) if behind else self._stock and not self._without_spark
 
-    def _parted_columns(self, laid: Sequence[Part]) -> tuple[list[Part], list[Group], Rows]:
+    def _parted_columns(self, laid: Sequence[ShippedRecords]) -> tuple[list[ShippedRecords], list[ShapeGroup], Rows]:
         """Those parts that the last plan takes, their groups in it, and the records of the others.
 
         Sides that are written beside the plan are in no group.
         """
-        taken: list[Part] = []
-        groups: list[Group] = []
+        taken: list[ShippedRecords] = []
+        groups: list[ShapeGroup] = []
         left: Rows = [], []
         for part in laid:
             assert part.shape is not None, "it is columns"
@@ -531,18 +534,18 @@ class SourcePipeline:
                 continue
             taken.append(part)
             columns = {name: column for name, column in part.columns.items() if name not in self._own}
-            groups.append(Group(self._last.steps, shape, part.rows, columns))
+            groups.append(ShapeGroup(self._last.steps, shape, part.rows, columns))
         return taken, groups if self._last.steps else [], left
 
     # ------------------------------------------------------------------ the two roads
     def _parted(
         self,
-        segment: Columns,
+        segment: ColumnarSegment,
         live: list[ConnectRecord],
         positions: Sequence[int] | None,
         failures: Failures,
         why: Why | None,
-    ) -> tuple[list[Group], Rows, Rows]:
+    ) -> tuple[list[ShapeGroup], Rows, Rows]:
         """The groups of those records that are columns, these records, and those that go as rows."""
         rows = all_rows(live, positions)
         if why is not None:
@@ -560,12 +563,12 @@ class SourcePipeline:
         found = group_records(
             live, positions, sink=False, on_bad=on_bad, any_value=any_value, mixed=False, without=without
         )
-        groups: list[Group] = []
+        groups: list[ShapeGroup] = []
         chosen: set[int] = set()
         for one in found:
             why = why_rows(segment.steps, one.shape)
             if why is None:
-                groups.append(Group(segment.steps, one.shape, one.rows, one.columns))
+                groups.append(ShapeGroup(segment.steps, one.shape, one.rows, one.columns))
             else:
                 failures.went_as_rows(one.rows, why)
                 chosen.update(rows[1] if one.rows is None else one.rows.tolist())
@@ -573,14 +576,14 @@ class SourcePipeline:
 
     def _apply_columns(
         self,
-        segment: Columns,
+        segment: ColumnarSegment,
         live: list[ConnectRecord],
         positions: Sequence[int] | None,
         failures: Failures,
         rows: int,
         why: Why | None,
         leave: bool,
-    ) -> tuple[Sequence[Part], tuple[list[ConnectRecord], Sequence[int] | None], bool]:
+    ) -> tuple[Sequence[ShippedRecords], tuple[list[ConnectRecord], Sequence[int] | None], bool]:
         """Runs column steps whose result Python needs.
 
         Returns:
@@ -604,7 +607,7 @@ class SourcePipeline:
         left = in_order([*made, list(zip(alone[1], alone[0], strict=True))], rows, failures)
         return (), left, planned
 
-    def _read(self, groups: list[Group], rest: Rows, failures: Failures, rows: int) -> list[Outcome]:
+    def _read(self, groups: list[ShapeGroup], rest: Rows, failures: Failures, rows: int) -> list[GroupOutcome]:
         if not groups:
             return []
         live, positions = rest
@@ -615,7 +618,7 @@ class SourcePipeline:
 
 
 def _records_of(
-    frame: SourceFrame, columns: FrameColumns, outcome: Outcome, rows: int
+    frame: SourceFrame, columns: FrameColumns, outcome: GroupOutcome, rows: int
 ) -> list[tuple[int, ConnectRecord]]:
     """Returns the results of a job on rows of a frame, as records with their rows."""
     key, value = outcome.shape.key, outcome.shape.value
@@ -630,7 +633,7 @@ def _records_of(
 def frame_batch(
     frame: SourceFrame,
     columns: FrameColumns,
-    outcome: Outcome,
+    outcome: GroupOutcome,
     rows: int,
     headers: HeaderWriter,
     failures: Failures,

@@ -1,7 +1,7 @@
 """Calendar arithmetic, written once for Python integers and for Spark columns.
 
-Main types: ``Plain`` (numbers are ``int``, text is ``str``) and ``Columns`` (both are columns); ``Arithmetic`` is
-either. Function ``sunday_before``.
+Main types: ``PythonArithmetic`` (numbers are ``int``, text is ``str``) and ``ColumnArithmetic`` (both are columns);
+``Arithmetic`` is either. Function ``sunday_before``.
 
 Columns never raise: divisors are constants, and what may overflow uses Spark's ``try_`` forms.
 
@@ -25,9 +25,9 @@ __all__ = [
     "MILLIS_PER_DAY",
     "PLAIN",
     "Arithmetic",
-    "Columns",
+    "ColumnArithmetic",
     "Named",
-    "Plain",
+    "PythonArithmetic",
     "Value",
     "sunday_before",
 ]
@@ -42,7 +42,7 @@ Value = Any
 Named = Mapping[str, Value]
 
 
-class Plain:
+class PythonArithmetic:
     """Arithmetic on Python values."""
 
     def number(self, value: int) -> Value:
@@ -99,28 +99,28 @@ class Plain:
         return (days * MILLIS_PER_DAY + clock + 2**63) % 2**64 - 2**63
 
 
-class Columns(Plain):
+class ColumnArithmetic(PythonArithmetic):
     """Arithmetic on columns; numbers are ``bigint``."""
 
     def number(self, value: int) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         return F.lit(value).cast("bigint")
 
     def div(self, number: Value, divisor: int) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         n = F.lit(divisor)
         return F.call_function("div", number, n) - F.when(number % n < 0, F.lit(1)).otherwise(F.lit(0))
 
     def part(self, number: Value, divisor: int) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         return F.call_function("div", number, F.lit(divisor))
 
     def mod(self, number: Value, divisor: int) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         return F.pmod(number, F.lit(divisor))
 
     def civil(self, days: Value, body: Callable[[Named], Value]) -> Value:
-        """See ``Plain``. Spark is asked about the same day of a cycle that it knows."""
+        """See ``PythonArithmetic``. Spark is asked about the same day of a cycle that it knows."""
         # Both calendars repeat: Spark is asked about the same day of a cycle it knows, and years are added.
         old = days < CUTOVER
         cycle = F.when(old, F.lit(1_461)).otherwise(F.lit(146_097)).cast("bigint")
@@ -138,7 +138,7 @@ class Columns(Plain):
         return self.let({"date": same, "years": years}, parts)
 
     def first_of_month(self, year: Value, month: Value, *, gregorian: bool) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         # The years from 1970 on begin a cycle in both calendars, which were 13 days apart then.
         months = (year - 1970) * 12 + month
         size, days, apart = (4_800, 146_097, 0) if gregorian else (48, 1_461, 13)
@@ -146,43 +146,43 @@ class Columns(Plain):
         return F.unix_date(within).cast("bigint") + self.div(months, size) * days + apart
 
     def choose(self, condition: Value, yes: Value, no: Value) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         return F.when(condition, yes).otherwise(no)
 
     def let(self, values: Named, body: Callable[[Named], Value]) -> Value:
-        """See ``Plain``. The values are one struct."""
+        """See ``PythonArithmetic``. The values are one struct."""
         struct = F.struct(*[F.lit(value).alias(name) for name, value in values.items()])
         return apart(struct, lambda made: body({name: made.getField(name) for name in values}))
 
     def digits(self, number: Value, width: int) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         text = number.cast("string")
         if width <= 1:
             return text
         return F.lpad(text, F.greatest(F.length(text), F.lit(width)), F.lit("0"))
 
     def signed(self, number: Value, width: int) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         digits = self.digits(F.abs(number), width)
         return F.when(number < 0, F.concat(F.lit("-"), digits)).otherwise(digits)
 
     def pick(self, texts: Sequence[str], index: Value) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         return F.get(F.array(*[F.lit(text) for text in texts]), index.cast("int"))
 
     def join(self, texts: Sequence[Value]) -> Value:
-        """See ``Plain``."""
+        """See ``PythonArithmetic``."""
         return F.concat(*[F.lit(text) for text in texts]) if texts else F.lit("")
 
     def moment(self, days: Value, clock: Value) -> Value:
-        """See ``Plain``. Null instead of what does not fit 64 bits."""
+        """See ``PythonArithmetic``. Null instead of what does not fit 64 bits."""
         # A day has 84,375 times 2**10 milliseconds, and a shift never overflows.
         return F.try_add(F.shiftleft(days * 84_375, 10), clock)
 
 
-Arithmetic = Plain
-PLAIN: Final = Plain()
-COLUMNS: Final = Columns()
+Arithmetic = PythonArithmetic
+PLAIN: Final = PythonArithmetic()
+COLUMNS: Final = ColumnArithmetic()
 
 
 def _first_of_month(year: int, month: int, *, gregorian: bool) -> int:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.expressions import apart
 from penstock.pipeline.columns.java_dates.arithmetic import CUTOVER, Arithmetic, Named, Value, sunday_before
-from penstock.pipeline.columns.java_dates.pattern import Token
+from penstock.pipeline.columns.java_dates.pattern import PatternToken
 from penstock.pipeline.columns.java_dates.words import MONTHS, WEEKDAYS
 from penstock.pipeline.columns.java_dates.zones import ISO_ZONES, zone_expression, zone_minutes, zone_minutes_column
 
@@ -37,14 +37,14 @@ _STARTS: Final = {
 _INT_MAX: Final = 2**31 - 1
 
 
-def text_kind(token: Token) -> str:
+def text_kind(token: PatternToken) -> str:
     """Returns the table of words that a field is read by; empty for numbers."""
     if token.letter in "ML":
         return "M" if token.count > 2 else ""
     return token.letter if token.letter in "EaG" else ""
 
 
-def group_pattern(token: Token, following: Token | None) -> str:
+def group_pattern(token: PatternToken, following: PatternToken | None) -> str:
     """The regular expression of a field, with one group; the same for Java and Python."""
     kind = text_kind(token)
     if kind:
@@ -79,7 +79,7 @@ def is_two_digit_year(text: Value) -> Value:
     return (F.length(trimmed) == 2) & ~trimmed.startswith("-")
 
 
-def value_of_text(token: Token, text: str) -> int:
+def value_of_text(token: PatternToken, text: str) -> int:
     """The number a text stands for, as Java's fields count."""
     kind = text_kind(token)
     low = text.lower()
@@ -111,7 +111,7 @@ def _cut(number: int, places: int) -> int:
     return -whole if number < 0 else whole
 
 
-def _adjusted(token: Token, number: int) -> int:
+def _adjusted(token: PatternToken, number: int) -> int:
     match token.letter:
         case "M" | "L":
             return number - 1
@@ -125,7 +125,7 @@ def _adjusted(token: Token, number: int) -> int:
             return number
 
 
-def value_of_column(token: Token, text: Column) -> Column:
+def value_of_column(token: PatternToken, text: Column) -> Column:
     """The same for columns (``bigint``); null for an empty text."""
     kind = text_kind(token)
     if kind in _STARTS:
@@ -149,7 +149,7 @@ def _int32_column(text: Column) -> Column:
     return F.coalesce(wrapped, far.cast("bigint"))
 
 
-def _adjusted_column(token: Token, number: Column) -> Column:
+def _adjusted_column(token: PatternToken, number: Column) -> Column:
     match token.letter:
         case "M" | "L":
             return number - 1
@@ -169,7 +169,7 @@ _SAME_FIELD: Final = {"L": "M", "Z": "z", "X": "z", "k": "H", "h": "K", "u": "E"
 
 
 @dataclass(frozen=True)
-class Fields:
+class DateFields:
     """The fields that are set: their numbers, and when each was set (from 1)."""
 
     values: Named
@@ -177,7 +177,7 @@ class Fields:
     math: Arithmetic
 
     @classmethod
-    def of(cls, tokens: Sequence[Token], known: Named, math: Arithmetic) -> Fields:
+    def of(cls, tokens: Sequence[PatternToken], known: Named, math: Arithmetic) -> DateFields:
         """The fields of tokens whose numbers are called f0, f1 and so on; of two the later one counts."""
         values: dict[str, Value] = {}
         stamps: dict[str, int] = {}
@@ -187,7 +187,7 @@ class Fields:
             stamps[name] = index + 1
         return cls(values, stamps, math)
 
-    def a_century_later(self) -> Fields:
+    def a_century_later(self) -> DateFields:
         """The same with the year a hundred years on."""
         return replace(self, values={**self.values, **{n: self.values[n] + 100 for n in "yY" if n in self.values}})
 
@@ -211,7 +211,7 @@ class Fields:
         return (minutes * 60 + self.get("s", 0)) * 1000 + self.get("S", 0)
 
 
-def day_of(math: Arithmetic, fields: Fields) -> Value:
+def day_of(math: Arithmetic, fields: DateFields) -> Value:
     """The day, in days since 1970."""
     if fields.stamps.get("Y", 0) > fields.stamps.get("y", 0):
         return _week_date(math, fields)
@@ -234,10 +234,10 @@ def day_of(math: Arithmetic, fields: Fields) -> Value:
     return math.let({"new": days(True)}, chosen)
 
 
-_Place = Callable[[Arithmetic, Fields, Value, bool], Value]
+_Place = Callable[[Arithmetic, DateFields, Value, bool], Value]
 
 
-def _place(fields: Fields) -> _Place:
+def _place(fields: DateFields) -> _Place:
     """Returns the fields that determine the day: those that were set last."""
     stamps = fields.stamps
     of_month, weekday = stamps.get("d", 0), stamps.get("E", 0)
@@ -262,15 +262,15 @@ def _place(fields: Fields) -> _Place:
     return _by_day_of_year if best == of_year else _by_week_of_year
 
 
-def _month(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
+def _month(math: Arithmetic, fields: DateFields, year: Value, gregorian: bool) -> Value:
     return math.first_of_month(year, fields.get("M", 0) + year * 0, gregorian=gregorian)
 
 
-def _by_day(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
+def _by_day(math: Arithmetic, fields: DateFields, year: Value, gregorian: bool) -> Value:
     return _month(math, fields, year, gregorian) + fields.get("d", 1) - 1
 
 
-def _by_day_of_year(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
+def _by_day_of_year(math: Arithmetic, fields: DateFields, year: Value, gregorian: bool) -> Value:
     return math.first_of_month(year, year * 0, gregorian=gregorian) + fields.get("D", 1) - 1
 
 
@@ -279,14 +279,14 @@ def _on_or_before(math: Arithmetic, day: Value, weekday: Value) -> Value:
     return day - math.mod(day + 5 - weekday, 7)
 
 
-def _by_week_of_month(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
+def _by_week_of_month(math: Arithmetic, fields: DateFields, year: Value, gregorian: bool) -> Value:
     first = sunday_before(math, _month(math, fields, year, gregorian))
     if "E" in fields.values:
         first = _on_or_before(math, first + 6, fields.values["E"])
     return first + (fields.get("W", 1) - 1) * 7
 
 
-def _by_weekday_in_month(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
+def _by_weekday_in_month(math: Arithmetic, fields: DateFields, year: Value, gregorian: bool) -> Value:
     first = _month(math, fields, year, gregorian)
     weekday, count = fields.get("E", 1), fields.get("F", 1)
     forward = _on_or_before(math, first + count * 7 - 1, weekday)
@@ -298,7 +298,7 @@ def _by_weekday_in_month(math: Arithmetic, fields: Fields, year: Value, gregoria
     return math.choose(count >= 0, forward, backward)
 
 
-def _by_week_of_year(math: Arithmetic, fields: Fields, year: Value, gregorian: bool) -> Value:
+def _by_week_of_year(math: Arithmetic, fields: DateFields, year: Value, gregorian: bool) -> Value:
     first = sunday_before(math, math.first_of_month(year, year * 0, gregorian=gregorian))
     if "E" in fields.values:
         weekday = fields.values["E"]
@@ -306,7 +306,7 @@ def _by_week_of_year(math: Arithmetic, fields: Fields, year: Value, gregorian: b
     return first + (fields.get("w", 1) - 1) * 7
 
 
-def _week_date(math: Arithmetic, fields: Fields) -> Value:
+def _week_date(math: Arithmetic, fields: DateFields) -> Value:
     """A day by year of weeks, week and weekday; weekdays beyond the seven move the week."""
     year, week, weekday = fields.values["Y"], fields.get("w", 1), fields.get("E", 1)
     new_year = math.first_of_month(year, year * 0, gregorian=True)

@@ -20,14 +20,14 @@ from pyspark.sql import functions as F
 from penstock.pipeline.columns.expressions import apart
 from penstock.pipeline.columns.java_dates.arithmetic import COLUMNS, PLAIN, Arithmetic, Named, Value
 from penstock.pipeline.columns.java_dates.fields import (
-    Fields,
+    DateFields,
     day_of,
     group_pattern,
     is_two_digit_year,
     value_of_column,
     value_of_text,
 )
-from penstock.pipeline.columns.java_dates.pattern import Token, compile_pattern, quoted
+from penstock.pipeline.columns.java_dates.pattern import PatternToken, compile_pattern, quoted
 from penstock.pipeline.columns.java_dates.usual import read_usual
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ class DateParser:
     century_year: int = 1970
 
     @cached_property
-    def _tokens(self) -> tuple[Token, ...]:
+    def _tokens(self) -> tuple[PatternToken, ...]:
         return compile_pattern(self.pattern)
 
     @cached_property
-    def _fields(self) -> tuple[Token, ...]:
+    def _fields(self) -> tuple[PatternToken, ...]:
         return tuple(token for token in self._tokens if token.letter)
 
     @cached_property
@@ -139,14 +139,14 @@ class DateParser:
         return math.let(values, lambda known: self._resolved(math, known, ambiguous is not None))
 
     def _resolved(self, math: Arithmetic, known: Named, doubtful: bool) -> Value:
-        fields = Fields.of(self._fields, known, math)
+        fields = DateFields.of(self._fields, known, math)
         moment = self._sum(math, fields)
         if not doubtful:
             return moment
         later = self._sum(math, fields.a_century_later())
         return math.choose(known["ambiguous"] & (moment < self.century_start), later, moment)
 
-    def _sum(self, math: Arithmetic, fields: Fields) -> Value:
+    def _sum(self, math: Arithmetic, fields: DateFields) -> Value:
         clock = fields.clock()
         days = day_of(math, fields)
         return math.moment(days, clock)

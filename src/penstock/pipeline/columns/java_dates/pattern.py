@@ -20,7 +20,7 @@ class DatePatternError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class PatternToken:
     """A field (``letter``, as often as ``count``) or, without a letter, ``text`` that stands for itself."""
 
     letter: str = ""
@@ -33,7 +33,7 @@ _LONGEST: Final = 1_000
 
 
 @lru_cache(maxsize=512)
-def compile_pattern(pattern: str) -> tuple[Token, ...]:
+def compile_pattern(pattern: str) -> tuple[PatternToken, ...]:
     """The parts of a pattern.
 
     Raises:
@@ -44,7 +44,7 @@ def compile_pattern(pattern: str) -> tuple[Token, ...]:
     """
     if len(pattern) > _LONGEST:
         raise DatePatternError(f"A pattern has {_LONGEST} characters at most, and this one has {len(pattern)}")
-    tokens: list[Token] = []
+    tokens: list[PatternToken] = []
     at, quoted = 0, False
     while at < len(pattern):
         char = pattern[at]
@@ -56,15 +56,15 @@ def compile_pattern(pattern: str) -> tuple[Token, ...]:
             quoted = not quoted
             if quoted:
                 # Parts of one letter on both sides of a quoted text are two fields.
-                tokens.append(Token())
+                tokens.append(PatternToken())
         elif quoted or not (char.isascii() and char.isalpha()):
             _add_text(tokens, char)
         elif char not in LETTERS:
             raise DatePatternError(f"Illegal pattern character '{char}'")
         elif tokens and tokens[-1].letter == char:
-            tokens[-1] = Token(char, tokens[-1].count + 1)
+            tokens[-1] = PatternToken(char, tokens[-1].count + 1)
         else:
-            tokens.append(Token(char, 1))
+            tokens.append(PatternToken(char, 1))
         at += 1
     if quoted:
         raise DatePatternError("Unterminated quote")
@@ -74,11 +74,11 @@ def compile_pattern(pattern: str) -> tuple[Token, ...]:
     return tuple(token for token in tokens if token.letter or token.text)
 
 
-def _add_text(tokens: list[Token], text: str) -> None:
+def _add_text(tokens: list[PatternToken], text: str) -> None:
     if tokens and not tokens[-1].letter:
-        tokens[-1] = Token(text=tokens[-1].text + text)
+        tokens[-1] = PatternToken(text=tokens[-1].text + text)
     else:
-        tokens.append(Token(text=text))
+        tokens.append(PatternToken(text=text))
 
 
 def quoted(text: str) -> str:

@@ -26,17 +26,17 @@ from penstock.pipeline.columns.java_dates.arithmetic import (
     Value,
     sunday_before,
 )
-from penstock.pipeline.columns.java_dates.pattern import Token
+from penstock.pipeline.columns.java_dates.pattern import PatternToken
 from penstock.pipeline.columns.java_dates.usual import Moment, is_usual, near_date, print_usual
 from penstock.pipeline.columns.java_dates.words import MONTHS, WEEKDAYS, constant_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-    from penstock.pipeline.plan.step import Keep
+    from penstock.pipeline.plan.step import NameColumn
 
 
-def print_millis(tokens: Sequence[Token], millis: int) -> str:
+def print_millis(tokens: Sequence[PatternToken], millis: int) -> str:
     """The text of a moment, in milliseconds since 1970.
 
     >>> from penstock.pipeline.columns.java_dates.pattern import compile_pattern
@@ -67,7 +67,7 @@ class _Numbers(NamedTuple):
 
 
 @lru_cache(maxsize=512)
-def _numbers(tokens: tuple[Token, ...]) -> _Numbers | None:
+def _numbers(tokens: tuple[PatternToken, ...]) -> _Numbers | None:
     """The pattern where it is one of numbers alone, as most are; else None."""
     form, places = "", []
     for token in tokens:
@@ -83,7 +83,7 @@ def _numbers(tokens: tuple[Token, ...]) -> _Numbers | None:
     return _Numbers(form, tuple(places))
 
 
-def print_column(tokens: Sequence[Token], millis: Column, keep: Keep | None = None) -> Column:
+def print_column(tokens: Sequence[PatternToken], millis: Column, keep: NameColumn | None = None) -> Column:
     """The text of each moment.
 
     Args:
@@ -102,7 +102,7 @@ def print_column(tokens: Sequence[Token], millis: Column, keep: Keep | None = No
     return apart(F.struct(millis.alias("millis"), near_date(millis).alias("date")), text)
 
 
-def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:
+def _text(math: Arithmetic, tokens: Sequence[PatternToken], millis: Value) -> Value:
     day = {"days": math.div(millis, MILLIS_PER_DAY), "clock": math.mod(millis, MILLIS_PER_DAY)}
 
     def of_day(known: Named) -> Value:
@@ -131,7 +131,7 @@ def _text(math: Arithmetic, tokens: Sequence[Token], millis: Value) -> Value:
     return math.let(day, of_day)
 
 
-def _field(math: Arithmetic, token: Token, known: Named) -> Value:
+def _field(math: Arithmetic, token: PatternToken, known: Named) -> Value:
     constant = constant_text(token)
     if constant is not None:
         return constant

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.java_dates.arithmetic import CUTOVER, MILLIS_PER_DAY
-from penstock.pipeline.columns.java_dates.pattern import Token, quoted
+from penstock.pipeline.columns.java_dates.pattern import PatternToken, quoted
 from penstock.pipeline.columns.java_dates.words import MONTHS, WEEKDAYS, constant_text
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _is_near(millis: Column) -> Column:
     return (millis >= FIRST) & (millis <= LAST)
 
 
-def is_usual(tokens: Sequence[Token]) -> bool:
+def is_usual(tokens: Sequence[PatternToken]) -> bool:
     """True if ``print_usual`` has an expression for a pattern."""
     before, fields = "", 0
     for token in tokens:
@@ -88,7 +88,7 @@ def is_usual(tokens: Sequence[Token]) -> bool:
     return fields > 0
 
 
-def print_usual(tokens: Sequence[Token], moment: Moment) -> Column:
+def print_usual(tokens: Sequence[PatternToken], moment: Moment) -> Column:
     """The text of moments by a pattern that ``is_usual``."""
     parts: list[Column] = []
     before = ""
@@ -108,7 +108,7 @@ def _text(text: str) -> list[Column]:
     return [F.lit(text)] if text else []
 
 
-def _printed(token: Token, before: str, moment: Moment) -> list[Column]:
+def _printed(token: PatternToken, before: str, moment: Moment) -> list[Column]:
     """A field behind the text that stands before it."""
     letter, count = token.letter, token.count
     if letter == "y" and count != 2:
@@ -183,7 +183,7 @@ _TABLES: Final[dict[str, tuple[Callable[[int], Iterator[str]], Callable[[Moment]
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
-def read_usual(tokens: Sequence[Token], text: Column) -> Column | None:
+def read_usual(tokens: Sequence[PatternToken], text: Column) -> Column | None:
     """Milliseconds of texts of full width that hold a day of today's calendar; null for all others."""
     fields = [token.letter for token in tokens if token.letter]
     if not fields or len(set(fields)) < len(fields):

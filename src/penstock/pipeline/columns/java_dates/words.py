@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from penstock.pipeline.columns.java_dates.pattern import Token
+from penstock.pipeline.columns.java_dates.pattern import PatternToken
 
 MONTHS: Final = (
     "January",
@@ -27,7 +27,7 @@ MONTHS: Final = (
 WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
 
-def constant_text(token: Token) -> str | None:
+def constant_text(token: PatternToken) -> str | None:
     """The text of what does not depend on the moment."""
     match token.letter:
         case "":

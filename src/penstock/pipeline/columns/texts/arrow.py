@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from penstock.data import Schema, Type
 from penstock.data.text import hash_map_order
-from penstock.pipeline.columns.layout import Form, Physical
+from penstock.pipeline.columns.layout import Layout, LayoutKind
 from penstock.pipeline.columns.texts.numbers import float_texts
 
 _WHOLE: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN})
 
 
-def text_of(column: pa.Array, schema: Schema, physical: Physical) -> pa.StringArray | None:
+def text_of(column: pa.Array, schema: Schema, physical: Layout) -> pa.StringArray | None:
     """The text of each value, null for null; None = the column has a kind that has to go through Spark.
 
     Args:
@@ -30,13 +30,13 @@ def text_of(column: pa.Array, schema: Schema, physical: Physical) -> pa.StringAr
         physical: How they are stored: an object prints as a map, a struct as a ``Struct``.
     """
     match physical.form:
-        case Form.SCALAR if schema.name is None:
+        case LayoutKind.SCALAR if schema.name is None:
             return _scalar_text(column, schema)
-        case Form.ARRAY:
+        case LayoutKind.ARRAY:
             return _array_text(column, schema, physical)
-        case Form.OBJECT:
+        case LayoutKind.OBJECT:
             return _object_text(column, schema, physical)
-        case Form.STRUCT:
+        case LayoutKind.STRUCT:
             return _struct_text(column, schema, physical)
         case _:
             return None
@@ -50,7 +50,7 @@ def _scalar_text(column: pa.Array, schema: Schema) -> pa.StringArray | None:
     return float_texts(column) if schema.type is Type.FLOAT64 else None
 
 
-def _array_text(column: pa.ListArray, schema: Schema, physical: Physical) -> pa.StringArray | None:
+def _array_text(column: pa.ListArray, schema: Schema, physical: Layout) -> pa.StringArray | None:
     assert schema.value_schema is not None, "an array has items"
     # Those of the lists that are not null, one behind the other.
     texts = text_of(column.flatten(), schema.value_schema, physical.children[0])
@@ -61,7 +61,7 @@ def _array_text(column: pa.ListArray, schema: Schema, physical: Physical) -> pa.
     return _there(_joined("[", pc.binary_join(lists, ", "), "]"), column)
 
 
-def _object_text(column: pa.StructArray, schema: Schema, physical: Physical) -> pa.StringArray | None:
+def _object_text(column: pa.StructArray, schema: Schema, physical: Layout) -> pa.StringArray | None:
     texts = _field_texts(column, schema, physical)
     if texts is None:
         return None
@@ -71,7 +71,7 @@ def _object_text(column: pa.StructArray, schema: Schema, physical: Physical) -> 
     return _there(_joined(*parts, "}") if parts else _every(column, "{}"), column)
 
 
-def _struct_text(column: pa.StructArray, schema: Schema, physical: Physical) -> pa.StringArray | None:
+def _struct_text(column: pa.StructArray, schema: Schema, physical: Layout) -> pa.StringArray | None:
     texts = _field_texts(column, schema, physical)
     if texts is None:
         return None
@@ -83,7 +83,7 @@ def _struct_text(column: pa.StructArray, schema: Schema, physical: Physical) -> 
     return _there(_joined("Struct{", inner, "}"), column)
 
 
-def _field_texts(column: pa.StructArray, schema: Schema, physical: Physical) -> dict[str, pa.StringArray] | None:
+def _field_texts(column: pa.StructArray, schema: Schema, physical: Layout) -> dict[str, pa.StringArray] | None:
     found: dict[str, pa.StringArray] = {}
     for field, child in zip(schema.fields, physical.children, strict=True):
         text = text_of(pc.struct_field(column, field.name), field.schema, child)

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from penstock.data import Schema, Struct, Time, Type
 from penstock.pipeline.columns import decimal_columns as decimals
 from penstock.pipeline.columns.layout import (
-    Form,
-    Physical,
+    Layout,
+    LayoutKind,
     TextBound,
     decimal_scale,
     default_physical,
@@ -91,7 +91,7 @@ class JsonText:
     complete: bool = False
 
     def value_parts(
-        self, column: Column, schema: Schema | None, physical: Physical, *, present: bool = False
+        self, column: Column, schema: Schema | None, physical: Layout, *, present: bool = False
     ) -> list[Column | str]:
         """Returns the parts of ``value_text``: ``joined`` joins them, with what is in front and behind, at once.
 
@@ -110,41 +110,41 @@ class JsonText:
         whole = F.when(column.isNotNull(), text) if schema.type is Type.STRUCT else text
         return [F.coalesce(whole, F.lit("null"))]
 
-    def value_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
+    def value_text(self, column: Column, schema: Schema | None, physical: Layout) -> Column:
         """The JSON text of a column, ``null`` for null; never null itself."""
         return joined(self.value_parts(column, schema, physical))
 
-    def _unclean_text(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
+    def _unclean_text(self, column: Column, schema: Schema | None, physical: Layout) -> Column:
         """The same of what may need escapes."""
-        if schema is None or physical.form is Form.VARIANT:
+        if schema is None or physical.form is LayoutKind.VARIANT:
             return F.coalesce(to_json(column), F.lit("null"))
         if not self._is_native(schema, physical):
             return self._pieced(column, schema, physical)
         rebuilt = self._rebuilt(column, schema, physical)
         if schema.type in _WHOLE and logical_name(schema) is None:
             return F.coalesce(rebuilt.cast("string"), F.lit("null"))
-        if physical.form in (Form.STRUCT, Form.ARRAY, Form.MAP, Form.ENTRIES):
+        if physical.form in (LayoutKind.STRUCT, LayoutKind.ARRAY, LayoutKind.MAP, LayoutKind.ENTRIES):
             return F.coalesce(to_json(rebuilt), F.lit("null"))
         # As bytes: Spark walks a string's characters to find the sixth, or the last.
         wrapped = to_json(F.struct(rebuilt.alias("v"))).cast("binary")
         return F.substr(wrapped, F.lit(6), F.octet_length(wrapped) - F.lit(6)).cast("string")
 
     # ------------------------------------------------------------------ what needs no escapes
-    def _is_clean(self, schema: Schema, physical: Physical) -> bool:
+    def _is_clean(self, schema: Schema, physical: Layout) -> bool:
         """True if the values can be joined from their parts as they are: a fraction of what Jackson costs."""
         if self.defaults and schema.default is not None:
             return False
-        if schema.type is Type.STRUCT and physical.form is Form.STRUCT:
+        if schema.type is Type.STRUCT and physical.form is LayoutKind.STRUCT:
             pairs = list(zip(schema.fields, physical.children, strict=True))
             return 0 < len(pairs) <= _MAX_PIECES and all(self._is_clean(field.schema, child) for field, child in pairs)
-        if physical.form is not Form.SCALAR:
+        if physical.form is not LayoutKind.SCALAR:
             return False
         if schema.type is Type.STRING:
             return physical.text is TextBound.CLEAN
         # Temporal types are the integers they are written as.
         return schema.type in _WHOLE or schema.type in _FLOATS
 
-    def _clean_parts(self, column: Column, schema: Schema, physical: Physical) -> list[Column | str]:
+    def _clean_parts(self, column: Column, schema: Schema, physical: Layout) -> list[Column | str]:
         """Texts that make up a value that is there; of a null, other than of a struct, one of them is null."""
         if schema.type is Type.STRING:
             return ['"', column, '"']
@@ -168,93 +168,93 @@ class JsonText:
         return self.complete and schema is not None and not schema.optional
 
     # ------------------------------------------------------------------ what Spark writes as Java does
-    def _is_native(self, schema: Schema | None, physical: Physical) -> bool:
-        if schema is None or physical.form is Form.VARIANT:
+    def _is_native(self, schema: Schema | None, physical: Layout) -> bool:
+        if schema is None or physical.form is LayoutKind.VARIANT:
             return True
         match physical.form:
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 return self._is_native(schema.value_schema, physical.children[0])
-            case Form.MAP:
+            case LayoutKind.MAP:
                 return self._is_native(schema.value_schema, physical.children[1])
-            case Form.ENTRIES:
+            case LayoutKind.ENTRIES:
                 text_keys = schema.key_schema is not None and schema.key_schema.type is Type.STRING
                 return text_keys and self._is_native(schema.value_schema, physical.children[1])
-            case Form.STRUCT:
+            case LayoutKind.STRUCT:
                 pairs = zip(schema.fields, physical.children, strict=True)
                 return all(self._is_native(field.schema, child) for field, child in pairs)
-            case Form.UNSCALED:
+            case LayoutKind.UNSCALED:
                 return not self.numeric_decimals
             case _:
                 return True
 
-    def _is_plain(self, schema: Schema | None, physical: Physical) -> bool:
+    def _is_plain(self, schema: Schema | None, physical: Layout) -> bool:
         """True if the column can be written as it is: nothing in it has a default or another form."""
         if schema is None:
             return True
         if self.defaults and schema.default is not None:
             return False
         match physical.form:
-            case Form.ENTRIES | Form.UNSCALED:
+            case LayoutKind.ENTRIES | LayoutKind.UNSCALED:
                 return False
-            case Form.DECIMAL:
+            case LayoutKind.DECIMAL:
                 return self.numeric_decimals
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 return self._is_plain(schema.value_schema, physical.children[0])
-            case Form.MAP:
+            case LayoutKind.MAP:
                 return self._is_plain(schema.value_schema, physical.children[1])
-            case Form.STRUCT:
+            case LayoutKind.STRUCT:
                 pairs = zip(schema.fields, physical.children, strict=True)
                 return all(self._is_plain(field.schema, child) for field, child in pairs)
             case _:
                 return True
 
-    def _rebuilt(self, column: Column, schema: Schema | None, physical: Physical) -> Column:
+    def _rebuilt(self, column: Column, schema: Schema | None, physical: Layout) -> Column:
         if schema is None or self._is_plain(schema, physical):
             return column
         filled = self._filled(column, schema, physical)
         match physical.form:
-            case Form.UNSCALED:
+            case LayoutKind.UNSCALED:
                 return filled.getField("unscaled")
-            case Form.DECIMAL:
+            case LayoutKind.DECIMAL:
                 return filled if self.numeric_decimals else decimals.unscaled_bytes(filled)
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 return F.transform(filled, lambda x: self._rebuilt(x, schema.value_schema, physical.children[0]))
-            case Form.MAP:
+            case LayoutKind.MAP:
                 return F.transform_values(
                     filled, lambda _, x: self._rebuilt(x, schema.value_schema, physical.children[1])
                 )
-            case Form.ENTRIES:
+            case LayoutKind.ENTRIES:
 
                 def entry(x: Column) -> Column:
                     value = self._rebuilt(x.getField("value"), schema.value_schema, physical.children[1])
                     return F.struct(F.coalesce(x.getField("key"), F.lit("null")).alias("key"), value.alias("value"))
 
                 return F.map_from_entries(F.transform(filled, entry))
-            case Form.STRUCT:
+            case LayoutKind.STRUCT:
                 return F.when(filled.isNotNull(), F.struct(*self._fields(filled, schema, physical)))
             case _:
                 return filled
 
-    def _fields(self, column: Column, schema: Schema, physical: Physical) -> Iterator[Column]:
+    def _fields(self, column: Column, schema: Schema, physical: Layout) -> Iterator[Column]:
         for field, child in zip(schema.fields, physical.children, strict=True):
             yield self._rebuilt(column.getField(field.name), field.schema, child).alias(field.name)
 
-    def _filled(self, column: Column, schema: Schema, physical: Physical) -> Column:
+    def _filled(self, column: Column, schema: Schema, physical: Layout) -> Column:
         """The column with the default in place of null. A default struct is an error instead: see ``faults``."""
         if not self.defaults or schema.default is None or schema.type is Type.STRUCT:
             return column
         return F.coalesce(column, literal(schema.default, schema, physical))
 
     # ------------------------------------------------------------------ what it does not
-    def _pieced(self, column: Column, schema: Schema, physical: Physical) -> Column:
+    def _pieced(self, column: Column, schema: Schema, physical: Layout) -> Column:
         filled = self._filled(column, schema, physical)
         match physical.form:
-            case Form.UNSCALED:
+            case LayoutKind.UNSCALED:
                 text = decimals.java_text(filled.getField("unscaled"), filled.getField("scale"))
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 items = F.transform(filled, lambda x: self.value_text(x, schema.value_schema, physical.children[0]))
                 text = F.concat(F.lit("["), F.array_join(items, ","), F.lit("]"))
-            case Form.MAP | Form.ENTRIES:
+            case LayoutKind.MAP | LayoutKind.ENTRIES:
                 text = self._map_text(filled, schema, physical)
             case _:
                 parts: list[Column] = []
@@ -265,8 +265,8 @@ class JsonText:
                 text = F.when(filled.isNotNull(), F.concat(F.lit("{"), *parts, F.lit("}")))
         return F.coalesce(text, F.lit("null"))
 
-    def _map_text(self, column: Column, schema: Schema, physical: Physical) -> Column:
-        entries = F.map_entries(column) if physical.form is Form.MAP else column
+    def _map_text(self, column: Column, schema: Schema, physical: Layout) -> Column:
+        entries = F.map_entries(column) if physical.form is LayoutKind.MAP else column
         text_keys = schema.key_schema is not None and schema.key_schema.type is Type.STRING
 
         def entry(x: Column) -> Column:
@@ -284,7 +284,7 @@ class JsonText:
 
     # ------------------------------------------------------------------ what cannot be written
     def problem(
-        self, column: Column, schema: Schema | None, physical: Physical, *, present: bool = False
+        self, column: Column, schema: Schema | None, physical: Layout, *, present: bool = False
     ) -> Column | None:
         """Returns the reason why a value cannot be written, as a message; null if it can. None if any value can.
 
@@ -297,34 +297,34 @@ class JsonText:
         found = [] if schema is None else list(self._problems(column, schema, physical, present))
         return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
 
-    def _problems(self, column: Column, schema: Schema, physical: Physical, present: bool) -> Iterator[Column]:
+    def _problems(self, column: Column, schema: Schema, physical: Layout, present: bool) -> Iterator[Column]:
         if self.defaults and schema.default is not None:
             if schema.type is Type.STRUCT:
                 yield F.when(column.isNull(), F.lit("Mismatching schema."))
         elif not schema.optional and not present:
             yield F.when(column.isNull(), F.lit(NULL_REQUIRED))
         match physical.form:
-            case Form.UNSCALED if not self.numeric_decimals:
+            case LayoutKind.UNSCALED if not self.numeric_decimals:
                 yield self._scale_problem(column, schema)
-            case Form.STRUCT:
+            case LayoutKind.STRUCT:
                 for field, child in zip(schema.fields, physical.children, strict=True):
                     there = self._is_there(field.schema)
                     inner = self.problem(column.getField(field.name), field.schema, child, present=there)
                     if inner is not None:
                         yield F.when(column.isNotNull(), inner)
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 yield from self._item_problems(column, schema.value_schema, physical.children[0])
-            case Form.MAP:
+            case LayoutKind.MAP:
                 yield from self._item_problems(F.map_values(column), schema.value_schema, physical.children[1])
-            case Form.ENTRIES:
+            case LayoutKind.ENTRIES:
                 values = F.transform(column, lambda x: x.getField("value"))
                 yield from self._item_problems(values, schema.value_schema, physical.children[1])
-            case Form.SCALAR if logical_name(schema) == Time.LOGICAL_NAME:
+            case LayoutKind.SCALAR if logical_name(schema) == Time.LOGICAL_NAME:
                 yield F.when((column < 0) | (column > MILLIS_PER_DAY), F.lit(BAD_TIME))
             case _:
                 pass
 
-    def _can_fail(self, schema: Schema | None, physical: Physical) -> bool:
+    def _can_fail(self, schema: Schema | None, physical: Layout) -> bool:
         """True if ``problem`` gives a column, for values inside of others.
 
         Asking ``problem`` would double the work with each level of nesting.
@@ -337,19 +337,19 @@ class JsonText:
         elif not schema.optional and not self._is_there(schema):
             return True
         match physical.form:
-            case Form.UNSCALED:
+            case LayoutKind.UNSCALED:
                 return True
-            case Form.STRUCT:
+            case LayoutKind.STRUCT:
                 pairs = zip(schema.fields, physical.children, strict=True)
                 return any(self._can_fail(field.schema, child) for field, child in pairs)
-            case Form.ARRAY:
+            case LayoutKind.ARRAY:
                 return self._can_fail(schema.value_schema, physical.children[0])
-            case Form.MAP | Form.ENTRIES:
+            case LayoutKind.MAP | LayoutKind.ENTRIES:
                 return self._can_fail(schema.value_schema, physical.children[1])
             case _:
-                return physical.form is Form.SCALAR and logical_name(schema) == Time.LOGICAL_NAME
+                return physical.form is LayoutKind.SCALAR and logical_name(schema) == Time.LOGICAL_NAME
 
-    def _item_problems(self, column: Column, schema: Schema | None, physical: Physical) -> Iterator[Column]:
+    def _item_problems(self, column: Column, schema: Schema | None, physical: Layout) -> Iterator[Column]:
         if not self._can_fail(schema, physical):
             return
         there = self._is_there(schema)
@@ -375,7 +375,7 @@ _TEXT: Final = Schema(Type.STRING, optional=True)
 _TEXT_LAYOUT: Final = default_physical(_TEXT)
 
 
-def literal(value: object, schema: Schema, physical: Physical) -> Column:
+def literal(value: object, schema: Schema, physical: Layout) -> Column:
     """A Connect value as a literal column in the given layout (defaults)."""
     kind = spark_type(schema, physical)
     if value is None:
@@ -391,7 +391,7 @@ def literal(value: object, schema: Schema, physical: Physical) -> Column:
     return _of_python(array[0].as_py(), schema, physical).cast(kind)
 
 
-def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
+def _of_python(value: Any, schema: Schema | None, physical: Layout) -> Column:
     if value is None or schema is None:
         return F.lit(None)
     match schema.type:
@@ -401,7 +401,7 @@ def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
             pairs = [(one["key"], one["value"]) if isinstance(one, dict) else one for one in value]
             keys = [_of_python(key, schema.key_schema, physical.children[0]) for key, _ in pairs]
             values = [_of_python(item, schema.value_schema, physical.children[1]) for _, item in pairs]
-            if physical.form is Form.MAP:
+            if physical.form is LayoutKind.MAP:
                 return F.map_from_arrays(F.array(*keys), F.array(*values))
             return F.array(
                 *[F.struct(key.alias("key"), item.alias("value")) for key, item in zip(keys, values, strict=True)]
@@ -409,7 +409,7 @@ def _of_python(value: Any, schema: Schema | None, physical: Physical) -> Column:
         case Type.STRUCT:
             fields = zip(schema.fields, physical.children, strict=True)
             return F.struct(*[_of_python(value[f.name], f.schema, child).alias(f.name) for f, child in fields])
-        case _ if is_decimal(schema) and physical.form is Form.UNSCALED:
+        case _ if is_decimal(schema) and physical.form is LayoutKind.UNSCALED:
             if isinstance(value, dict):
                 return F.struct(F.lit(value["unscaled"]).alias("unscaled"), F.lit(value["scale"]).alias("scale"))
             unscaled, scale = unscale(value)

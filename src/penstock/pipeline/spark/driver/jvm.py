@@ -3,7 +3,7 @@
 Main type: `DriverJvm`, owned by the session thread of `SparkRuntime`. PySpark keeps process-wide references to the
 JVM; `DriverJvm.close` clears them, which is what lets a new JVM start in the same Python process.
 
-A ``Heartbeat`` asks whether something still answers, without waiting for it longer than asked to; ``Silence`` adds up
+A ``JvmProbe`` asks whether something still answers, without waiting for it longer than asked to; ``Silence`` adds up
 how long it has not. Each question runs on a ``spark-heartbeat`` thread that ends with its answer.
 """
 
@@ -61,7 +61,7 @@ class Silence:
         return self._seconds
 
 
-class Heartbeat:
+class JvmProbe:
     """Puts one question again and again; what does not answer blocks the thread of the question, not the asker.
 
     Args:
@@ -213,7 +213,7 @@ class DriverJvm:
         # JVMs of killed processes had no time to do it.
         remove_stale_scratch()
         self._scratch = make_scratch()
-        self._heartbeat = Heartbeat(self._ask)
+        self._heartbeat = JvmProbe(self._ask)
         #: Receives the executors of the session with each heartbeat.
         self.watch: ExecutorWatch | None = None
         settings = classic_settings(conf, self._scratch)

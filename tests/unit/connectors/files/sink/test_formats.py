@@ -17,8 +17,15 @@ from pyarrow import orc
 from tests.unit.connectors.files.writing import frame, schemaless
 
 from penstock.connectors.files.columns import columns_of
-from penstock.connectors.files.sink.formats.avro import Avro, missing_library
-from penstock.connectors.files.sink.formats.format import Bytes, Csv, Format, JsonLines, Orc, Parquet
+from penstock.connectors.files.sink.formats.avro import AvroFormat, missing_library
+from penstock.connectors.files.sink.formats.format import (
+    BytesFormat,
+    CsvFormat,
+    Format,
+    JsonLinesFormat,
+    OrcFormat,
+    ParquetFormat,
+)
 from penstock.data import STRING_SCHEMA, SchemaBuilder
 from penstock.errors import DataException
 
@@ -56,7 +63,7 @@ def every_type() -> Any:
 
 @pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "lz4", "brotli"])
 def test_parquet_has_every_type_as_it_is(codec: str) -> None:
-    form = Parquet(compression=codec)
+    form = ParquetFormat(compression=codec)
     assert form.name_end == ("" if codec == "none" else f".{codec}") + ".parquet"
     found = pq.read_table(io.BytesIO(written(form, every_type())))
     for name, column in COLUMNS.items():
@@ -65,7 +72,7 @@ def test_parquet_has_every_type_as_it_is(codec: str) -> None:
 
 
 def test_orc_has_every_type_but_times_of_day() -> None:
-    found = orc.ORCFile(io.BytesIO(written(Orc(), every_type()))).read()
+    found = orc.ORCFile(io.BytesIO(written(OrcFormat(), every_type()))).read()
     assert found.column("time").to_pylist() == [3_723_004, None]
     for name in COLUMNS.keys() - {"time"}:
         assert repr(found.column(name).cast(COLUMNS[name].type).to_pylist()) == repr(COLUMNS[name].to_pylist()), name
@@ -73,18 +80,18 @@ def test_orc_has_every_type_but_times_of_day() -> None:
 
 def test_parquet_leaves_out_what_has_no_type_and_keeps_the_rows() -> None:
     value = pa.array([{"a": 1, "none": None, "empty": {}, "deep": {"x": None, "y": 1}, "list": []}, {"a": 2}])
-    found = pq.read_table(io.BytesIO(written(Parquet(), frame(value, None))))
+    found = pq.read_table(io.BytesIO(written(ParquetFormat(), frame(value, None))))
     assert found.to_pylist() == [
         {"a": 1, "deep": {"y": 1}, "list": []},
         {"a": 2, "deep": None, "list": None},
     ]
-    nothing = pq.read_table(io.BytesIO(written(Parquet(), frame(pa.array([{"a": None}, {"a": None}]), None))))
+    nothing = pq.read_table(io.BytesIO(written(ParquetFormat(), frame(pa.array([{"a": None}, {"a": None}]), None))))
     assert nothing.to_pylist() == [{"a": None}, {"a": None}]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "zstd", "bz2"])
 def test_json_is_that_of_the_converter_without_schemas(compression: str) -> None:
-    raw = written(JsonLines(compression=compression), every_type())
+    raw = written(JsonLinesFormat(compression=compression), every_type())
     text = raw if compression == "none" else pa.input_stream(io.BytesIO(raw), compression=compression).read()
     first, second = (json.loads(line) for line in text.splitlines())
     assert second == dict.fromkeys(COLUMNS)
@@ -99,7 +106,7 @@ def test_json_is_that_of_the_converter_without_schemas(compression: str) -> None
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_avro_has_every_type_with_names_that_avro_takes(codec: str) -> None:
     assert missing_library(codec) == ""
-    first, second = fastavro.reader(io.BytesIO(written(Avro(codec), every_type())))
+    first, second = fastavro.reader(io.BytesIO(written(AvroFormat(codec), every_type())))
     assert second == dict.fromkeys(COLUMNS)
     expected: dict[str, Any] = {name: column.to_pylist(maps_as_pydicts="lossy")[0] for name, column in COLUMNS.items()}
     expected["inner"] = {"a_b": [{"c": 1}]}
@@ -116,15 +123,15 @@ def test_avro_keeps_nulls_and_slices_under_new_names() -> None:
     kind = pa.map_(pa.string(), pa.struct([("x-y", pa.list_(pa.struct([("z.z", pa.int64())])))]))
     values: list[Any] = [[("k", {"x-y": [{"z.z": 1}, None]})], None, [("l", {"x-y": None}), ("m", None)], []]
     value = pa.StructArray.from_arrays([pa.array(values, kind)], ["m"])
-    rows = list(fastavro.reader(io.BytesIO(written(Avro(), frame(value.slice(1), SCHEMA)))))
+    rows = list(fastavro.reader(io.BytesIO(written(AvroFormat(), frame(value.slice(1), SCHEMA)))))
     assert rows == [{"m": None}, {"m": {"l": {"x_y": None}, "m": None}}, {"m": {}}]
-    (row,) = fastavro.reader(io.BytesIO(written(Avro(), frame(value.slice(0, 1), SCHEMA))))
+    (row,) = fastavro.reader(io.BytesIO(written(AvroFormat(), frame(value.slice(0, 1), SCHEMA))))
     assert row == {"m": {"k": {"x_y": [{"z_z": 1}, None]}}}
 
 
 def test_csv_has_cells_for_every_type() -> None:
     found = pyarrow.csv.read_csv(
-        io.BytesIO(written(Csv(), every_type())), parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)
+        io.BytesIO(written(CsvFormat(), every_type())), parse_options=pyarrow.csv.ParseOptions(newlines_in_values=True)
     )
     row = found.to_pylist()[0]
     assert row["inner"] == '{"a b":[{"c":1}]}'
@@ -134,11 +141,11 @@ def test_csv_has_cells_for_every_type() -> None:
 
 
 def test_bytes_take_bytes_and_text_and_nothing_else() -> None:
-    assert written(Bytes(b"\r\n"), frame(pa.array([b"\x00", b"b"]), None)) == b"\x00\r\nb\r\n"
-    assert written(Bytes(), frame(schemaless(["a", {"b": 1}]), None)) == b'a\n{"b":1}\n'
-    assert Bytes(extension=".txt", compression="gzip").name_end == ".txt.gz"
+    assert written(BytesFormat(b"\r\n"), frame(pa.array([b"\x00", b"b"]), None)) == b"\x00\r\nb\r\n"
+    assert written(BytesFormat(), frame(schemaless(["a", {"b": 1}]), None)) == b'a\n{"b":1}\n'
+    assert BytesFormat(extension=".txt", compression="gzip").name_end == ".txt.gz"
     with pytest.raises(DataException, match="ByteArrayConverter"):
-        written(Bytes(), frame(pa.array([1, 2]), None))
+        written(BytesFormat(), frame(pa.array([1, 2]), None))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +161,7 @@ def test_a_field_with_the_name_of_a_metadata_column_is_an_error() -> None:
 
 
 def test_metadata_is_beside_the_fields_of_json_and_beside_a_value_that_has_none() -> None:
-    form = JsonLines(("key", "offset"))
+    form = JsonLinesFormat(("key", "offset"))
     line = written(form, frame(pa.array([{"a": 1}]), SCHEMA, first=9, keys=["k"]))
     assert json.loads(line) == {"a": 1, "kafka_key": "k", "kafka_offset": 9}
     line = written(form, frame(pa.array([5]), None, keys=["k"]))

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import frame, schemaless
 
-from penstock.connectors.files.sink.partitioners import Partitioner, Times, TimestampExtractor, directory_name
+from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, Times, TimestampExtractor, directory_name
 from penstock.connectors.files.sink.path_format import PathFormat
 from penstock.errors import ConfigException, DataException
 
 
-def directories(partitioner: Partitioner, given: Any) -> list[str]:
+def directories(partitioner: DirectoryPartitioner, given: Any) -> list[str]:
     codes, names = partitioner.directories(given, partitioner.timestamps(given, 0))
     return [names[code] for code in codes]
 
@@ -27,12 +27,12 @@ def structs(**columns: Any) -> Any:
     return frame(value, None)
 
 
-def by_time(pattern: str, zone: str = "UTC", duration_ms: int = 3_600_000, **more: Any) -> Partitioner:
-    return Partitioner(times=Times(PathFormat(pattern), ZoneInfo(zone), duration_ms), **more)
+def by_time(pattern: str, zone: str = "UTC", duration_ms: int = 3_600_000, **more: Any) -> DirectoryPartitioner:
+    return DirectoryPartitioner(times=Times(PathFormat(pattern), ZoneInfo(zone), duration_ms), **more)
 
 
 def test_without_settings_a_directory_is_a_partition_as_read_below_the_topic_as_routed() -> None:
-    assert directories(Partitioner(), frame([None], None, kind=pa.string(), topic="r", partition=7)) == [
+    assert directories(DirectoryPartitioner(), frame([None], None, kind=pa.string(), topic="r", partition=7)) == [
         "r/partition=7"
     ]
 
@@ -52,20 +52,20 @@ def test_without_settings_a_directory_is_a_partition_as_read_below_the_topic_as_
     ],
 )
 def test_values_of_fields_of_every_type_name_directories(values: list[Any], names: list[str]) -> None:
-    assert directories(Partitioner(("f",)), structs(f=values)) == [f"t/f={name}" for name in names]
+    assert directories(DirectoryPartitioner(("f",)), structs(f=values)) == [f"t/f={name}" for name in names]
 
 
 def test_fields_may_be_nested_and_several_and_without_a_schema() -> None:
     value = schemaless([{"a": {"b": 1}, "c": "x"}, {"c": "y"}])
-    found = directories(Partitioner(("a.b", "c"), with_names=False), frame(value, None))
+    found = directories(DirectoryPartitioner(("a.b", "c"), with_names=False), frame(value, None))
     assert found == ["t/1/x", "t/__HIVE_DEFAULT_PARTITION__/y"]
 
 
 def test_fields_that_name_no_directory_are_an_error_that_names_them() -> None:
     with pytest.raises(DataException, match=r'The field "f" of partition\.field\.name is list'):
-        directories(Partitioner(("f",)), structs(f=[[1]]))
+        directories(DirectoryPartitioner(("f",)), structs(f=[[1]]))
     with pytest.raises(DataException, match='There is no field "g"'):
-        directories(Partitioner(("g",)), structs(f=[1]))
+        directories(DirectoryPartitioner(("g",)), structs(f=[1]))
 
 
 def test_long_names_stay_apart_and_are_cut_between_characters() -> None:
@@ -167,7 +167,7 @@ def test_long_values_of_many_fields_leave_room_in_the_key_of_an_object(count: in
     names = [f"f{number}" for number in range(count)]
     values = [{name: f"{row}/" + "ä" * 1000 + str(row) for name in names} for row in range(3)]
     rows = frame(values, None, kind=pa.struct([(name, pa.string()) for name in names]))
-    codes, directories = Partitioner(tuple(names)).directories(rows, np.zeros(3, np.int64))
+    codes, directories = DirectoryPartitioner(tuple(names)).directories(rows, np.zeros(3, np.int64))
     assert len(set(codes.tolist())) == len(set(directories)) == 3
     # The name of a file has 30 bytes and a topic, of which the longest have 249.
     assert max(len(one.encode()) for one in directories) < 600

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.connectors.files.source.archive import HEADERS, KEYS, Archive, Joined
-from penstock.connectors.files.source.ledger import Place
-from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Input, Piece, Reader
+from penstock.connectors.files.source.archive import HEADERS, KEYS, Archive, JoinedReader
+from penstock.connectors.files.source.ledger import FilePosition
+from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input
 from penstock.files.stores import Found
 from penstock.testing import MemoryStore
 
@@ -74,28 +74,28 @@ def test_a_file_beside_that_a_listing_came_too_early_for_is_looked_for() -> None
     assert passed_over.completed(late, {KEYS: late}) == {}
 
 
-class Numbers(Reader):
+class Numbers(FormatReader):
     """Numbers as rows, in blocks of ten; those that are told are bad."""
 
     def __init__(self, count: int, bad: tuple[int, ...] = (), name: str = "value") -> None:
         self.count, self.bad, self.name = count, bad, name
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
         for start in range(place.at, self.count, 10):
             numbers = range(start, min(self.count, start + 10))
             rows = [one for one in numbers if one not in self.bad]
             bad = [Bad(0, b"", "bad", sum(row < one for row in rows)) for one in numbers if one in self.bad]
-            yield Piece(pa.table({self.name: rows}), Place(start), Place(start + 10), bad)
+            yield FileRows(pa.table({self.name: rows}), FilePosition(start), FilePosition(start + 10), bad)
 
 
-def joined(rows: Numbers, keys: Numbers) -> Joined:
+def joined(rows: Numbers, keys: Numbers) -> JoinedReader:
     def nothing() -> Any:
         raise AssertionError
 
-    return Joined(rows, {KEYS: (Input(Found("t/t+0+0.keys.avro", 1, 1), nothing), keys)})
+    return JoinedReader(rows, {KEYS: (Input(Found("t/t+0+0.keys.avro", 1, 1), nothing), keys)})
 
 
-def read(reader: Joined, place: Place) -> list[tuple[int, int]]:
+def read(reader: JoinedReader, place: FilePosition) -> list[tuple[int, int]]:
     file = Input(Found("t/t+0+0.parquet", 1, 1), lambda: None)
     tables = [piece.table for piece in reader.pieces(file, place)]
     return [tuple(row.values()) for table in tables for row in table.to_pylist()]
@@ -106,16 +106,16 @@ def read(reader: Joined, place: Place) -> list[tuple[int, int]]:
 def test_each_row_has_its_own_key_wherever_reading_begins_and_whatever_rows_are_bad(
     bad: tuple[int, ...], begin: int
 ) -> None:
-    found = read(joined(Numbers(25, bad), Numbers(25, name="key")), Place(begin))
+    found = read(joined(Numbers(25, bad), Numbers(25, name="key")), FilePosition(begin))
     assert found == [(one, one) for one in range(begin, 25) if one not in bad]
 
 
 @pytest.mark.parametrize("count", [0, 9, 24, 26])
 def test_files_that_do_not_have_as_many_rows_are_not_put_together(count: int) -> None:
     with pytest.raises(BadFileException, match=rf"keys\.avro has {count}: they do not belong together"):
-        read(joined(Numbers(25), Numbers(count, name="key")), Place())
+        read(joined(Numbers(25), Numbers(count, name="key")), FilePosition())
 
 
 def test_a_file_beside_with_a_bad_row_is_not_put_together() -> None:
     with pytest.raises(BadFileException, match=r"has its keys in t\+0\+0\.keys\.avro, which has a row .*: bad"):
-        read(joined(Numbers(25), Numbers(25, (7,), name="key")), Place())
+        read(joined(Numbers(25), Numbers(25, (7,), name="key")), FilePosition())

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from penstock.connectors.files.source.ledger import LOGS, Ledger, Outcome, Place, Reading, identity, is_offset
-from penstock.connectors.files.source.listing import Listing, Selection, Unit
+from penstock.connectors.files.source.ledger import (
+    LOGS,
+    FileInProgress,
+    FileLedger,
+    FileOutcome,
+    FilePosition,
+    identity,
+    is_offset,
+)
+from penstock.connectors.files.source.listing import FileSelection, FileUnit, Listing
 from penstock.files.stores import Found, Store
 
 
@@ -49,14 +57,14 @@ class Names(Store):
     put = create_if_absent = list_from = delete = end_unfinished = check = look_at = open = move = None  # type: ignore
 
 
-SELECTION = Selection("s3://b")
+SELECTION = FileSelection("s3://b")
 
 
-def units(store: Store, ledger: Ledger, selection: Selection = SELECTION) -> Iterator[Unit | None]:
+def units(store: Store, ledger: FileLedger, selection: FileSelection = SELECTION) -> Iterator[FileUnit | None]:
     return iter(Listing(store, selection, ledger, lambda: 1e15))
 
 
-def read(ledger: Ledger, offsets: Offsets, unit: Unit, outcome: Outcome = Outcome.READ) -> None:
+def read(ledger: FileLedger, offsets: Offsets, unit: FileUnit, outcome: FileOutcome = FileOutcome.READ) -> None:
     """Reads a file, as the task does, and commits."""
     log = ledger.logs[unit.log]
     if log.waits_for_block:
@@ -71,7 +79,7 @@ def read(ledger: Ledger, offsets: Offsets, unit: Unit, outcome: Outcome = Outcom
 def test_files_take_less_than_ten_bytes_each_and_each_offset_a_few_kilobytes() -> None:
     count = 200_000
     store, offsets = Names(lambda: (f"year=2026/file-{number:07d}.parquet" for number in range(count))), Offsets()
-    ledger = Ledger(range(LOGS), offsets.read)
+    ledger = FileLedger(range(LOGS), offsets.read)
 
     found = units(store, ledger)
     first = next(found)
@@ -82,7 +90,7 @@ def test_files_take_less_than_ten_bytes_each_and_each_offset_a_few_kilobytes() -
     for number in range(count):
         unit = SELECTION.units(Found(f"year=2026/file-{number:07d}.parquet", 1, 1))[0]
         log = ledger.logs[unit.log]
-        ledger.finish(log, unit.identity, Outcome.READ)
+        ledger.finish(log, unit.identity, FileOutcome.READ)
         if (block := log.full_block()) is not None:
             offsets.write(*block)
             log.stored()
@@ -91,7 +99,7 @@ def test_files_take_less_than_ten_bytes_each_and_each_offset_a_few_kilobytes() -
     assert offsets.nbytes < 10 * count
     assert max(len(json.dumps(one)) for one in offsets.kept.values()) < 8_000
 
-    later = Ledger(range(LOGS), offsets.read)
+    later = FileLedger(range(LOGS), offsets.read)
     names = [f"year=2026/file-{number:07d}.parquet" for number in range(count)]
     store.names = lambda: iter([*names[:1000], "year=2026/file-0000500b.parquet", *names[-1000:]])
     assert [one.found.key for one in units(store, later) if one] == ["year=2026/file-0000500b.parquet"]
@@ -101,10 +109,10 @@ def test_files_take_less_than_ten_bytes_each_and_each_offset_a_few_kilobytes() -
 def test_a_kill_at_any_time_forgets_no_file_that_was_committed(committed_every: int) -> None:
     """Offsets of some files are lost with the process; blocks and heads may be stored one without the other."""
     store, offsets = Names(lambda: (f"{number:05d}" for number in range(1500))), Offsets()
-    selection = Selection("s3://b", owner=lambda _: "all")
+    selection = FileSelection("s3://b", owner=lambda _: "all")
     known: set[str] = set()
     while True:
-        ledger = Ledger(range(LOGS), offsets.read)
+        ledger = FileLedger(range(LOGS), offsets.read)
         got = [one for one in units(store, ledger, selection) if one]
         assert {one.found.key for one in got}.isdisjoint(known)
         if not got:
@@ -115,7 +123,7 @@ def test_a_kill_at_any_time_forgets_no_file_that_was_committed(committed_every: 
                 ledger.refresh()
             if (block := log.full_block()) is not None and number % 2:
                 offsets.write(*block)
-            ledger.finish(log, unit.identity, Outcome.READ)
+            ledger.finish(log, unit.identity, FileOutcome.READ)
             if number in (committed_every, len(got)):
                 offsets.write(log.partition, log.offset())
                 known |= {one.found.key for one in got[:number]}
@@ -125,8 +133,8 @@ def test_a_kill_at_any_time_forgets_no_file_that_was_committed(committed_every: 
 def test_files_that_are_gone_are_forgotten_once_they_were_committed_and_may_come_again() -> None:
     names = [f"{number:04d}" for number in range(1500)]
     store, offsets = Names(lambda: iter(names)), Offsets()
-    selection = Selection("s3://b", owner=lambda _: "all")
-    ledger = Ledger(range(LOGS), offsets.read)
+    selection = FileSelection("s3://b", owner=lambda _: "all")
+    ledger = FileLedger(range(LOGS), offsets.read)
     for unit in [one for one in units(store, ledger, selection) if one]:
         read(ledger, offsets, unit)
     ledger.refresh()
@@ -142,7 +150,7 @@ def test_files_that_are_gone_are_forgotten_once_they_were_committed_and_may_come
             if log.files:
                 offsets.write(log.partition, log.offset())
     assert offsets.nbytes < full / 3
-    assert [one for one in units(store, Ledger(range(LOGS), offsets.read), selection) if one] == []
+    assert [one for one in units(store, FileLedger(range(LOGS), offsets.read), selection) if one] == []
 
     names = ["0000", *names]
     assert [one.found.key for one in units(store, ledger, selection) if one] == ["0000"]
@@ -150,18 +158,18 @@ def test_files_that_are_gone_are_forgotten_once_they_were_committed_and_may_come
 
 def test_a_place_in_a_file_is_kept_beside_those_that_grow() -> None:
     offsets = Offsets()
-    ledger = Ledger([3], offsets.read)
+    ledger = FileLedger([3], offsets.read)
     log = ledger.logs[3]
     for number in range(3):
-        log.begin(Reading(f"{number}.txt", 0, identity(number), "v", 10, Place()))
-        log.suspend(Place(number, 0, 5 if number else 1))
-    log.begin(Reading("1.txt", 0, identity(1), "v", 20, Place(1)))
-    offsets.write(log.partition, log.offset(Place(7, 2, 6)))
+        log.begin(FileInProgress(f"{number}.txt", 0, identity(number), "v", 10, FilePosition()))
+        log.suspend(FilePosition(number, 0, 5 if number else 1))
+    log.begin(FileInProgress("1.txt", 0, identity(1), "v", 20, FilePosition(1)))
+    offsets.write(log.partition, log.offset(FilePosition(7, 2, 6)))
 
-    again = Ledger([3], offsets.read).logs[3]
+    again = FileLedger([3], offsets.read).logs[3]
     assert {name: found.place for name in "012" if (found := again.reading_of(f"{name}.txt", 0))} == {
-        "1": Place(7, 2, 6),
-        "2": Place(2, 0, 5),
+        "1": FilePosition(7, 2, 6),
+        "2": FilePosition(2, 0, 5),
     }
     assert is_offset({"log": 3}, log.offset())
     assert not is_offset({"log": 3}, {"done": "?"})
@@ -170,18 +178,18 @@ def test_a_place_in_a_file_is_kept_beside_those_that_grow() -> None:
 
 def test_files_that_could_not_be_read_are_known_as_such() -> None:
     offsets = Offsets()
-    ledger = Ledger(range(LOGS), offsets.read)
-    for name, outcome in (("a", Outcome.READ), ("b", Outcome.FAILED)):
+    ledger = FileLedger(range(LOGS), offsets.read)
+    for name, outcome in (("a", FileOutcome.READ), ("b", FileOutcome.FAILED)):
         read(ledger, offsets, SELECTION.units(Found(name, 1, 1))[0], outcome)
-    later = Ledger(range(LOGS), offsets.read)
+    later = FileLedger(range(LOGS), offsets.read)
     found = {name: later.committed(SELECTION.identity(Found(name, 1, 1))) for name in "abc"}
-    assert found == {"a": Outcome.READ, "b": Outcome.FAILED, "c": None}
+    assert found == {"a": FileOutcome.READ, "b": FileOutcome.FAILED, "c": None}
 
 
 def test_parts_of_a_file_are_read_by_several_tasks_and_the_file_is_done_with_behind_all_of_them() -> None:
     offsets, store = Offsets(), Names(lambda: iter(["a"]))
-    ledgers = [Ledger(range(one, LOGS, 2), offsets.read) for one in range(2)]
-    selections = [Selection("s3://b", split=lambda _: 1, logs=frozenset(range(one, LOGS, 2))) for one in range(2)]
+    ledgers = [FileLedger(range(one, LOGS, 2), offsets.read) for one in range(2)]
+    selections = [FileSelection("s3://b", split=lambda _: 1, logs=frozenset(range(one, LOGS, 2))) for one in range(2)]
     store.walk = lambda skip, below="": iter([Found("a", 6, 1)])  # type: ignore[method-assign]
     parts = []
     for ledger, selection in zip(ledgers, selections, strict=True):
@@ -195,4 +203,4 @@ def test_parts_of_a_file_are_read_by_several_tasks_and_the_file_is_done_with_beh
         ledger.refresh()
         assert list(units(store, ledger, selection)) == []
     whole = selections[0].identity(Found("a", 6, 1))
-    assert sum(ledger.outcome(whole) is Outcome.READ for ledger in ledgers) == 1
+    assert sum(ledger.outcome(whole) is FileOutcome.READ for ledger in ledgers) == 1

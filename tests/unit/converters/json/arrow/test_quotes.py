@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.converters.json.arrow.quotes import FlatMember, Layout, cut_objects, layout_of
+from penstock.converters.json.arrow.quotes import FlatMember, QuoteLayout, cut_objects, layout_of
 from penstock.converters.json.arrow.structs import BOOLEAN, STRING, ObjectTexts, whole
 
 MEMBERS = (("a", STRING), ("b", whole(18)), ("c", BOOLEAN), ("d", f"null|{STRING}"))
@@ -59,7 +59,7 @@ OTHERS = [
 ]
 
 
-def cut(texts: pa.StringArray, layout: Layout | None) -> dict[int, dict[str, object]]:
+def cut(texts: pa.StringArray, layout: QuoteLayout | None) -> dict[int, dict[str, object]]:
     """The objects that were cut, by their rows."""
     assert layout is not None
     rows, columns = cut_objects(texts, layout, FLAT, np.ones(len(texts), dtype=bool))

@@ -1,4 +1,4 @@
-"""Avro container files. Main type: ``Avro``; needs fastavro. Any thread.
+"""Avro container files. Main type: ``AvroFormat``; needs fastavro. Any thread.
 
 Source: the Avro specification, "Object Container Files" and "Logical Types".
 """
@@ -20,7 +20,7 @@ from penstock.connectors.files.sink.formats.format import Format
 _RECORD: Final = "ConnectDefault"
 
 
-class Avro(Format):
+class AvroFormat(Format):
     """Avro container files: each row a record, whose fields may all be null.
 
     Args:

@@ -1,7 +1,7 @@
 """Formats of files: what a row is held as while its file is open, and how a file is written.
 
-Main types: ``Format`` and its kinds, ``Parquet``, ``JsonLines``, ``Csv``, ``Bytes``; Avro is in ``avro``. No I/O but to
-the file that is given; any thread.
+Main types: ``Format`` and its kinds, ``ParquetFormat``, ``JsonLinesFormat``, ``CsvFormat``, ``BytesFormat``; Avro is in
+``avro``. No I/O but to the file that is given; any thread.
 
 Source: the formats of Confluent's connectors (``ParquetFormat``, ``JsonFormat``, ``AvroFormat``, ``ByteArrayFormat``).
 """
@@ -90,7 +90,7 @@ class Format(ABC):
         return self.extension + ends[self.compression]
 
 
-class Parquet(Format):
+class ParquetFormat(Format):
     """Parquet: a column for each field. ``compression`` is that of the columns."""
 
     extension = ".parquet"
@@ -109,7 +109,7 @@ class Parquet(Format):
         return self.extension if self.compression == "none" else f".{self.compression}{self.extension}"
 
 
-class Orc(Format):
+class OrcFormat(Format):
     """ORC: a column for each field, compressed with zstd. Times of day are milliseconds; ORC has none."""
 
     extension = ".orc"
@@ -126,7 +126,7 @@ class Orc(Format):
                 writer.write(pa.table(columns, schema=timeless))
 
 
-class Csv(Format):
+class CsvFormat(Format):
     """CSV with a line of names. Nested values are JSON, bytes are base64."""
 
     extension = ".csv"
@@ -163,7 +163,7 @@ class _Lines(Format):
                         file.write(self.separator)
 
 
-class JsonLines(_Lines):
+class JsonLinesFormat(_Lines):
     """A line of JSON for each row, as ``JsonConverter`` writes it without ``schemas.enable``; decimals are numbers."""
 
     extension = ".json"
@@ -192,7 +192,7 @@ class JsonLines(_Lines):
         return pa.table({_LINE: pa.array(lines, pa.binary())})
 
 
-class Bytes(_Lines):
+class BytesFormat(_Lines):
     """The bytes of the values, or their text, each followed by a separator.
 
     Args:

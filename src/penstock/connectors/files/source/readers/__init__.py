@@ -1,4 +1,4 @@
-"""The rows of files, block by block: ``Reader`` (``reader``), a class for each format.
+"""The rows of files, block by block: ``FormatReader`` (``reader``), a class for each format.
 
 - ``opening``: the reader of a file.
 - ``csv``, ``json_lines``, ``lines``: text; ``text``: such files as blocks of whole lines; ``isolating``: the bad rows

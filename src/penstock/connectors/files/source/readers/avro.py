@@ -1,4 +1,6 @@
-"""Avro container files. Main type: ``Avro``; needs fastavro, which makes Python objects of rows. The task's thread.
+"""Avro container files.
+
+Main type: ``AvroReader``; needs fastavro, which makes Python objects of rows. The task's thread.
 
 Source: the Avro specification, "Object Container Files" and "Logical Types".
 """
@@ -14,9 +16,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.lines import VALUE
-from penstock.connectors.files.source.readers.reader import BadFileException, Input, Piece, Reader, parts_of, unit_of
+from penstock.connectors.files.source.readers.reader import (
+    BadFileException,
+    FileRows,
+    FormatReader,
+    Input,
+    parts_of,
+    unit_of,
+)
 from penstock.files.widening import json_text
 
 _PLAIN: Final = {
@@ -43,11 +52,11 @@ _LOGICAL: Final = {
 }
 
 
-class Avro(Reader):
+class AvroReader(FormatReader):
     """Avro; a block is one of the file."""
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``. Rows in front of the place are read again, and left out."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``. Rows in front of the place are read again, and left out."""
         import fastavro
 
         raw = file.open()

@@ -1,4 +1,4 @@
-"""Files that hold columns: Parquet and ORC. Main types: ``Parquet``, ``Orc``. The task's thread.
+"""Files that hold columns: Parquet and ORC. Main types: ``ParquetReader``, ``OrcReader``. The task's thread.
 
 Source: the formats' specifications, by PyArrow's readers.
 """
@@ -10,26 +10,26 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.reader import (
     BLOCK_ROWS,
     BadFileException,
+    FileRows,
+    FormatReader,
     Input,
-    Piece,
-    Reader,
     parts_of,
     place_in,
     unit_of,
 )
 
 
-class Parquet(Reader):
+class ParquetReader(FormatReader):
     """Parquet; a block is a row group, which is read in parts."""
 
     splits = True
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``. A part of a file has the row groups that begin in it."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``. A part of a file has the row groups that begin in it."""
         raw = file.open()
         try:
             try:
@@ -43,7 +43,7 @@ class Parquet(Reader):
         finally:
             raw.close()
 
-    def _group(self, found: pq.ParquetFile, group: int, skipped: int) -> Iterator[Piece]:
+    def _group(self, found: pq.ParquetFile, group: int, skipped: int) -> Iterator[FileRows]:
         total, at = found.metadata.row_group(group).num_rows, 0
         try:
             for batch in found.iter_batches(BLOCK_ROWS, row_groups=[group], use_threads=False):
@@ -52,7 +52,7 @@ class Parquet(Reader):
                     continue
                 after = place_in(group + 1) if at >= total else place_in(group, at)
                 table = pa.Table.from_batches([batch]).replace_schema_metadata(found.schema_arrow.metadata)
-                yield Piece(table, place_in(group, start), after)
+                yield FileRows(table, place_in(group, start), after)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise _no_file("Parquet", error) from error
         except OSError as error:
@@ -61,11 +61,11 @@ class Parquet(Reader):
             raise _no_file("Parquet", error) from error
 
 
-class Orc(Reader):
+class OrcReader(FormatReader):
     """ORC; a block is a stripe."""
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``."""
         from pyarrow import orc
 
         raw = file.open()

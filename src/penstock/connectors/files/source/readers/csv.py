@@ -1,4 +1,4 @@
-"""CSV files. Main type: ``Csv``; the reader of PyArrow, and no Python object for a row. The task's thread.
+"""CSV files. Main type: ``CsvReader``; the reader of PyArrow, and no Python object for a row. The task's thread.
 
 Source: RFC 4180; the settings ``csv.*`` of the SpoolDir connectors.
 """
@@ -14,17 +14,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.isolating import isolated
 from penstock.connectors.files.source.readers.reader import (
     BLOCK_BYTES,
     Bad,
     BadFileException,
+    FileRows,
+    FormatReader,
     Input,
-    Piece,
-    Reader,
 )
-from penstock.connectors.files.source.readers.text import Block, blocks, open_text, rows_of
+from penstock.connectors.files.source.readers.text import TextBlock, blocks, open_text, rows_of
 from penstock.files.widening import widened
 
 #: Bytes at the beginning of a file by which types are found.
@@ -32,7 +32,7 @@ _SAMPLE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class CsvDialect:
     """The dialect of the files.
 
     Attributes:
@@ -64,7 +64,7 @@ class Dialect:
     timestamp_formats: tuple[str, ...] = ()
 
 
-class Csv(Reader):
+class CsvReader(FormatReader):
     """CSV.
 
     Args:
@@ -74,7 +74,7 @@ class Csv(Reader):
 
     appends = True
 
-    def __init__(self, dialect: Dialect, types: Mapping[str, pa.DataType] | None = None) -> None:
+    def __init__(self, dialect: CsvDialect, types: Mapping[str, pa.DataType] | None = None) -> None:
         self._dialect, self._given = dialect, types or {}
         escaped = dialect.escape not in (None, dialect.quote)
         # Where quotes may be escaped, line ends in quotes cannot be told by counting quotes.
@@ -86,11 +86,11 @@ class Csv(Reader):
             "newlines_in_values": self._quote is not None,
         }
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``."""
         text = open_text(file, self._dialect.charset)
         try:
-            sample = next(blocks(file, text, Place(), self._quote, _SAMPLE_BYTES), None)
+            sample = next(blocks(file, text, FilePosition(), self._quote, _SAMPLE_BYTES), None)
             if sample is None:
                 return
             names, body = self._header(file, sample)
@@ -99,14 +99,14 @@ class Csv(Reader):
             text.close()
         text = open_text(file, self._dialect.charset)
         try:
-            start = place if place.at > body.at else Place(body.at, 0, body.line)
+            start = place if place.at > body.at else FilePosition(body.at, 0, body.line)
             for block in blocks(file, text, start, self._quote):
                 piece, types = self._piece(block, names, types)
                 yield piece
         finally:
             text.close()
 
-    def _header(self, file: Input, sample: Block) -> tuple[list[str], Block]:
+    def _header(self, file: Input, sample: TextBlock) -> tuple[list[str], TextBlock]:
         """The names of the columns, and what of the sample is behind them."""
         at = 0
         for _ in range(self._dialect.skip_lines):
@@ -119,7 +119,7 @@ class Csv(Reader):
         else:
             names = list(self._dialect.names) or [f"column_{index + 1}" for index in range(len(first))]
         line = sample.line + sample.data.count(b"\n", 0, at)
-        return names, Block(sample.at + at, line, sample.data[at:])
+        return names, TextBlock(sample.at + at, line, sample.data[at:])
 
     def _cells(self, row: bytes) -> list[str]:
         dialect = self._dialect
@@ -147,7 +147,7 @@ class Csv(Reader):
                 file.warn(f'has several columns called "{name.strip()}" in its header: one is called "{own}" here')
         return made
 
-    def _types(self, names: Sequence[str], body: Block) -> dict[str, pa.DataType]:
+    def _types(self, names: Sequence[str], body: TextBlock) -> dict[str, pa.DataType]:
         types = {name: self._given.get(name, pa.string()) for name in names}
         if not self._dialect.infers or all(name in self._given for name in names):
             return types
@@ -158,8 +158,8 @@ class Csv(Reader):
         return types
 
     def _piece(
-        self, block: Block, names: Sequence[str], types: dict[str, pa.DataType]
-    ) -> tuple[Piece, dict[str, pa.DataType]]:
+        self, block: TextBlock, names: Sequence[str], types: dict[str, pa.DataType]
+    ) -> tuple[FileRows, dict[str, pa.DataType]]:
         bad: list[Bad] = []
         try:
             table, bad = self._read(block.data, block.line, names, types)
@@ -169,9 +169,9 @@ class Csv(Reader):
                 block.data, block.line, lambda data, line: self._read(data, line, names, types), self._quote
             )
             table = pa.table({name: pa.nulls(0, types[name]) for name in names}) if found is None else found
-        return Piece(self._with_zones(table), Place(block.at, 0, block.line), block.end, bad), types
+        return FileRows(self._with_zones(table), FilePosition(block.at, 0, block.line), block.end, bad), types
 
-    def _wider(self, block: Block, names: Sequence[str], types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
+    def _wider(self, block: TextBlock, names: Sequence[str], types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
         """Types that hold the values of a block, too, where they were found in the data."""
         if not self._dialect.infers:
             return types

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import arrow_type, one_array
-from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Piece
+from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows
 from penstock.data import Schema
 
 
-def fitted(piece: Piece, schema: Schema, beside: Sequence[str] = ()) -> Piece:
+def fitted(piece: FileRows, schema: Schema, beside: Sequence[str] = ()) -> FileRows:
     """The rows with the fields of a schema, in its order and types; columns that it has not are left out.
 
     Rows with a value that does not fit are bad.
@@ -59,7 +59,7 @@ def fitted(piece: Piece, schema: Schema, beside: Sequence[str] = ()) -> Piece:
     return _without(made, piece, reasons)
 
 
-def _without(table: pa.Table, piece: Piece, reasons: dict[int, str]) -> Piece:
+def _without(table: pa.Table, piece: FileRows, reasons: dict[int, str]) -> FileRows:
     rows = sorted(reasons)
     mask = np.ones(table.num_rows, bool)
     mask[rows] = False

@@ -1,4 +1,4 @@
-"""Files with a JSON object in each line, or one behind the other. Main type: ``JsonLines``. The task's thread.
+"""Files with a JSON object in each line, or one behind the other. Main type: ``JsonLinesReader``. The task's thread.
 
 Lines are read by PyArrow's reader. Where a block has lines that are no objects, or fields whose type changes, Python
 reads this block.
@@ -16,17 +16,17 @@ import orjson
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.lines import VALUE
 from penstock.connectors.files.source.readers.reader import (
     BLOCK_BYTES,
     Bad,
     BadFileException,
+    FileRows,
+    FormatReader,
     Input,
-    Piece,
-    Reader,
 )
-from penstock.connectors.files.source.readers.text import Block, blocks, open_text, rows_of
+from penstock.connectors.files.source.readers.text import TextBlock, blocks, open_text, rows_of
 from penstock.files.widening import inferred, widened
 
 _SAMPLE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ _MOST_BYTES = 256 << 20
 _SINGLE = {"single": "true"}
 
 
-class JsonLines(Reader):
+class JsonLinesReader(FormatReader):
     """JSON.
 
     Args:
@@ -49,11 +49,11 @@ class JsonLines(Reader):
     def __init__(self, types: Mapping[str, pa.DataType] | None = None, charset: str = "utf-8") -> None:
         self._given, self._charset = types or {}, charset
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``."""
         text = open_text(file, self._charset)
         try:
-            sample = next(blocks(Input(file.found, file.open), text, Place(), None, _SAMPLE_BYTES), None)
+            sample = next(blocks(Input(file.found, file.open), text, FilePosition(), None, _SAMPLE_BYTES), None)
         finally:
             text.close()
         if sample is None:
@@ -79,8 +79,8 @@ class JsonLines(Reader):
         found = {field.name: _without_times(field.type) for field in table.schema}
         return found | dict(self._given)
 
-    def _piece(self, block: Block, types: dict[str, pa.DataType]) -> tuple[Piece, dict[str, pa.DataType]]:
-        start = Place(block.at, 0, block.line)
+    def _piece(self, block: TextBlock, types: dict[str, pa.DataType]) -> tuple[FileRows, dict[str, pa.DataType]]:
+        start = FilePosition(block.at, 0, block.line)
         try:
             table = self._read(block.data, types)
             new = {one.name: _without_times(one.type) for one in table.schema if one.name not in types}
@@ -89,10 +89,10 @@ class JsonLines(Reader):
                     name: kind for name, kind in types.items() if name in self._given
                 }
                 table = self._read(block.data, types)
-            return Piece(table, start, block.end), {**types, **new}
+            return FileRows(table, start, block.end), {**types, **new}
         except pa.ArrowInvalid:
             table, bad, types = self._by_lines(block, types)
-            return Piece(table, start, block.end, bad, is_single=_is_single(table)), types
+            return FileRows(table, start, block.end, bad, is_single=_is_single(table)), types
 
     def _read(self, data: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
         schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
@@ -103,7 +103,7 @@ class JsonLines(Reader):
         )
 
     def _by_lines(
-        self, block: Block, types: dict[str, pa.DataType]
+        self, block: TextBlock, types: dict[str, pa.DataType]
     ) -> tuple[pa.Table, list[Bad], dict[str, pa.DataType]]:
         """Reads lines one by one."""
         values: list[Any] = []
@@ -156,7 +156,7 @@ class JsonLines(Reader):
                     return f'has a field "{name}" that is no {kind}: {" ".join(str(error).split())}'
         return ""
 
-    def _document(self, file: Input, place: Place) -> Iterator[Piece]:
+    def _document(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
         """Reads a file whose objects stand over several lines, or in an array."""
         if file.found.size > _MOST_BYTES:
             raise BadFileException(
@@ -170,7 +170,7 @@ class JsonLines(Reader):
             text.close()
         values = _values(data)
         table, bad, _ = self._columns(values, [(0, b"")] * len(values), [], dict(self._given))
-        piece = Piece(table, Place(0, 0, 0), Place(len(data), 0, 0), bad, is_single=_is_single(table))
+        piece = FileRows(table, FilePosition(0, 0, 0), FilePosition(len(data), 0, 0), bad, is_single=_is_single(table))
         if place.at < len(data):
             yield piece
 

@@ -1,4 +1,6 @@
-"""Lines of text, and files as they are. Main types: ``Lines``, ``JsonTexts``, ``Whole``. The task's thread.
+"""Lines of text, and files as they are.
+
+Main types: ``LinesReader``, ``JsonTextsReader``, ``WholeFileReader``. The task's thread.
 
 Source: the SpoolDir connectors for lines and binary files.
 """
@@ -11,9 +13,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.isolating import isolated
-from penstock.connectors.files.source.readers.reader import Bad, BadFileException, Input, Piece, Reader
+from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input
 from penstock.connectors.files.source.readers.text import blocks, compression_of, open_text
 from penstock.files.widening import inferred
 
@@ -22,7 +24,7 @@ VALUE = "value"
 _MOST_BYTES = 1 << 30
 
 
-class JsonTexts(Reader):
+class JsonTextsReader(FormatReader):
     """Each line is a value of JSON, whatever it is: keys and headers of ``FileSink``.
 
     Args:
@@ -30,19 +32,19 @@ class JsonTexts(Reader):
     """
 
     def __init__(self, charset: str = "utf-8") -> None:
-        self._lines = Lines(charset, skip_empty=True)
+        self._lines = LinesReader(charset, skip_empty=True)
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``: one piece."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``: one piece."""
         found = [one for piece in self._lines.pieces(file, place) for one in piece.table.column(VALUE).to_pylist()]
         try:
             values = inferred([json.loads(text) for text in found])
         except ValueError as error:
             raise BadFileException(f"is no JSON: {error}") from error
-        yield Piece(pa.table({VALUE: values}), place, place, is_single=True)
+        yield FileRows(pa.table({VALUE: values}), place, place, is_single=True)
 
 
-class Lines(Reader):
+class LinesReader(FormatReader):
     """Each line is a text.
 
     Args:
@@ -56,8 +58,8 @@ class Lines(Reader):
     def __init__(self, charset: str = "utf-8", *, skip_empty: bool = False) -> None:
         self._charset, self._skip_empty = charset, skip_empty
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``."""
         text = open_text(file, self._charset)
         try:
             for block in blocks(file, text, place):
@@ -67,7 +69,7 @@ class Lines(Reader):
                 except (pa.ArrowInvalid, UnicodeDecodeError):
                     found, bad = isolated(block.data, block.line, lambda data, _: (self._table(data), []))
                     table = pa.table({VALUE: pa.nulls(0, pa.string())}) if found is None else found
-                yield Piece(table, Place(block.at, 0, block.line), block.end, bad, is_single=True)
+                yield FileRows(table, FilePosition(block.at, 0, block.line), block.end, bad, is_single=True)
         finally:
             text.close()
 
@@ -83,11 +85,11 @@ class Lines(Reader):
         return pa.table({VALUE: lines})
 
 
-class Whole(Reader):
+class WholeFileReader(FormatReader):
     """Each file is one value, its bytes."""
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``."""
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``."""
         if place.at:
             return
         if file.found.size > _MOST_BYTES:
@@ -98,4 +100,9 @@ class Whole(Reader):
             data = stream.read(_MOST_BYTES)
         finally:
             raw.close()
-        yield Piece(pa.table({VALUE: pa.array([data], pa.binary())}), Place(0, 0, 0), Place(1, 0, 0), is_single=True)
+        yield FileRows(
+            pa.table({VALUE: pa.array([data], pa.binary())}),
+            FilePosition(0, 0, 0),
+            FilePosition(1, 0, 0),
+            is_single=True,
+        )

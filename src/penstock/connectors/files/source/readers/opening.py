@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from penstock.api.arrow import arrow_type
-from penstock.connectors.files.source.readers.avro import Avro
-from penstock.connectors.files.source.readers.columnar import Orc, Parquet
-from penstock.connectors.files.source.readers.csv import Csv, Dialect
-from penstock.connectors.files.source.readers.json_lines import JsonLines
-from penstock.connectors.files.source.readers.lines import JsonTexts, Lines, Whole
-from penstock.connectors.files.source.readers.reader import BadFileException, Reader
+from penstock.connectors.files.source.readers.avro import AvroReader
+from penstock.connectors.files.source.readers.columnar import OrcReader, ParquetReader
+from penstock.connectors.files.source.readers.csv import CsvDialect, CsvReader
+from penstock.connectors.files.source.readers.json_lines import JsonLinesReader
+from penstock.connectors.files.source.readers.lines import JsonTextsReader, LinesReader, WholeFileReader
+from penstock.connectors.files.source.readers.reader import BadFileException, FormatReader
 from penstock.connectors.files.source.readers.text import compression_of
-from penstock.connectors.files.source.readers.xml import Xml
+from penstock.connectors.files.source.readers.xml import XmlReader
 from penstock.connectors.files.source.settings import ENDINGS, FileSourceConfig
 from penstock.files.stores import Found
 
@@ -28,9 +28,9 @@ class Readers:
         schema = config.values
         fields = () if schema is None else schema.fields
         self._types = {one.name: arrow_type(one.schema) for one in fields}
-        self._readers: dict[str, Reader] = {}
+        self._readers: dict[str, FormatReader] = {}
 
-    def of(self, found: Found) -> Reader:
+    def of(self, found: Found) -> FormatReader:
         """The reader of a file.
 
         Raises:
@@ -46,7 +46,7 @@ class Readers:
             return self._readers.setdefault(self._ending(found), self._made(kind, found))
         return self._readers.setdefault(kind, self._made(kind, found))
 
-    def beside(self, found: Found) -> Reader:
+    def beside(self, found: Found) -> FormatReader:
         """The reader of a file of keys or headers beside another; its name tells the format.
 
         Raises:
@@ -54,11 +54,11 @@ class Readers:
         """
         match ENDINGS.get(self._ending(found)):
             case "json":
-                return JsonTexts(self._config.encoding)
+                return JsonTextsReader(self._config.encoding)
             case "bytes" | "text":
-                return Lines(self._config.encoding)
+                return LinesReader(self._config.encoding)
             case "csv":
-                return Csv(Dialect(infers=False), {})
+                return CsvReader(CsvDialect(infers=False), {})
             case "parquet" | "orc" | "avro" as kind:
                 return self._made(kind, found)
         raise BadFileException(
@@ -86,23 +86,23 @@ class Readers:
         name = found.name.rsplit(".", 1)[0] if compression_of(found.name) else found.name
         return name.rpartition(".")[2].lower()
 
-    def _made(self, kind: str, found: Found) -> Reader:
+    def _made(self, kind: str, found: Found) -> FormatReader:
         encoding = self._config.encoding
         match kind:
             case "csv":
-                return Csv(self._config.dialect(self._ending(found)), self._types)
+                return CsvReader(self._config.dialect(self._ending(found)), self._types)
             case "json":
-                return JsonLines(self._types, encoding)
+                return JsonLinesReader(self._types, encoding)
             case "json-text":
-                return Lines(encoding, skip_empty=True)
+                return LinesReader(encoding, skip_empty=True)
             case "text":
-                return Lines(encoding)
+                return LinesReader(encoding)
             case "parquet":
-                return Parquet()
+                return ParquetReader()
             case "orc":
-                return Orc()
+                return OrcReader()
             case "avro":
-                return Avro()
+                return AvroReader()
             case "xml":
-                return Xml(self._config.xml_row_tag)
-        return Whole()
+                return XmlReader(self._config.xml_row_tag)
+        return WholeFileReader()

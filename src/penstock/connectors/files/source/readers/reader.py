@@ -1,4 +1,6 @@
-"""The interface of readers: rows of a file as columns, block by block. Main types: ``Reader``, ``Input``, ``Piece``.
+"""The interface of readers: rows of a file as columns, block by block.
+
+Main types: ``FormatReader``, ``Input``, ``FileRows``.
 
 Owning thread: the task's. Source: Penstock's own.
 """
@@ -12,7 +14,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.errors import DataException
 from penstock.files.stores import Found
 
@@ -44,7 +46,7 @@ class Bad:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class FileRows:
     """Rows of a file, in order.
 
     Attributes:
@@ -56,8 +58,8 @@ class Piece:
     """
 
     table: pa.Table
-    place: Place
-    next: Place
+    place: FilePosition
+    next: FilePosition
     bad: list[Bad] = field(default_factory=list)
     is_single: bool = False
 
@@ -81,7 +83,7 @@ class Input:
     warn: Callable[[str], object] = lambda _: None
 
 
-class Reader(ABC):
+class FormatReader(ABC):
     """Reads files of one format.
 
     Attributes:
@@ -93,7 +95,7 @@ class Reader(ABC):
     splits: ClassVar[bool] = False
 
     @abstractmethod
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
         """The rows from the block on that begins at a place. The same place gives the same, if the file is the same.
 
         Raises:
@@ -101,7 +103,7 @@ class Reader(ABC):
         """
 
 
-def rest(piece: Piece, begin: Place) -> Piece | None:
+def rest(piece: FileRows, begin: FilePosition) -> FileRows | None:
     """Returns the rest of a piece after the rows that were read before; None if there is none.
 
     Args:
@@ -118,17 +120,17 @@ def rest(piece: Piece, begin: Place) -> Piece | None:
     return replace(piece, table=piece.table.slice(skipped), place=replace(begin, line=piece.place.line), bad=bad)
 
 
-def place_in(unit: int, row: int = 0) -> Place:
+def place_in(unit: int, row: int = 0) -> FilePosition:
     """A place in a file of row groups, stripes or blocks.
 
     Args:
         unit: The number of one.
         row: The row in it.
     """
-    return Place(unit << 32 | row, 0, 0)
+    return FilePosition(unit << 32 | row, 0, 0)
 
 
-def unit_of(place: Place) -> tuple[int, int]:
+def unit_of(place: FilePosition) -> tuple[int, int]:
     """The number of a row group, stripe or block, and the row in it.
 
     >>> unit_of(place_in(3, 17))
@@ -137,9 +139,9 @@ def unit_of(place: Place) -> tuple[int, int]:
     return place.at >> 32, place.at & 0xFFFFFFFF
 
 
-def parts_of(table: pa.Table, unit: int, first: int) -> Iterator[Piece]:
+def parts_of(table: pa.Table, unit: int, first: int) -> Iterator[FileRows]:
     """The rows of a stripe or a block of a file, in parts, from one that begins at a row on."""
     for start in range(first, table.num_rows, BLOCK_ROWS):
         end = start + BLOCK_ROWS
         after = place_in(unit + 1) if end >= table.num_rows else place_in(unit, end)
-        yield Piece(table.slice(start, BLOCK_ROWS), place_in(unit, start), after)
+        yield FileRows(table.slice(start, BLOCK_ROWS), place_in(unit, start), after)

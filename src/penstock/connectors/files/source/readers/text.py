@@ -1,4 +1,4 @@
-"""Text as blocks of whole lines. Main functions: ``open_text``, ``blocks``; ``Block``. The task's thread.
+"""Text as blocks of whole lines. Main functions: ``open_text``, ``blocks``; ``TextBlock``. The task's thread.
 
 Source: RFC 4180 for line ends inside of quotes.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.reader import BLOCK_BYTES, BadFileException, Input
 
 #: Compressions by the endings of names.
@@ -26,7 +26,7 @@ _NEWLINE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class TextBlock:
     """Whole lines of a file.
 
     Attributes:
@@ -40,9 +40,9 @@ class Block:
     data: bytes
 
     @property
-    def end(self) -> Place:
+    def end(self) -> FilePosition:
         """The place behind it."""
-        return Place(self.at + len(self.data), 0, self.line + self.data.count(b"\n") if self.line else 0)
+        return FilePosition(self.at + len(self.data), 0, self.line + self.data.count(b"\n") if self.line else 0)
 
 
 def compression_of(name: str) -> str | None:
@@ -54,7 +54,7 @@ def compression_of(name: str) -> str | None:
     return COMPRESSIONS.get(f".{name.rpartition('.')[2].lower()}")
 
 
-def open_text(file: Input, charset: str) -> Text:
+def open_text(file: Input, charset: str) -> TextInput:
     """Opens a file as UTF-8."""
     raw = file.open()
     compression = compression_of(file.found.name)
@@ -64,11 +64,11 @@ def open_text(file: Input, charset: str) -> Text:
     elif compression is not None:
         raw = pa.CompressedInputStream(raw, compression)
     if codecs.lookup(charset).name in ("utf-8", "ascii"):
-        return Text(raw, seeks=plain)
-    return Text(_Decoded(raw, charset, file.found.key), seeks=False)
+        return TextInput(raw, seeks=plain)
+    return TextInput(_Decoded(raw, charset, file.found.key), seeks=False)
 
 
-class Text:
+class TextInput:
     """A file of text in UTF-8, read forward.
 
     Args:
@@ -134,7 +134,9 @@ class _Decoded:
         self._raw.close()
 
 
-def blocks(file: Input, text: Text, place: Place, quote: int | None = None, size: int = BLOCK_BYTES) -> Iterator[Block]:
+def blocks(
+    file: Input, text: TextInput, place: FilePosition, quote: int | None = None, size: int = BLOCK_BYTES
+) -> Iterator[TextBlock]:
     """The file from a place on, in blocks of whole lines.
 
     A byte order mark is left out. In a part of a file, the lines that begin in it are read. A last line without an end
@@ -189,13 +191,13 @@ def blocks(file: Input, text: Text, place: Place, quote: int | None = None, size
             return
 
 
-def _block(at: int, line: int, data: bytes) -> Block:
+def _block(at: int, line: int, data: bytes) -> TextBlock:
     if at == 0 and data.startswith(_BOM):
-        return Block(len(_BOM), line, data[len(_BOM) :])
-    return Block(at, line, data)
+        return TextBlock(len(_BOM), line, data[len(_BOM) :])
+    return TextBlock(at, line, data)
 
 
-def _next_line(text: Text, at: int) -> int:
+def _next_line(text: TextInput, at: int) -> int:
     """Returns the start of the first line at or after a byte."""
     text.go_to(at - 1)
     where = at - 1

@@ -1,4 +1,4 @@
-"""XML files: each element of one name is a row. Main type: ``Xml``. The task's thread.
+"""XML files: each element of one name is a row. Main type: ``XmlReader``. The task's thread.
 
 Attributes are fields with an underscore in front, child elements are fields by their names, those that are repeated are
 lists, and the text of an element that has either is its field ``_VALUE``. Names are without their namespaces. All
@@ -17,14 +17,14 @@ from xml.etree import ElementTree
 
 import pyarrow as pa
 
-from penstock.connectors.files.source.ledger import Place
+from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.json_lines import table_of
 from penstock.connectors.files.source.readers.reader import (
     BLOCK_ROWS,
     BadFileException,
+    FileRows,
+    FormatReader,
     Input,
-    Piece,
-    Reader,
     parts_of,
     unit_of,
 )
@@ -36,7 +36,7 @@ _VALUE: Final = "_VALUE"
 Parser: TypeAlias = "ElementTree.XMLPullParser[Any]"
 
 
-class Xml(Reader):
+class XmlReader(FormatReader):
     """XML; a block has so many rows, and what is in front of a place is parsed again.
 
     Args:
@@ -46,8 +46,8 @@ class Xml(Reader):
     def __init__(self, row_tag: str = "") -> None:
         self._row_tag = row_tag
 
-    def pieces(self, file: Input, place: Place) -> Iterator[Piece]:
-        """See ``Reader``.
+    def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
+        """See ``FormatReader``.
 
         Raises:
             BadFileException: The file is no XML; rows in front of the place where that shows were given out.
