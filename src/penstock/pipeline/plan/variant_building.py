@@ -1,4 +1,4 @@
-"""Typed columns and Python values as VARIANT expressions, written as ``penstock.pipeline.columns.variant`` does.
+"""Typed columns and Python values as VARIANT expressions, written as ``penstock.pipeline.columns.variant.writing`` does.
 
 Main functions: ``variant_of`` (a column with a schema; the schema is kept elsewhere) and ``variant_literal``. Main
 type: ``AsVariant`` (the last step of a pipeline whose task takes frames).
