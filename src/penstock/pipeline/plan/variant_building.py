@@ -1,4 +1,6 @@
-"""Typed columns and Python values as VARIANT expressions, written as ``penstock.pipeline.columns.variant.writing`` does.
+"""Typed columns and Python values as VARIANT expressions.
+
+The bytes are those that ``penstock.pipeline.columns.variant.writing`` makes.
 
 Main functions: ``variant_of`` (a column with a schema; the schema is kept elsewhere) and ``variant_literal``. Main
 type: ``AsVariant`` (the last step of a pipeline whose task takes frames).
