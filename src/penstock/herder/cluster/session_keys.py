@@ -8,7 +8,7 @@ Requests to Penstock workers have a second signature, over the method, the path,
 the group make it, requests without it are refused; Java ignores its headers.
 
 Thread: ``Verifier`` any, it has a lock; the rest are pure functions and values.
-Source: KIP-507; org.apache.kafka.connect.runtime.rest.InternalRequestSignature; group-membership.md section 7.
+Source: KIP-507; org.apache.kafka.connect.runtime.rest.InternalRequestSignature.
 """
 
 from __future__ import annotations

@@ -11,5 +11,5 @@ Start from:
 ``MemberState`` (``standing``) survives restarts of the loop; ``calls`` runs long calls; ``metrics`` counts for display.
 ``penstock.assignors`` defines the content of the bytes, and ``penstock.herder.cluster`` makes them.
 
-Source: KIP-62, KIP-394, KIP-800; group-membership.md.
+Source: KIP-62, KIP-394, KIP-800.
 """

@@ -8,7 +8,7 @@ bytes of logins: only lines from WARNING on pass, whatever level is configured, 
 Threads: the member's own, ``group-member``, from ``start`` to ``close``; ``group-call`` for long calls of the owner,
 and ``group-names`` for host name lookups, if needed. The methods may be called from any thread.
 
-Source: org.apache.kafka.connect.runtime.distributed.WorkerGroupMember; group-membership.md.
+Source: org.apache.kafka.connect.runtime.distributed.WorkerGroupMember.
 """
 
 from __future__ import annotations
