@@ -66,7 +66,7 @@ class Version:
 def memory(monkeypatch: pytest.MonkeyPatch) -> None:
     Memory.tables, Memory.asked, Memory.missing = {}, [], False
     for module in (source_task, bulk_module):
-        monkeypatch.setattr(module, "Reader", Filtered)
+        monkeypatch.setattr(module, "SparkReader", Filtered)
     monkeypatch.setattr(planning, "MOST_FILES", 2)
 
 
