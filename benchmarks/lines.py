@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--clients", choices=list(CLIENTS), action="append", help="settings of the clients (larger)")
     parser.add_argument("--warm", type=int, default=600_000, help="records before it counts (600,000)")
     parser.add_argument("--records", type=int, default=800_000, help="records that count (800,000)")
-    parser.add_argument("--rounds", type=int, default=1, help="how often all are measured, one after the other")
+    parser.add_argument("--rounds", type=int, default=1, help="how often; every second time in reversed order")
     parser.add_argument("--no-java", action="store_true", help="Penstock only")
     parser.add_argument("--beside", type=Path, action="append", default=[], help="another checkout to measure, too")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
@@ -59,8 +59,10 @@ def main(arguments: Sequence[str]) -> int:
                 for clients in options.clients or ["larger"]:
                     here = replace(environment, clients=clients)
                     print(f"{workload.name} (client settings: {clients})")
-                    for _ in range(options.rounds):
-                        for name, figures in _measured(workload, here, amounts, others, java=not options.no_java):
+                    for turn in range(options.rounds):
+                        contestants = _contestants(others, java=not options.no_java)
+                        for name, contestant, checkout in contestants[:: -1 if turn % 2 else 1]:
+                            figures = _run(contestant, workload, here, amounts, checkout)
                             print(f"  {name:20} {figures.total:6.2f}  {figures.rate:9,.0f}/s  {threads_of(figures)}")
                             print("", end="", flush=True)
                             report.append(_told(workload, clients, name, figures))
@@ -70,12 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _measured(
-    workload: Workload, environment: Environment, amounts: Amounts, others: Mapping[str, Path], *, java: bool
-) -> list[tuple[str, Figures]]:
-    found = [("java", _run(Contestant("java"), workload, environment, amounts))] if java else []
-    found += [(name, _run(Contestant("penstock"), workload, environment, amounts, of)) for name, of in others.items()]
-    return [*found, ("penstock", _run(Contestant("penstock"), workload, environment, amounts))]
+def _contestants(others: Mapping[str, Path], *, java: bool) -> list[tuple[str, Contestant, Path | None]]:
+    """Lists what takes part: the name printed, the worker to start, and its checkout if it is another one."""
+    found: list[tuple[str, Contestant, Path | None]] = [("java", Contestant("java"), None)] if java else []
+    found += [(name, Contestant("penstock"), of) for name, of in others.items()]
+    return [*found, ("penstock", Contestant("penstock"), None)]
 
 
 def _run(
