@@ -29,7 +29,7 @@ from penstock.pipeline.batch.batches import (
     SourceRecords,
     TransformStage,
 )
-from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow

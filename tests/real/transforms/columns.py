@@ -12,9 +12,8 @@ from conformance.vectors.model import Failure, Outcome, Success, simple_name, tr
 
 from penstock.api import ConnectRecord, SinkRecord, Transformation
 from penstock.pipeline.batch.batches import Stage
-from penstock.pipeline.batch.groups import RecordGroup, group_records
-from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_rows
-from penstock.pipeline.batch.roads import why_rows
+from penstock.pipeline.batch.groups import RecordGroup, group_records, why_rows
+from penstock.pipeline.batch.row_path import attributes_of, columns_of, rebuilt_rows
 from penstock.pipeline.batch.segments import Failures, class_name
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs

@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.data import Schema, SchemaBuilder, Struct
-from penstock.pipeline.columns.layout import default_physical
+from penstock.pipeline.columns.layout import default_physical, has_all_required
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.required import has_all_required
 from penstock.pipeline.plan.step import Shape, Side
 
 INT = SchemaBuilder.int32().build()

@@ -11,7 +11,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.converters.json.spark.reading import ReadJson
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
-from penstock.pipeline.batch.roads import (
+from penstock.pipeline.batch.groups import (
     HUGE_BYTES,
     MIN_SCHEMAS,
     ROWS_EACH,

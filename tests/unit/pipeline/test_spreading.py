@@ -11,9 +11,9 @@ import pytest
 from penstock.api import ConnectRecord, SourceRecord, Transformation
 from penstock.config import ConfigDef
 from penstock.errors import ConnectException, DataException, SparkUnavailableException
-from penstock.pipeline.batch import roads
+from penstock.pipeline.batch import groups as roads
+from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.python_workers import StatelessWork
-from penstock.pipeline.batch.roads import Why
 from penstock.pipeline.batch.segments import Classic, Failures, Stateless
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import part_of_records

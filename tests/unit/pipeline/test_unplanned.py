@@ -15,7 +15,7 @@ from penstock.converters.primitives import BooleanConverter, ByteArrayConverter
 from penstock.converters.string import StringConverter
 from penstock.data import OPTIONAL_BYTES_SCHEMA, OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder, Type
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
-from penstock.pipeline.batch.roads import parted_by_plan, shape_unplanned
+from penstock.pipeline.batch.groups import parted_by_plan, shape_unplanned
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText

@@ -20,7 +20,7 @@ from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords
-from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.pipeline.columns.layout import bytes_of, offsets_of, places_of
 from penstock.pipeline.columns.nesting import MAX_LEVELS
-from penstock.pipeline.columns.text_bounds import bytes_of, offsets_of, places_of
 
 TOO_DEEP: Final = f"the message has more than {MAX_LEVELS} levels of nesting"
 

@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from penstock.converters.json.schema import schema_text
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import TextBound
-from penstock.pipeline.columns.text_bounds import lowest_bound, text_bound
+from penstock.pipeline.columns.layout import TextBound, lowest_bound, text_bound
 from penstock.pipeline.columns.texts.json import JsonText, escaped, has_struct_default, joined
 from penstock.pipeline.plan.map_structs import as_struct
 from penstock.pipeline.plan.step import (

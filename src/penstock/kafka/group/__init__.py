@@ -4,11 +4,11 @@ Start from:
 
 - ``GroupMember`` (``member``): bytes in and out; ``GroupEvents`` (``events``): the callbacks to its owner.
 - ``GroupSettings`` (``settings``): derived from the worker's settings.
-- ``GroupLife`` (``life``): when to join and when to stop work, by the limits of ``Standing`` (``standing``).
+- ``GroupLife`` (``lifecycle``): when to join and when to stop work, by the limits of ``Standing`` (``session``).
 - ``GroupCoordinator`` (``coordinator``, rounds and heartbeats), ``GroupConnections`` (``connections``, encryption and
   login) and ``GroupLoop`` (``loop``): the only modules that use kafka-python.
 
-``MemberState`` (``standing``) survives restarts of the loop; ``calls`` runs long calls; ``metrics`` counts for display.
+``MemberState`` (``session``) survives restarts of the loop; ``calls`` runs long calls; ``metrics`` counts for display.
 ``penstock.assignors`` defines the content of the bytes, and ``penstock.herder.cluster`` makes them.
 
 Source: KIP-62, KIP-394, KIP-800.

@@ -33,8 +33,8 @@ from kafka.structs import MemberState as Phase
 
 from penstock.kafka.group.events import GroupView, RoundJoined
 from penstock.kafka.group.loop import GroupLoop
+from penstock.kafka.group.session import MemberState
 from penstock.kafka.group.settings import GroupSettings
-from penstock.kafka.group.standing import MemberState
 
 logger = logging.getLogger("penstock.kafka.group")
 

@@ -22,10 +22,10 @@ from typing import Final
 from penstock.kafka.group.calls import GroupCalls
 from penstock.kafka.group.connections import Access
 from penstock.kafka.group.events import GroupEvents, GroupView
-from penstock.kafka.group.life import GroupLife
+from penstock.kafka.group.lifecycle import GroupLife
 from penstock.kafka.group.metrics import GroupMetrics
+from penstock.kafka.group.session import Limits, MemberState, RejoinBackoff, Standing
 from penstock.kafka.group.settings import GroupSettings
-from penstock.kafka.group.standing import Limits, MemberState, RejoinBackoff, Standing
 from penstock.telemetry.logs import SeldomLog
 
 _LIBRARY: Final = "kafka"

@@ -5,12 +5,12 @@ Start from:
 - ``source`` and ``sink``: the whole path in each direction. ``batches`` has its input and output; ``cut_transforms``
   (``segments``) splits a chain where Python has to run between plans.
 - ``group_records`` (``groups``): records as columns, a group for each pair of schemas.
-- ``why_rows`` (``roads``): decides which records are columns and which go through ``row_path`` one by one, and why.
+- ``why_rows`` (``groups``): decides which records are columns and which go through ``row_path`` one by one, and why.
 - ``Spreader`` (``stateless``): sends large batches to Spark's Python workers, as ``ShippedRecords`` (``transfer``),
   where ``StatelessWork`` (``python_workers``) runs transforms without state; ``crossing``: the form of errors.
 - ``frames``: transforms that work on whole frames.
 - ``Assembly`` (``assembly``): assembles results, row i for record i. ``Failures`` (``segments``) has the errors by
-  record. ``headers``: each distinct header is converted once; ``rebuild`` makes records again.
+  record. ``headers``: each distinct header is converted once.
 
 ``penstock.pipeline.plan`` makes the plans; ``penstock.worker`` decides what to do with a failed record.
 """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         SourceRecord,
         ValueForm,
     )
-    from penstock.pipeline.batch.roads import Why
+    from penstock.pipeline.batch.groups import Why
 
 #: Headers as they are on the wire: the schema is gone, the value is bytes.
 WIRE_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))

@@ -32,7 +32,7 @@ from penstock.data import Schema
 from penstock.errors import ConnectException, DataException, SparkOverdueException, SparkUnavailableException
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.groups import RecordGroup, group_records
-from penstock.pipeline.batch.rebuild import attributes_of, columns_of, rebuilt_rows, sorted_rows
+from penstock.pipeline.batch.row_path import attributes_of, columns_of, rebuilt_rows, sorted_rows
 from penstock.pipeline.batch.segments import Failures, Framed, exception_of
 from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS

@@ -1,30 +1,299 @@
-"""Records to groups: one for each pair of key schema and value schema, laid out as Arrow columns.
+"""Groups of records, one for each pair of key schema and value schema, and the choice of columns or rows for each.
 
 Main functions: ``group_records`` (records from a record task or a classic transform), ``side_column`` (the values of
-one side, with what is known of them) and ``rows_of_pairs`` (messages, as their converters have sorted them).
+one side, with their known properties) and ``rows_of_pairs`` (messages, sorted by their converters).
 
-Thread: pure functions.
+*Columns* are Spark's: one plan for all records of one shape. *Rows* are Python's: the methods that transforms and
+converters have for one record, which cost some ten microseconds each whatever the record holds (``row_path``).
+
+* A batch is processed as rows if a plan would cost more than it saves. A plan has one schema, and Spark takes 100 ms
+  and more to analyse what a schema adds to a plan, for each mix of schemas anew: fifty tables with a few rows each have
+  fifty schemas. A deeply nested schema takes seconds by itself (``penstock.pipeline.columns.nesting``). A value of a
+  hundred megabytes takes the whole heap of the JVM, in which the batches of all tasks are.
+* A group of records with one schema is processed as rows if a step does not support it as columns (``Step.takes``):
+  schemaless values are columns when all are of one kind, texts, numbers or maps that look alike.
+
+``why_rows`` chooses for a group, ``why_batch_in_rows`` and ``why_messages_in_rows`` for a whole batch; each returns
+None for columns, or the reason (``Why``), which ``TakenPaths`` counts. ``shape_unplanned``: True if a plan would change
+nothing. ``spreads``: True if rows go to Spark's Python workers.
+
+Thread: pure functions; plans are remembered by shape.
 """
 
 from __future__ import annotations
 
+import enum
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Final
+from functools import cache, lru_cache
+from itertools import repeat
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from penstock.data import Schema, Type
-from penstock.pipeline.batch.roads import are_of_one_schema
+from penstock.data import Schema, Struct, Type
+from penstock.pipeline.columns.layout import bounded, holds_variant
+from penstock.pipeline.columns.nesting import exceeds
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.text_bounds import bounded
+from penstock.pipeline.plan.jobs import ShapeGroup, unchanged
 from penstock.pipeline.plan.map_structs import KINDS, object_array
-from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted
+from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted, Split
 
 if TYPE_CHECKING:
     from penstock.api import ConnectRecord
+    from penstock.pipeline.plan.chain import Staged
+    from penstock.pipeline.plan.outcomes import GroupOutcome
+
+#: Fewer schemas are as quick in plans.
+MIN_SCHEMAS: Final = 6
+#: With more rows for each schema plans are quicker.
+ROWS_EACH: Final = 300
+#: Batches with more rows are not looked at.
+MAX_ROWS: Final = 10_000
+#: A plan holds a value about ten times: as it comes, in Spark's rows, which grow by doubling, and as it goes. Twenty
+#: values of 14 MB hold up all batches of a worker for seconds; as rows they are a matter of milliseconds each.
+HUGE_BYTES: Final = 4 * 1024 * 1024
+#: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
+_FEW: Final = 256
+#: Fewer records are through in the worker before others have begun.
+MIN_SPREAD_ROWS: Final = 5_000
+_LEVELS: Final = 3
+_VALUES: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key"), attrgetter("value"))
+_SCHEMAS: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key_schema"), attrgetter("value_schema"))
+
+
+class Why(enum.Enum):
+    """The reasons why records go as rows."""
+
+    MANY_SCHEMAS = "many schemas for few records"
+    DEEP_SCHEMA = "a deeply nested schema"
+    HALF_PAIR = "half of a surrogate pair"
+    HUGE_VALUE = "a huge value"
+    MIXED_VALUES = "schemaless values, few or of mixed kinds"
+    NO_COLUMNS = "a step that has no columns for such schemaless values"
+    ONE_BY_ONE = "messages of a schema registry, read or written one by one"
+    NO_SPARK = "a look at a few records"
+    OWN_CLASS = "a class of your own, in the worker"
+    STATELESS = "a stateless class of your own, in Python workers of Spark"
+
+
+#: These say who has written a transform or converter; the others, why it is not columns.
+_OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
+
+
+class TakenPaths:
+    """The paths that the records of one batch have taken.
+
+    A record that has gone as rows anywhere on its way counts so, once: with the reason of a stock class, if there is
+    one, for a user's own class goes as rows whatever the records are.
+    """
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[Why, np.ndarray | None]] = []
+
+    def note(self, records: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes records that go as rows, by their numbers; None = all of the batch."""
+        self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
+
+    def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
+        """Counts the records processed as rows for each reason, and as columns under None.
+
+        Args:
+            records: The number of records in the batch.
+            origins: The record of each row, where rows are to be counted and a record may have become several, or none.
+        """
+        reasons = list(Why)
+        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
+        for why, some in sorted(self._notes, key=lambda note: note[0] not in _OF_USERS):
+            found[slice(None) if some is None else some] = reasons.index(why)
+        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
+        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
+
+
+def spreads(rows: int, cores: int) -> bool:
+    """True if records that go as rows, through transforms without state, go to Spark's Python workers.
+
+    >>> spreads(50_000, 2), spreads(500, 2), spreads(50_000, 1)
+    (True, False, False)
+    """
+    return rows >= MIN_SPREAD_ROWS and cores > 1
+
+
+# ------------------------------------------------------------------------------------------------------------ a group
+def why_rows(steps: tuple[Staged, ...], shape: Shape, *, to_records: bool = False) -> Why | None:
+    """Returns the reason why the records of a shape go as rows through some steps.
+
+    Args:
+        steps: The steps.
+        shape: What is known of the records. A step in front of others may still make them VARIANT; none takes that.
+        to_records: Whether records are made of what comes out: a VARIANT would only be read once more then.
+    """
+    if holds_variant(shape.key.physical) or holds_variant(shape.value.physical):
+        return Why.MIXED_VALUES
+    return _why_rows(steps, shape, to_records)
+
+
+@lru_cache(maxsize=1024)
+def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why | None:
+    for index, staged in enumerate(steps):
+        if not staged.step.takes(shape):
+            mixed = shape.key.is_variant or shape.value.is_variant
+            return Why.MIXED_VALUES if mixed else Why.NO_COLUMNS
+        try:
+            plan = staged.step.plan(shape)
+        except BaseException:
+            return None  # each of these records fails here, whichever way it comes
+        if isinstance(plan, Split):
+            ways = [_behind(one.plan.shape, staged, one.plan.writes) for one in plan.branches]
+            found = [_why_rows(steps[index + 1 :], way, to_records) for way in ways]
+            return next((why for why in found if why is not None), None)
+        shape = _behind(plan.shape, staged, plan.writes)
+    return Why.MIXED_VALUES if to_records and shape.value.is_variant else None
+
+
+@lru_cache(maxsize=1024)
+def shape_unplanned(steps: tuple[Staged, ...], shape: Shape) -> Shape | None:
+    """The shape behind steps that change nothing, for which no plan is needed; None if one of them does something.
+
+    Args:
+        steps: The steps.
+        shape: What is known of the records. What a converter has read in front of the plan is known to its step.
+    """
+    for staged in steps:
+        try:
+            plan = staged.step.plan(shape)
+        except BaseException:
+            return None  # each of these records fails here, as the plan says
+        if isinstance(plan, Split) or not plan.is_idle:
+            return None
+        shape = _behind(plan.shape, staged, plan.writes)
+    return shape
+
+
+def parted_by_plan(groups: Sequence[ShapeGroup]) -> tuple[list[GroupOutcome], list[ShapeGroup]]:
+    """Returns the outcomes of groups whose plan would change nothing, and the other groups."""
+    unplanned: list[GroupOutcome] = []
+    planned: list[ShapeGroup] = []
+    for one in groups:
+        shape = shape_unplanned(one.steps, one.shape)
+        if shape is None or one.carry:
+            planned.append(one)
+        else:
+            unplanned.append(unchanged(replace(one, shape=shape), {}))
+    return unplanned, planned
+
+
+def _behind(shape: Shape, staged: Staged, writes: frozenset[str]) -> Shape:
+    return shape if staged.step.bounds_text else shape.without_bounds(writes)
+
+
+# ------------------------------------------------------------------------------------------------------------ a batch
+def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
+    """Returns the reason why all records of a source's batch go as rows."""
+    one_schema = are_of_one_schema(records)
+    if not one_schema and many_schemas(records):
+        return Why.MANY_SCHEMAS
+    if _deep_schemas(records[:1] if one_schema else records):
+        return Why.DEEP_SCHEMA
+    return Why.HUGE_VALUE if _huge_values(records) else None
+
+
+def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: bool) -> Why | None:
+    """Returns the reason why all messages of a sink's batch go as rows.
+
+    Args:
+        groups: How many kinds of messages there are.
+        table: The messages.
+        deep: Whether a schema of theirs is nested deeply.
+        changed: Whether as columns they are not all that they are.
+    """
+    if deep:
+        return Why.DEEP_SCHEMA
+    if changed:
+        return Why.HALF_PAIR
+    if are_many(groups, table.num_rows):
+        return Why.MANY_SCHEMAS
+    return Why.HUGE_VALUE if is_huge(table) else None
+
+
+def are_many(schemas: int, rows: int) -> bool:
+    """True if processing record by record is faster for this number of schemas and rows.
+
+    >>> are_many(50, 1_000), are_many(50, 50_000), are_many(2, 4)
+    (True, False, False)
+    """
+    return schemas >= MIN_SCHEMAS and rows <= min(MAX_ROWS, schemas * ROWS_EACH)
+
+
+def many_schemas(records: Sequence[ConnectRecord]) -> bool:
+    """True if the number of schemas makes processing record by record faster."""
+    rows = len(records)
+    if not MIN_SCHEMAS <= rows <= MAX_ROWS:
+        return False
+    sides = {(id(record.key_schema), id(record.value_schema)): record for record in records}
+    if len(sides) < MIN_SCHEMAS:
+        return False
+    schemas = {(record.key_schema, record.value_schema) for record in sides.values()}
+    return are_many(len(schemas), rows)
+
+
+def are_of_one_schema(records: Sequence[ConnectRecord]) -> bool:
+    """True if all records have the same objects for their schemas, as those of most tasks do."""
+    return all(all(map(is_, map(schema, records), repeat(schema(records[0])))) for schema in _SCHEMAS if records)
+
+
+def is_huge(table: pa.Table) -> bool:
+    """True if a text or bytes of a table is too large for a plan."""
+    return table.nbytes > HUGE_BYTES and any(
+        (pc.max(pc.binary_length(column)).as_py() or 0) > HUGE_BYTES
+        for column in table.columns
+        if column.nbytes > HUGE_BYTES and _has_length(column.type)
+    )
+
+
+def _has_length(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _huge_values(records: Sequence[ConnectRecord]) -> bool:
+    for side in _VALUES:
+        values = list(map(side, records))
+        if len(values) <= _FEW:
+            found = any(_is_huge(value, _LEVELS) for value in values)
+        else:
+            # A function for each value would cost more than all else that is done with it here.
+            kinds = set(map(type, values))
+            sized = {kind for kind in kinds if issubclass(kind, (str, bytes))}
+            texts: Any = values if sized == kinds else [one for one in values if type(one) in sized] if sized else ()
+            found = max(map(len, texts), default=0) > HUGE_BYTES
+        if found:
+            return True
+    return False
+
+
+def _deep_schemas(records: Sequence[ConnectRecord]) -> bool:
+    found = {id(record.value_schema): record.value_schema for record in records}
+    found |= {id(record.key_schema): record.key_schema for record in records}
+    return any(map(exceeds, found.values()))
+
+
+def _is_huge(value: object, levels: int) -> bool:
+    if isinstance(value, (str, bytes)):
+        return len(value) > HUGE_BYTES
+    if not levels:
+        return False
+    if isinstance(value, Struct):
+        return any(_is_huge(value.get_without_default(field.name), levels - 1) for field in value.schema.fields)
+    if isinstance(value, dict):
+        return any(_is_huge(item, levels - 1) for item in value.values())
+    return isinstance(value, list) and any(_is_huge(item, levels - 1) for item in value[:_FEW])
+
 
 #: The schemas that schemaless values of one kind are laid out by.
 _CARRIERS: Final = {kind: Schema(one, optional=True) for kind, one in {**KINDS, bytes: Type.BYTES}.items()}

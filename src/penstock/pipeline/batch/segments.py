@@ -28,7 +28,7 @@ from penstock.api import (
 )
 from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
 from penstock.pipeline.batch.batches import RecordError, Stage, TransformStage
-from penstock.pipeline.batch.roads import TakenPaths, Why
+from penstock.pipeline.batch.groups import TakenPaths, Why
 from penstock.pipeline.plan.chain import Conditional, Staged
 from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import ColumnPredicate, ColumnTransform, Step

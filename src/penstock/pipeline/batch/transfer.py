@@ -27,8 +27,8 @@ from penstock.data import Schema, Struct
 from penstock.pipeline.batch.crossing import table_bytes, table_of
 from penstock.pipeline.batch.groups import RecordGroup
 from penstock.pipeline.columns.header_columns import headers_of_column
+from penstock.pipeline.columns.layout import bounded, unbounded
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.columns.text_bounds import bounded, unbounded
 from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import Shape, Side, SideName
 

@@ -8,7 +8,7 @@ Start from:
 - ``texts``: Java's text of columns and of many values, and JSON.
 - ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
 - ``cut_at`` (``sizes``): sizes of rows, and positions at which to split a table.
-- ``text_bounds``, ``nesting``, ``required``: properties of the values of a batch.
+- ``nesting``: limits on the depth of values and schemas.
 
 They are used in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.
 """

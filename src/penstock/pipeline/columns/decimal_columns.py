@@ -1,19 +1,21 @@
-"""Decimals as Spark columns: unscaled bytes, own scale, Java's text.
+"""Decimals as columns: unscaled bytes, own scale, Java's text.
 
-Main functions: ``unscaled_bytes`` (two's complement, as Java's ``BigInteger``), ``plain_parts`` (number text to
-unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``), ``low_bits``
-(``BigDecimal.longValue``).
+Main functions for Spark: ``unscaled_bytes`` (two's complement, as Java's ``BigInteger``), ``plain_parts`` (number text
+to unscaled bytes and scale), ``java_text`` (``BigDecimal.toString``), ``low_bits`` (``BigDecimal.longValue``). For
+Arrow: ``decimals`` makes a column of unscaled bytes, as binary formats carry them.
 
 Spark's decimals end at 38 digits. Wider numbers are worked out in pieces of nine or ten digits, which takes the cube of
-their length: so a decimal has ``MAX_UNSCALED_DIGITS`` at most. Whoever makes columns of decimals checks that.
+their length: so a decimal has at most ``MAX_UNSCALED_DIGITS``. The code that makes columns of decimals checks that.
 
-Thread: pure functions that build expressions.
+Thread: pure functions, most of which build expressions.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.expressions import apart, rare
@@ -216,3 +218,55 @@ def _plain_scale(text: Column) -> Column:
     fraction = F.length(F.regexp_extract(text, "\\.([0-9]*)", 1))
     power = F.when(exponent == "", F.lit(0)).otherwise(exponent.try_cast("bigint"))
     return F.try_subtract(fraction.cast("bigint"), power.cast("bigint"))
+
+
+_EIGHT: Final = np.uint64(8)
+_TOP: Final = np.uint64(56)
+_BYTES: Final = 16
+#: The smallest number of 39 digits, in two halves, and its negative.
+_HIGH, _LOW = divmod(10**38, 1 << 64)
+_NEGATIVE_HIGH, _NEGATIVE_LOW = divmod(-(10**38), 1 << 64)
+
+
+class TooManyDigits(Exception):
+    """A number of more digits than a decimal column has."""
+
+
+def decimals(octets: np.ndarray, starts: np.ndarray, lengths: np.ndarray, kind: pa.Decimal128Type) -> pa.Array:
+    """Numbers by their unscaled digits; no bytes are 0.
+
+    Args:
+        octets: Bytes, at least one behind the last digit.
+        starts: Where each number begins.
+        lengths: How many bytes it has.
+        kind: The type of the column; of 38 digits.
+
+    Raises:
+        TooManyDigits: One has more than 38.
+
+    >>> two = decimals(np.frombuffer(bytes.fromhex("009cff00"), np.uint8), np.array([0, 2]), np.array([2, 1]),
+    ...                pa.decimal128(38, 2))
+    >>> two.to_pylist()
+    [Decimal('1.56'), Decimal('-0.01')]
+    """
+    most = int(lengths.max(initial=0))
+    if most > _BYTES:
+        raise TooManyDigits
+    negative = (octets[starts] >= 0x80) & (lengths > 0)
+    high = np.where(negative, np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0))
+    low = high.copy()
+    for place in range(most):
+        there = np.flatnonzero(lengths > place)
+        digit = octets[starts[there] + place].astype(np.uint64)
+        before = low[there]
+        high[there] = (high[there] << _EIGHT) | (before >> _TOP)
+        low[there] = (before << _EIGHT) | digit
+    top = high.view(np.int64)
+    large = (top > _HIGH) | ((top == _HIGH) & (low >= np.uint64(_LOW)))
+    small = (top < _NEGATIVE_HIGH) | ((top == _NEGATIVE_HIGH) & (low <= np.uint64(_NEGATIVE_LOW)))
+    if (large | small).any():
+        raise TooManyDigits
+    both = np.empty(2 * len(starts), dtype=np.uint64)
+    both[::2] = low
+    both[1::2] = high
+    return pa.Array.from_buffers(kind, len(starts), [None, pa.py_buffer(both)], 0)

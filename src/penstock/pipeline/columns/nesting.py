@@ -5,8 +5,8 @@ batch. So a value that is nested too deeply is rejected individually before that
 
 Schemaless data: ``MAX_LEVELS``, which is where Java's JSON parser stops. Python gets room for it (``make_room``), and
 the JVM larger stacks (``driver_jvm.JVM_OPTIONS``). Data with a schema: Spark's time for a plan grows with some power of
-the depth of its columns. Beyond ``PLAN_LEVELS`` a batch goes record by record where its task can (``roads.py``), and
-beyond ``MAX_SCHEMA_LEVELS`` its records are refused where it cannot.
+the depth of its columns. Beyond ``PLAN_LEVELS`` a batch goes record by record where its task can
+(``penstock.pipeline.batch.groups``), and beyond ``MAX_SCHEMA_LEVELS`` its records are refused where it cannot.
 
 Thread: any.
 """

@@ -209,7 +209,7 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
 
 def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
     for index, (position, staged) in enumerate(steps):
-        assert staged.step.takes(path.shape), "such records go another way (roads.py)"
+        assert staged.step.takes(path.shape), "such records go another way (pipeline.batch.groups)"
         try:
             plan = staged.step.plan(path.shape)
         except BaseException as error:

@@ -4,7 +4,7 @@ The maps of a large batch mostly have the same keys with values of the same kind
 they take a fraction of the work of single maps, because steps know the keys when the plan is made. Such a side has no
 schema; its ``carrier`` is a struct schema with the keys as fields in order, so that a key's JSON does not depend on the
 other records of its batch. If a step does not support it (``Step.takes``), its records are processed one by one
-(``penstock.pipeline.batch.roads``).
+(``penstock.pipeline.batch.groups``).
 
 Main types: ``ValueDescription`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column``
 for steps, ``object_array`` for batches of dicts.

@@ -29,9 +29,15 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.data import Schema, Type
-from penstock.pipeline.columns.layout import SCALAR, VARIANT, Layout, LayoutKind, default_physical
-from penstock.pipeline.columns.required import has_all_required
-from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.layout import (
+    SCALAR,
+    VARIANT,
+    Layout,
+    LayoutKind,
+    default_physical,
+    has_all_required,
+    unbounded,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -279,7 +285,7 @@ class Step(ABC):
         """
 
     def takes(self, shape: Shape) -> bool:
-        """True if ``plan`` has columns for these records; otherwise they go record by record (``roads.py``).
+        """True if ``plan`` has columns for these records; otherwise they go record by record (``penstock.pipeline.batch.groups``).
 
         Never for a VARIANT on the side that it works on, if it has one (``side``). A step that cannot do with all other
         schemaless values says so, too.

@@ -21,8 +21,7 @@ from penstock.api.transform import R
 from penstock.data import STRING_SCHEMA, ConnectHeaders, Field, Header, Schema, Struct, Type
 from penstock.errors import ConnectException, DataException, java_class_name
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
-from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind
-from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, text_bound
 from penstock.pipeline.plan.map_structs import members_of
 from penstock.pipeline.plan.step import (
     SCHEMALESS_TEXT,

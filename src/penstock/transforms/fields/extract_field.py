@@ -16,8 +16,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import DataException, java_class_name
-from penstock.pipeline.columns.layout import Layout, LayoutKind
-from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.layout import Layout, LayoutKind, unbounded
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of
 from penstock.pipeline.plan.step import (
     NOTHING,

@@ -20,8 +20,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, TextBound, spark_type
-from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, TextBound, spark_type, text_bound
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of, object_column, object_side
 from penstock.pipeline.plan.step import Branch, Made, NameColumn, RecordColumns, Shape, Side, SideName, Split, StepPlan
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls

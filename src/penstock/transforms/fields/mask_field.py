@@ -19,8 +19,7 @@ from penstock.config import AbstractConfig, AnyNonDuplicate, Importance, NonEmpt
 from penstock.data import Date, Decimal, FarDate, FarMoment, FarTimestamp, Schema, Time, Timestamp, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, UNSCALED, Layout, LayoutKind, logical_name
-from penstock.pipeline.columns.text_bounds import text_bound
+from penstock.pipeline.columns.layout import CLEAN_SCALAR, UNSCALED, Layout, LayoutKind, logical_name, text_bound
 from penstock.pipeline.columns.texts.json import literal
 from penstock.pipeline.plan.map_structs import ValueDescription
 from penstock.pipeline.plan.step import NameColumn, SideName, StepFault

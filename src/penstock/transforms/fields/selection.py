@@ -22,8 +22,7 @@ from penstock.data import Field, Schema, SchemaBuilder, Struct
 from penstock.data.structs import null_refused
 from penstock.errors import DataException
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.columns.layout import Layout, LayoutKind, spark_type
-from penstock.pipeline.columns.text_bounds import unbounded
+from penstock.pipeline.columns.layout import Layout, LayoutKind, spark_type, unbounded
 from penstock.pipeline.columns.texts.json import literal
 from penstock.pipeline.plan.map_structs import ValueDescription
 from penstock.pipeline.plan.step import NameColumn, Side, StepFault

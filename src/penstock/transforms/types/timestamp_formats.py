@@ -20,9 +20,8 @@ from penstock.data import Date, FarMoment, Schema, SchemaBuilder, Time, Timestam
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.columns.java_dates import DateParser, PatternToken, compile_pattern, print_column, print_millis
 from penstock.pipeline.columns.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, SCALAR, Layout, logical_name
+from penstock.pipeline.columns.layout import CLEAN_SCALAR, SCALAR, Layout, logical_name, text_bound
 from penstock.pipeline.columns.temporal import date_of_days, datetime_of_millis, time_of_millis
-from penstock.pipeline.columns.text_bounds import text_bound
 from penstock.pipeline.plan.step import NameColumn
 from penstock.transforms.fields.requirements import NullPointerError, java_class, java_class_of_value
 

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.roads import why_rows
+from penstock.pipeline.batch.groups import why_rows
 from penstock.pipeline.batch.source.frame_input import columns_of_dataframe
 from penstock.pipeline.batch.source.path import SourcePipeline, rows_of_dataframe
 from penstock.pipeline.plan.jobs import SparkJobs

@@ -39,7 +39,7 @@ from penstock.kafka.settings.client import (
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.pipeline.batch.batches import Moved, PipelineSpec
-from penstock.pipeline.batch.roads import Why
+from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs

@@ -27,7 +27,7 @@ from penstock.converters.json.arrow.bytes import (
     is_utf8,
     plain_json,
 )
-from penstock.pipeline.columns.text_bounds import bytes_of, places_of
+from penstock.pipeline.columns.layout import bytes_of, places_of
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _IN_NUMBERS: Final = np.frombuffer(LIKE_NUMBERS, np.uint8) == ord("1")

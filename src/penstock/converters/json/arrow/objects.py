@@ -33,8 +33,7 @@ from penstock.converters.json.arrow.structs import (
     whole,
 )
 from penstock.data import Type
-from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type
-from penstock.pipeline.columns.text_bounds import with_bound
+from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type, with_bound
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.map_structs import ValueDescription, as_struct, object_member, object_side
 from penstock.pipeline.plan.step import (

@@ -32,8 +32,7 @@ from penstock.converters.json.envelope import Envelope
 from penstock.converters.json.spark.layouts import layout_of
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
-from penstock.pipeline.columns.layout import arrow_type
-from penstock.pipeline.columns.text_bounds import with_bound
+from penstock.pipeline.columns.layout import arrow_type, with_bound
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.step import Side, Sorted
 

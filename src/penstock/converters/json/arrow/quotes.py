@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.pipeline.columns.text_bounds import bytes_of, offsets_of, places_below, places_of
+from penstock.pipeline.columns.layout import bytes_of, offsets_of, places_below, places_of
 
 _BACKSLASH: Final = 0x5C
 _QUOTE: Final = 0x22

@@ -25,8 +25,7 @@ import pyarrow.json as pj
 from penstock.api.arrow import one_array
 from penstock.converters.json.arrow.quotes import FlatMember, QuoteLayout, cut_objects, layout_of
 from penstock.converters.json.envelope import without_heads
-from penstock.pipeline.columns.layout import TextBound
-from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
+from penstock.pipeline.columns.layout import TextBound, bytes_of, has_byte
 
 #: Names without escapes in JSON and in patterns.
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -21,8 +21,7 @@ from penstock.converters.json.values.writing import write_value
 from penstock.data import Schema, Struct, Time, Type
 from penstock.data.text import json_string
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound, logical_name
-from penstock.pipeline.columns.text_bounds import bytes_of, has_byte
+from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound, bytes_of, has_byte, logical_name
 from penstock.pipeline.columns.texts.json import MILLIS_PER_DAY, has_struct_default
 from penstock.pipeline.columns.texts.numbers import float_texts
 

@@ -21,7 +21,7 @@ from penstock.converters.registry.avro.forms import AvroOptions, is_map_entry
 from penstock.converters.registry.avro.types import AvroType
 from penstock.converters.registry.cursors import Cursors, Source
 from penstock.data import Schema, Time, Type
-from penstock.pipeline.columns.decimal_digits import TooManyDigits, decimals
+from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
 from penstock.pipeline.columns.layout import (
     MAX_DECIMAL_DIGITS,
     LayoutKind,

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import ConnectRecord
-from penstock.pipeline.batch.rebuild import side_values
+from penstock.pipeline.batch.row_path import side_values
 from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, column_of
 from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SideName

@@ -2,7 +2,7 @@
 
 Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
 (the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
-transforms are Spark columns, except for a user's own classes and the cases that ``roads`` decides, which run here
+transforms are Spark columns, except for a user's own classes and the cases that ``groups`` decides, which run here
 record by record.
 
 Thread: one instance for each task, used by the task's pipeline thread.
@@ -24,18 +24,29 @@ from penstock.data import ConnectHeaders
 from penstock.pipeline.batch.assembly import LazyColumns
 from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
 from penstock.pipeline.batch.frames import FrameRunner
-from penstock.pipeline.batch.groups import group_records, rows_of_pairs
-from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
-from penstock.pipeline.batch.rebuild import apply_classic, attributes_of, columns_of, in_order, rebuilt_rows
-from penstock.pipeline.batch.roads import (
+from penstock.pipeline.batch.groups import (
     Why,
     are_many,
+    group_records,
     is_huge,
     parted_by_plan,
+    rows_of_pairs,
     why_messages_in_rows,
     why_rows,
 )
-from penstock.pipeline.batch.row_path import OneSide, Rows, java_text_of, parted, transformed
+from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
+from penstock.pipeline.batch.row_path import (
+    OneSide,
+    Rows,
+    apply_classic,
+    attributes_of,
+    columns_of,
+    in_order,
+    java_text_of,
+    parted,
+    rebuilt_rows,
+    transformed,
+)
 from penstock.pipeline.batch.segments import (
     Classic,
     ColumnarSegment,
@@ -258,7 +269,7 @@ class SinkPipeline:
                 groups.append(self._as_texts(one, table, failures))
                 continue
             left[everything if one.rows is None else one.rows] = True
-            # All rows of frames, so that those of both roads do not alternate: each run of equal columns is a frame.
+            # All rows of frames, so that those of both paths do not alternate: each run of equal columns is a frame.
             failures.went_as_rows(one.rows if self._form is None else None, why)
         if self._form is not None and left.any():
             return [], everything, None, table

@@ -14,8 +14,7 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
 from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import Stage
-from penstock.pipeline.batch.rebuild import side_values
-from penstock.pipeline.batch.row_path import transformed
+from penstock.pipeline.batch.row_path import side_values, transformed
 from penstock.pipeline.batch.transfer import Values, packed
 from penstock.pipeline.columns.header_columns import headers_of_column
 from penstock.pipeline.plan.outcomes import GroupOutcome

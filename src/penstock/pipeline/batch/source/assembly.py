@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.pipeline.batch.assembly import Assembly, LazyColumns
 from penstock.pipeline.batch.headers import HeaderWriter
-from penstock.pipeline.batch.rebuild import Attributes
+from penstock.pipeline.batch.row_path import Attributes
 from penstock.pipeline.batch.segments import Failures
 
 

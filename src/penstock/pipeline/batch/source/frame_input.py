@@ -26,9 +26,8 @@ from penstock.pipeline.batch.source.frame_spark import fitted_column, schemaless
 from penstock.pipeline.batch.transfer import Same, Values
 from penstock.pipeline.columns.frame_arrow import fitted, plain_schemaless, python_values
 from penstock.pipeline.columns.header_columns import of_wire, wire_to_column
-from penstock.pipeline.columns.layout import HEADERS_SPARK, SCALAR, schema_of_spark
+from penstock.pipeline.columns.layout import HEADERS_SPARK, SCALAR, bounded, schema_of_spark
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.columns.text_bounds import bounded
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side
 
 if TYPE_CHECKING:

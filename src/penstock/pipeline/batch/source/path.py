@@ -1,9 +1,9 @@
 """The source path: converts polled records or frames to bytes for Kafka.
 
 Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one
-shape of plan; transforms and converters are Spark columns, except for a user's own classes and the cases that ``roads``
-decides, which run here record by record. Results are assembled by position: row i of the result is record i of the
-batch.
+shape of plan; transforms and converters are Spark columns, except for a user's own classes and the cases that
+``groups`` decides, which run here record by record. Results are assembled by position: row i of the result is record i
+of the batch.
 
 Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
 
@@ -26,19 +26,24 @@ from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.pipeline.batch.assembly import Assembly, LazyColumns
 from penstock.pipeline.batch.batches import Moved, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
 from penstock.pipeline.batch.frames import FrameRunner
-from penstock.pipeline.batch.groups import group_records
+from penstock.pipeline.batch.groups import Why, group_records, is_huge, parted_by_plan, why_batch_in_rows, why_rows
 from penstock.pipeline.batch.headers import HeaderWriter
-from penstock.pipeline.batch.rebuild import (
+from penstock.pipeline.batch.row_path import (
     Attributes,
+    OneSide,
+    Rows,
+    all_rows,
     apply_classic,
     attributes_of,
     columns_of,
     in_order,
+    is_narrow,
+    merged,
+    parted,
     rebuilt_rows,
     rows_of,
+    transformed,
 )
-from penstock.pipeline.batch.roads import Why, is_huge, parted_by_plan, why_batch_in_rows, why_rows
-from penstock.pipeline.batch.row_path import OneSide, Rows, all_rows, is_narrow, merged, parted, transformed
 from penstock.pipeline.batch.segments import (
     Classic,
     ColumnarSegment,
@@ -537,7 +542,7 @@ class SourcePipeline:
             groups.append(ShapeGroup(self._last.steps, shape, part.rows, columns))
         return taken, groups if self._last.steps else [], left
 
-    # ------------------------------------------------------------------ the two roads
+    # ------------------------------------------------------------------ the two paths
     def _parted(
         self,
         segment: ColumnarSegment,

@@ -16,8 +16,8 @@ from penstock.converters.json.arrow.writing import base64_texts, json_column, un
 from penstock.converters.json.converter import JsonConverter
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.text import java_double, java_float
+from penstock.pipeline.columns.layout import bounded
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.text_bounds import bounded
 from penstock.pipeline.columns.texts.numbers import float_texts
 from penstock.pipeline.plan.step import Side
 

@@ -16,8 +16,9 @@ from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from testkit.brokers.group_owner import GroupOwner, run_member, say_back
 
-from penstock.kafka.group import connections, life
-from penstock.kafka.group.life import GroupLife
+from penstock.kafka.group import connections
+from penstock.kafka.group import lifecycle as life
+from penstock.kafka.group.lifecycle import GroupLife
 from penstock.kafka.group.member import GroupMember
 from penstock.kafka.group.settings import group_settings
 

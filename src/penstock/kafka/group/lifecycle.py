@@ -30,8 +30,8 @@ from penstock.kafka.group.events import (
     refusal,
 )
 from penstock.kafka.group.loop import GroupLoop, KafkaError, KafkaTimeoutError, error_code
+from penstock.kafka.group.session import LostReason, MemberState, RejoinBackoff
 from penstock.kafka.group.settings import GroupSettings
-from penstock.kafka.group.standing import LostReason, MemberState, RejoinBackoff
 from penstock.telemetry.logs import SeldomLog
 
 logger = logging.getLogger("penstock.kafka.group")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.kafka.group.standing import Limits, LostReason, RejoinBackoff, Standing
+from penstock.kafka.group.session import Limits, LostReason, RejoinBackoff, Standing
 
 LIMITS = Limits(heartbeat_s=3, session_s=10, poll_s=60)
 
