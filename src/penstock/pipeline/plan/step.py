@@ -285,7 +285,7 @@ class Step(ABC):
         """
 
     def takes(self, shape: Shape) -> bool:
-        """True if ``plan`` has columns for these records; otherwise they go record by record (``penstock.pipeline.batch.groups``).
+        """True if ``plan`` has columns for these records; otherwise they go record by record.
 
         Never for a VARIANT on the side that it works on, if it has one (``side``). A step that cannot do with all other
         schemaless values says so, too.
