@@ -13,7 +13,7 @@ from penstock.kafka.consumer.sampler import read_values
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-def test_scenario_57_every_line_comes_once_though_the_leader_and_another_worker_are_stopped_and_come_back(
+def test_every_line_comes_once_though_the_leader_and_another_worker_are_stopped_and_come_back(
     awake_group: WorkerGroup, tmp_path: Path
 ) -> None:
     group, source, sink = awake_group, tmp_path / "in", tmp_path / "out"

@@ -21,7 +21,7 @@ TLS = {
 }
 
 
-def test_scenario_62_workers_pass_requests_on_to_http_and_https_addresses(
+def test_workers_pass_requests_on_to_http_and_https_addresses(
     broker: EmbeddedBroker, probes: Probes, tmp_path: Path
 ) -> None:
     group = WorkerGroup(tmp_path / "group", broker.bootstrap_servers, TLS, size=2)

@@ -88,7 +88,7 @@ def test_scenarios_53_and_54_a_worker_that_leaves_and_comes_back_moves_its_share
     assert moved == spread.of(leaving) == spread.since(mark, "stop")
 
 
-def test_scenario_55_what_is_made_changed_and_deleted_while_spread_stays_even(spread: Spread) -> None:
+def test_what_is_made_changed_and_deleted_while_spread_stays_even(spread: Spread) -> None:
     group, mark = spread.group, len(spread.probes.calls())
     spread.timed("a connector is created", 2, lambda: spread.make("m-c", 4))
     assert not spread.since(mark, "stop")
@@ -139,7 +139,7 @@ def test_scenarios_56_and_59_work_of_workers_that_were_killed_is_taken_over_and_
     assert all(spread.of(worker) for worker in group.workers)
 
 
-def test_scenario_50_a_worker_that_was_frozen_for_longer_than_its_session_rejoins(spread: Spread) -> None:
+def test_a_worker_that_was_frozen_for_longer_than_its_session_rejoins(spread: Spread) -> None:
     group = spread.group
     frozen = group.followers()[0]
     theirs, mark = spread.of(frozen), len(spread.probes.calls())

@@ -127,7 +127,7 @@ def test_scenarios_68_70_and_77_source_offsets_are_read_changed_and_reset_throug
     assert (values.count("s68-0 7"), values.count("s68-1 7"), values.count("s68-1 70")) == (2, 1, 2)
 
 
-def test_scenario_95_the_topics_of_tasks_on_all_workers_are_known_and_forgotten_on_each(
+def test_the_topics_of_tasks_on_all_workers_are_known_and_forgotten_on_each(
     awake_group: WorkerGroup, probes: Probes
 ) -> None:
     group = awake_group
@@ -145,7 +145,7 @@ def test_scenario_95_the_topics_of_tasks_on_all_workers_are_known_and_forgotten_
     group.wait(lambda: topics() == [(200, {"s95": {"topics": ["s95"]}})] * 3, "all know it again")
 
 
-def test_scenario_97_a_log_level_changes_on_one_worker_or_on_all(group: WorkerGroup) -> None:
+def test_a_log_level_changes_on_one_worker_or_on_all(group: WorkerGroup) -> None:
     path = "/admin/loggers/penstock.s97"
 
     def levels() -> list[str | None]:

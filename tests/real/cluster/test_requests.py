@@ -13,9 +13,7 @@ from penstock.kafka.consumer.sampler import read_values
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 
 
-def test_scenario_12_connectors_are_created_read_and_deleted_through_each_worker(
-    group: WorkerGroup, probes: Probes
-) -> None:
+def test_connectors_are_created_read_and_deleted_through_each_worker(group: WorkerGroup, probes: Probes) -> None:
     names = [f"s12-{number}" for number in range(3)]
     for name, worker in zip(names, group.workers, strict=True):
         group.create(name, probes.config(2), worker=worker)
@@ -36,7 +34,7 @@ def test_scenario_12_connectors_are_created_read_and_deleted_through_each_worker
         assert probes.count(unit, "start") == probes.count(unit, "stop") > 0
 
 
-def test_scenario_13_the_list_has_the_parts_that_are_asked_for(group: WorkerGroup, probes: Probes) -> None:
+def test_the_list_has_the_parts_that_are_asked_for(group: WorkerGroup, probes: Probes) -> None:
     group.create("s13-a", probes.config(2))
     group.create("s13-b", probes.config(1))
     group.settled()
@@ -49,9 +47,7 @@ def test_scenario_13_the_list_has_the_parts_that_are_asked_for(group: WorkerGrou
         assert found["s13-a"]["info"] == worker.get("/connectors/s13-a")[1]
 
 
-def test_scenario_14_another_file_is_read_after_a_change_through_a_follower(
-    awake_group: WorkerGroup, tmp_path: Path
-) -> None:
+def test_another_file_is_read_after_a_change_through_a_follower(awake_group: WorkerGroup, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("a\nb\n")
     second.write_text("c\n")
@@ -64,7 +60,7 @@ def test_scenario_14_another_file_is_read_after_a_change_through_a_follower(
     assert awake_group.settled() == generation
 
 
-def test_scenario_15_a_patch_through_a_follower_changes_what_it_names(group: WorkerGroup, probes: Probes) -> None:
+def test_a_patch_through_a_follower_changes_what_it_names(group: WorkerGroup, probes: Probes) -> None:
     group.create("s15", probes.config(1, count="0", topic="before"))
     patch = {"tasks.max": "2", "topic": None, "consumer.override.client.id": "added"}
     status, answer = group.ask("PATCH", "/connectors/s15/config", patch, worker=group.followers()[0])
@@ -90,7 +86,7 @@ def test_scenarios_16_and_17_a_connector_created_paused_has_no_tasks_until_it_is
     assert probes.count("s16-0", "start") == 1
 
 
-def test_scenario_18_the_status_has_as_many_tasks_as_there_are(group: WorkerGroup, probes: Probes) -> None:
+def test_the_status_has_as_many_tasks_as_there_are(group: WorkerGroup, probes: Probes) -> None:
     group.create("s18", probes.config(3))
     group.wait_states("s18", *["RUNNING"] * 4)
     for tasks in (4, 3):
@@ -100,7 +96,7 @@ def test_scenario_18_the_status_has_as_many_tasks_as_there_are(group: WorkerGrou
     assert [len(worker.states("s18")) for worker in group.workers] == [4, 4, 4]
 
 
-def test_scenario_19_too_many_tasks_fail_the_connector_and_leave_running_tasks_where_they_are(
+def test_too_many_tasks_fail_the_connector_and_leave_running_tasks_where_they_are(
     group: WorkerGroup, probes: Probes
 ) -> None:
     group.create("s19", probes.config(2))
@@ -134,7 +130,7 @@ def test_scenarios_20_43_and_45_what_is_not_there_is_404_on_every_worker(group: 
         assert worker.ask("DELETE", "/connectors/s20")[0] == 404
 
 
-def test_scenario_28_a_sink_whose_group_is_that_of_the_workers_is_refused(group: WorkerGroup) -> None:
+def test_a_sink_whose_group_is_that_of_the_workers_is_refused(group: WorkerGroup) -> None:
     config = {"connector.class": "FileStreamSink", "topics": "s28", "file": "/dev/null", "tasks.max": "1"}
     own = {**config, "consumer.override.group.id": group.name}
     status, answer = group.ask("POST", "/connectors", {"name": "s28", "config": own}, worker=group.followers()[0])

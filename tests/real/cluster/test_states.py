@@ -9,9 +9,7 @@ from testkit.processes.worker_group import WorkerGroup
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_scenario_35_every_state_follows_on_every_worker_and_instances_are_counted(
-    group: WorkerGroup, probes: Probes
-) -> None:
+def test_every_state_follows_on_every_worker_and_instances_are_counted(group: WorkerGroup, probes: Probes) -> None:
     group.create("s35", probes.config(3))
     group.wait_states("s35", *["RUNNING"] * 4)
     group.settled()
@@ -36,7 +34,7 @@ def test_scenario_35_every_state_follows_on_every_worker_and_instances_are_count
     assert probes.count("s35", "start") == 3
 
 
-def test_scenario_38_a_connector_that_fails_to_start_or_to_stop_is_stopped_and_runs_again(
+def test_a_connector_that_fails_to_start_or_to_stop_is_stopped_and_runs_again(
     group: WorkerGroup, probes: Probes
 ) -> None:
     probes.order("s38", "start", "fail")

@@ -1,4 +1,4 @@
-"""The topics of a distributed worker on a real broker: made, checked, refused (scenarios 63 to 67)."""
+"""The topics of a distributed worker on a real broker: made, checked, refused."""
 
 import threading
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def settings_of(lab: LogLab, name: str) -> dict[str, str]:
     return {key: entry.value for key, entry in admin.describe_configs([resource])[resource].result(20).items()}
 
 
-def test_scenario_63_three_topics_are_made_compacted_as_the_settings_say(lab: LogLab) -> None:
+def test_three_topics_are_made_compacted_as_the_settings_say(lab: LogLab) -> None:
     lab.worker |= {
         "offset.storage.partitions": "3",
         "config.storage.partitions": "7",
@@ -100,7 +100,7 @@ def test_minus_one_is_the_brokers_default(lab: LogLab) -> None:
 
 
 @pytest.mark.parametrize("kind", Kind)
-def test_scenario_64_more_replicas_than_brokers_are_refused_with_the_setting(lab: LogLab, kind: Kind) -> None:
+def test_more_replicas_than_brokers_are_refused_with_the_setting(lab: LogLab, kind: Kind) -> None:
     lab.worker[f"{kind.value}.replication.factor"] = "3"
 
     with pytest.raises(ConfigException, match=r"and there are 1 now") as raised:
@@ -118,7 +118,7 @@ def test_a_topic_setting_that_the_broker_does_not_know_is_refused_with_its_name(
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])
 @pytest.mark.parametrize("kind", Kind)
-def test_scenario_65_a_topic_that_is_not_compacted_alone_is_refused(lab: LogLab, kind: Kind, policy: str) -> None:
+def test_a_topic_that_is_not_compacted_alone_is_refused(lab: LogLab, kind: Kind, policy: str) -> None:
     name = InternalTopic.of(kind, lab.worker).name
     made(lab, name, cleanup_policy=policy)
 
@@ -130,14 +130,14 @@ def test_scenario_65_a_topic_that_is_not_compacted_alone_is_refused(lab: LogLab,
     assert raised.value.name == f"{kind.value}.topic"
 
 
-def test_scenario_66_a_compacted_topic_that_was_made_by_hand_is_taken(lab: LogLab) -> None:
+def test_a_compacted_topic_that_was_made_by_hand_is_taken(lab: LogLab) -> None:
     name = InternalTopic.of(Kind.OFFSET, lab.worker).name
     made(lab, name, partitions=2, cleanup_policy="compact")
 
     assert lab.topic(Kind.OFFSET) == name
 
 
-def test_scenario_67_a_config_topic_with_two_partitions_is_refused(lab: LogLab) -> None:
+def test_a_config_topic_with_two_partitions_is_refused(lab: LogLab) -> None:
     made(lab, InternalTopic.of(Kind.CONFIG, lab.worker).name, partitions=2, cleanup_policy="compact")
 
     with pytest.raises(ConfigException, match=r"config\.storage\.topic: .*single partition.* it has 2"):

@@ -19,7 +19,7 @@ def file_source(path: Path, topic: str) -> dict[str, str]:
     return {"connector.class": "FileStreamSource", "file": str(path), "topic": topic, "tasks.max": "1"}
 
 
-def test_scenario_7_connector_files_that_are_json_are_created_in_their_initial_state(
+def test_connector_files_that_are_json_are_created_in_their_initial_state(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
@@ -145,7 +145,7 @@ def test_an_offset_changed_with_the_keys_of_its_partition_in_another_order_is_wh
         worker.close()
 
 
-def test_scenario_22_the_plugins_are_listed_with_and_without_those_that_are_no_connectors(
+def test_the_plugins_are_listed_with_and_without_those_that_are_no_connectors(
     shared_worker: WorkerProcess,
 ) -> None:
     def listed(query: str) -> set[tuple[str, str]]:
@@ -159,9 +159,7 @@ def test_scenario_22_the_plugins_are_listed_with_and_without_those_that_are_no_c
     assert {"converter", "header_converter", "transformation", "predicate"} <= {kind for _, kind in everything}
 
 
-def test_scenario_36_nothing_moves_in_a_pause_and_all_of_it_afterwards(
-    awake_worker: WorkerProcess, tmp_path: Path
-) -> None:
+def test_nothing_moves_in_a_pause_and_all_of_it_afterwards(awake_worker: WorkerProcess, tmp_path: Path) -> None:
     lines, out = tmp_path / "in.txt", tmp_path / "out.txt"
     lines.write_text("before\n")
     sink = {"connector.class": "FileStreamSink", "topics": "scenario-36", "file": str(out), "tasks.max": "1"}

@@ -115,7 +115,7 @@ def test_a_leader_that_was_replaced_writes_nothing_more(lab: LogLab) -> None:
     assert old.refresh(20).connectors["c"].tasks == (TASK,)
 
 
-def test_scenario_60_after_a_real_compaction_no_task_is_without_a_configuration(fragile: LogLab) -> None:
+def test_after_a_real_compaction_no_task_is_without_a_configuration(fragile: LogLab) -> None:
     fragile.worker |= {
         "config.storage.min.cleanable.dirty.ratio": "0.001",
         "config.storage.segment.ms": "100",

@@ -84,7 +84,7 @@ def wait_seen(source: ExactlyOnceSource, wanted: Sequence[str]) -> None:
 # ---------------------------------------------------------------- boundaries
 @pytest.mark.parametrize("boundary", BOUNDARIES)
 @pytest.mark.parametrize("kind", [LinesTask, LineFramesTask])
-def test_scenario_79_each_line_comes_once_in_order_over_a_restart_and_offsets_are_in_step(
+def test_each_line_comes_once_in_order_over_a_restart_and_offsets_are_in_step(
     sources: list[ExactlyOnceSource], around: Surroundings, tmp_path: Path, kind: type[SourceTask], boundary: str
 ) -> None:
     path = tmp_path / "in.txt"
@@ -171,7 +171,7 @@ class Undecided(ScriptedTask):
         return polled
 
 
-def test_scenario_79_what_a_task_gives_up_stays_invisible_and_is_not_polled_again(
+def test_what_a_task_gives_up_stays_invisible_and_is_not_polled_again(
     sources: list[ExactlyOnceSource], around: Surroundings
 ) -> None:
     made = scripted(sources, around, Undecided(), transaction_boundary="connector")
@@ -242,7 +242,7 @@ def test_a_record_that_is_too_large_is_left_out_where_that_is_tolerated_and_else
         assert made.source.committed() == {}
 
 
-def test_scenario_83_a_record_for_the_tasks_own_offsets_topic_fails_the_task(
+def test_a_record_for_the_tasks_own_offsets_topic_fails_the_task(
     sources: list[ExactlyOnceSource], around: Surroundings
 ) -> None:
     offsets = around.settings.offset_topic

@@ -211,7 +211,7 @@ def test_records_offsets_and_their_changes_go_to_the_cluster_that_producers_are_
         group.delete(lines.name)
 
 
-def test_scenario_84_a_worker_is_prepared_turned_over_and_turned_back_without_a_line_lost_or_doubled(
+def test_a_worker_is_prepared_turned_over_and_turned_back_without_a_line_lost_or_doubled(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     with WorkerGroup(tmp_path, broker.bootstrap_servers, {SUPPORT: "preparing"}, size=1) as group:

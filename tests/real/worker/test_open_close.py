@@ -1,4 +1,4 @@
-"""Three sink tasks on six partitions, in a worker: which partitions are opened and closed, and when (scenario 93)."""
+"""Three sink tasks on six partitions, in a worker: which partitions are opened and closed, and when."""
 
 from __future__ import annotations
 

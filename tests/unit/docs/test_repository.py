@@ -13,7 +13,12 @@ TOP = [
     *("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE"),
     *("pyproject.toml", ".importlinter", ".gitignore", ".ci"),
 ]
-TREES = ["src", "tests", "docs", "examples", "config", "deploy", "benchmarks", "differential", "bin"]
+TREES = [
+    *("src", "tests", "testkit", "conformance", "tools", "docs", "examples", "config", "deploy"),
+    *("benchmarks", "differential", "bin"),
+]
+#: Documents of librdkafka and Parquet, and a page of an example.
+ELSEWHERE = {"CONFIGURATION.md", "VariantEncoding.md", "a.md"}
 SKIPPED = {"__pycache__", ".pytest_cache"}
 # Recorded answers of Java Connect hold whatever text the recording was made with.
 RECORDED = ROOT / "tests/data"
@@ -47,6 +52,22 @@ def test_no_file_names(what: str, pattern: re.Pattern[str]) -> None:
     ]
 
     assert found == [], what
+
+
+def test_a_document_that_the_code_names_is_in_the_repository() -> None:
+    folders = ("src", "testkit", "conformance", "tools", "benchmarks", "differential")
+    code = [
+        (file, text) for file, text in texts() if file.relative_to(ROOT).parts[0] in folders and file.suffix == ".py"
+    ]
+    named = {(file, name) for file, text in code for name in re.findall(r"(?<![\w{/.-])([\w/-]+\.md)\b", text)}
+    missing = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for file, name in named
+        if name not in ELSEWHERE and not any((place / name).is_file() for place in (ROOT / "docs", *file.parents))
+    }
+
+    assert len(named) > 20
+    assert missing == set()
 
 
 def test_the_search_reads_the_repository() -> None:

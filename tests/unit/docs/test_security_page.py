@@ -22,7 +22,7 @@ _HIDDEN: Final = "tests/unit/hostile/test_secrets.py"
 _TEXTS: Final = "tests/unit/hostile/test_texts_for_libraries.py"
 _POLICIES: Final = (
     "tests/unit/validation/test_scenarios_validation.py",
-    "test_scenario_34_policies_for_client_settings",
+    "test_policies_for_client_settings",
 )
 _FENCE: Final = "tests/real/hostile/test_sql.py"
 #: The beginning of each claim, and the test that holds it.

@@ -42,7 +42,7 @@ def put_file(setup: Setup, name: str, target: TargetState = TargetState.STARTED,
     setup.herder.put_connector(name, settings, target=target, replace=True).result(10)
 
 
-def test_scenario_37_what_was_paused_or_stopped_stays_so_after_a_restart(path: Path) -> None:
+def test_what_was_paused_or_stopped_stays_so_after_a_restart(path: Path) -> None:
     leave(path, runs="", rests="pause", stands="stop")
     store = opened(path)
     with running(store) as setup:

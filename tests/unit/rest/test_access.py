@@ -405,7 +405,7 @@ class Greeter(RestExtension):
         Greeter.closed += 1
 
 
-def test_scenario_98_an_extension_adds_paths_and_knows_the_connectors() -> None:
+def test_an_extension_adds_paths_and_knows_the_connectors() -> None:
     settings = RestSettings(
         [Listener("127.0.0.1", 0)], extension_classes=[f"{__name__}:Greeter"], raw={"greeting": "hello"}
     )

@@ -27,7 +27,7 @@ def api() -> Iterator[Api]:
         logging.getLogger(name).setLevel(level)
 
 
-def test_scenario_97_a_level_changes_a_logger_and_those_below_it(api: Api) -> None:
+def test_a_level_changes_a_logger_and_those_below_it(api: Api) -> None:
     assert api.call("PUT", f"{L}/rest.test.one", {"level": "DEBUG"}) == (200, ["rest.test.one"])
     assert api.call("PUT", f"{L}/rest.test", {"level": "warn"}) == (200, ["rest.test", "rest.test.one"])
     status, level = api.call("GET", f"{L}/rest.test.one")

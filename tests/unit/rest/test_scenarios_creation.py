@@ -1,4 +1,4 @@
-"""Scenarios 8, 9, 11, 14 to 23: creating, changing and deleting connectors, with a probe."""
+"""Creating, changing and deleting connectors, with a probe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def create(api: Api, state: str, name: str = "a", cls: str = SOURCE) -> int:
     return api.call("POST", "/connectors", body)[0]
 
 
-def test_scenario_8_a_connector_created_stopped_has_no_tasks_until_it_is_resumed(api: Api) -> None:
+def test_a_connector_created_stopped_has_no_tasks_until_it_is_resumed(api: Api) -> None:
     assert create(api, "STOPPED") == 201
     api.setup.await_state("a", "STOPPED", [])
     assert BOARD.of("a") == []
@@ -36,12 +36,12 @@ def test_scenario_8_a_connector_created_stopped_has_no_tasks_until_it_is_resumed
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
 
 
-def test_scenario_11_a_name_can_be_used_once(api: Api) -> None:
+def test_a_name_can_be_used_once(api: Api) -> None:
     assert api.create("a")[0] == 201
     assert api.create("a") == (409, {"error_code": 409, "message": "Connector a already exists"})
 
 
-def test_scenario_14_a_new_configuration_restarts_the_task_with_it(api: Api) -> None:
+def test_a_new_configuration_restarts_the_task_with_it(api: Api) -> None:
     api.create("a", file="old")
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     assert api.call("PUT", f"{C}/config", {"connector.class": SOURCE, "file": "new"})[0] == 200
@@ -50,7 +50,7 @@ def test_scenario_14_a_new_configuration_restarts_the_task_with_it(api: Api) -> 
     assert BOARD.instances["a"][1].props["file"] == "new"
 
 
-def test_scenario_15_a_patch_changes_adds_and_removes_settings_and_the_tasks_follow(api: Api) -> None:
+def test_a_patch_changes_adds_and_removes_settings_and_the_tasks_follow(api: Api) -> None:
     api.create("a", one="1", two="2", **{"tasks.max": "1"})
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     status, info = api.call("PATCH", f"{C}/config", {"one": "uno", "two": None, "three": "3", "tasks.max": 3})
@@ -62,7 +62,7 @@ def test_scenario_15_a_patch_changes_adds_and_removes_settings_and_the_tasks_fol
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "paused"])
-def test_scenario_16_a_connector_created_paused_is_not_asked_for_tasks(api: Api, state: str) -> None:
+def test_a_connector_created_paused_is_not_asked_for_tasks(api: Api, state: str) -> None:
     assert create(api, state) == 201
     api.setup.await_state("a", "PAUSED", [])
     assert BOARD.of("a") == []
@@ -72,14 +72,14 @@ def test_scenario_16_a_connector_created_paused_is_not_asked_for_tasks(api: Api,
 
 
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
-def test_scenario_17_a_connector_created_resting_can_be_deleted(api: Api, state: str) -> None:
+def test_a_connector_created_resting_can_be_deleted(api: Api, state: str) -> None:
     create(api, state)
     assert api.call("DELETE", C) == (204, None)
     assert api.call("GET", "/connectors") == (200, [])
     assert BOARD.of("a") == []
 
 
-def test_scenario_18_the_status_has_as_many_tasks_as_there_are(api: Api) -> None:
+def test_the_status_has_as_many_tasks_as_there_are(api: Api) -> None:
     api.create("a", **{"tasks.max": "2"})
     api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
     for number in (3, 2, 1, 4):
@@ -88,7 +88,7 @@ def test_scenario_18_the_status_has_as_many_tasks_as_there_are(api: Api) -> None
         assert [task["id"] for task in api.call("GET", f"{C}/status")[1]["tasks"]] == list(range(number))
 
 
-def test_scenario_19_too_many_tasks_fail_the_connector_and_leave_running_tasks_alone(api: Api) -> None:
+def test_too_many_tasks_fail_the_connector_and_leave_running_tasks_alone(api: Api) -> None:
     api.create("a", **{"tasks.max": "2"})
     api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
     BOARD.configs["a"] = [{}, {}, {}]
@@ -102,7 +102,7 @@ def test_scenario_19_too_many_tasks_fail_the_connector_and_leave_running_tasks_a
     api.setup.await_state("a", "RUNNING", ["RUNNING"] * 3)
 
 
-def test_scenario_20_a_deleted_connector_is_forgotten(api: Api) -> None:
+def test_a_deleted_connector_is_forgotten(api: Api) -> None:
     api.create("a")
     assert api.call("DELETE", C) == (204, None)
     assert api.call("GET", "/connectors") == (200, [])
@@ -123,9 +123,7 @@ def test_scenario_20_a_deleted_connector_is_forgotten(api: Api) -> None:
         ("FileStreamSource", "Json", "org.apache.kafka.connect.transforms.HoistField.Value"),
     ],
 )
-def test_scenario_21_classes_are_found_by_full_simple_and_short_names(
-    connector: str, converter: str, transform: str
-) -> None:
+def test_classes_are_found_by_full_simple_and_short_names(connector: str, converter: str, transform: str) -> None:
     config = {
         "name": "a",
         "connector.class": connector,
@@ -149,7 +147,7 @@ def test_scenario_21_classes_are_found_by_full_simple_and_short_names(
         ("a\nb", "String may not contain control sequences but had the following ASCII chars: 10"),
     ],
 )
-def test_scenario_23_names_that_java_refuses_are_refused(name: str, refusal: str) -> None:
+def test_names_that_java_refuses_are_refused(name: str, refusal: str) -> None:
     with serving() as api:
         api.setup.validator.strict = True
         status, message = api.error("POST", "/connectors", {"name": name, "config": {"connector.class": SINK}})
@@ -169,7 +167,7 @@ def test_scenario_23_names_that_java_refuses_are_refused(name: str, refusal: str
         ("😀", "%F0%9F%98%80"),
     ],
 )
-def test_scenario_23_escaped_paths_reach_the_connector(api: Api, name: str, path: str) -> None:
+def test_escaped_paths_reach_the_connector(api: Api, name: str, path: str) -> None:
     assert api.create(name)[0] == 201
     assert list(api.setup.herder.connectors()) == [name]
     url = api.http.base_url.copy_with(raw_path=f"/connectors/{path}".encode())
@@ -177,7 +175,7 @@ def test_scenario_23_escaped_paths_reach_the_connector(api: Api, name: str, path
     assert found.json()["name"] == name
 
 
-def test_scenario_9_health_is_not_healthy_while_the_worker_starts() -> None:
+def test_health_is_not_healthy_while_the_worker_starts() -> None:
     from tests.unit.rest.api_client import serve
 
     setup = Setup()

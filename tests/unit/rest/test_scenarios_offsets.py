@@ -1,4 +1,4 @@
-"""Scenarios 68 to 77, and what KIP-875 says of offsets, with a probe and doubles."""
+"""Reading, altering and resetting offsets (KIP-875), with a probe and doubles."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def at(partition: object, offset: object, topic: str = "t") -> dict[str, object]
     }
 
 
-def test_scenario_68_offsets_of_a_source_are_read_changed_and_reset(api: Api) -> None:
+def test_offsets_of_a_source_are_read_changed_and_reset(api: Api) -> None:
     source(api)
     both = [
         {"partition": {"file": "f"}, "offset": {"position": 8}},
@@ -100,7 +100,7 @@ def test_a_reset_is_seen_by_a_connector_that_reads_in_start(api: Api) -> None:
     assert seen == [{"position": 8}, {"read": "f"}]
 
 
-def test_scenario_69_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
+def test_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
     sink(api)
     assert api.call("GET", O) == (200, {"offsets": [at(0, 5), at(1, 7)]})
     assert api.call("PATCH", O, {"offsets": [at("0", "2")]}) == (200, ALTERED)
@@ -114,7 +114,7 @@ def test_scenario_69_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PAUSED"])
-def test_scenario_70_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, state: str) -> None:
+def test_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, state: str) -> None:
     source(api, state)
     words = (
         "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the "
@@ -170,7 +170,7 @@ def test_scenario_70_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, s
         ({"timestamp": 1, "offsets": [at(0, 1)]}, "not both"),
     ],
 )
-def test_scenario_71_a_wrong_body_is_400_and_names_the_fault(api: Api, body: object, words: str) -> None:
+def test_a_wrong_body_is_400_and_names_the_fault(api: Api, body: object, words: str) -> None:
     sink(api)
     status, message = api.error("PATCH", O, body)
     assert status == 400
@@ -178,14 +178,14 @@ def test_scenario_71_a_wrong_body_is_400_and_names_the_fault(api: Api, body: obj
     assert api.call("GET", O) == (200, {"offsets": [at(0, 5), at(1, 7)]})
 
 
-def test_scenario_72_a_sink_with_a_group_of_its_own_shows_and_changes_that(api: Api) -> None:
+def test_a_sink_with_a_group_of_its_own_shows_and_changes_that(api: Api) -> None:
     sink(api, **{"consumer.override.group.id": "mine"})
     assert api.call("GET", O)[1] == {"offsets": [at(0, 5), at(1, 7)]}
     api.call("PATCH", O, {"offsets": [at(0, 1)]})
     assert api.setup.groups.groups == {"mine": {TopicPartition("t", 0): 1, TopicPartition("t", 1): 7}}
 
 
-def test_scenario_73_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api) -> None:
+def test_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api) -> None:
     sink(api)
     api.setup.groups.busy = True
     api.setup.groups.groups["connect-a"].pop(TopicPartition("t", 1))
@@ -203,8 +203,8 @@ def test_scenario_73_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api)
 @pytest.mark.parametrize(
     "config",
     [
-        pytest.param({"offsets.storage.topic": "mine"}, id="scenario 74"),
-        pytest.param({"exactly.once.support": "required"}, id="scenario 75"),
+        pytest.param({"offsets.storage.topic": "mine"}, id="an offsets topic of its own"),
+        pytest.param({"exactly.once.support": "required"}, id="exactly once required"),
     ],
 )
 def test_scenarios_74_and_75_a_standalone_worker_keeps_all_offsets_in_its_own_store(
@@ -221,7 +221,7 @@ def test_scenarios_74_and_75_a_standalone_worker_keeps_all_offsets_in_its_own_st
     assert OffsetReader(api.setup.store, "a").offset({"file": "f"}) is None
 
 
-def test_scenario_76_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
+def test_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
     source(api)
     change = {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 4}}]}
     BOARD.alters["a"] = False
@@ -237,7 +237,7 @@ def test_scenario_76_the_connector_may_not_say_refuse_or_not_support_it(api: Api
         assert api.call("GET", O) == (200, {"offsets": []})
 
 
-def test_scenario_77_offsets_set_before_the_first_start_are_where_it_begins(api: Api) -> None:
+def test_offsets_set_before_the_first_start_are_where_it_begins(api: Api) -> None:
     body = {"name": "a", "config": {"connector.class": SOURCE}, "initial_state": "STOPPED"}
     assert api.call("POST", "/connectors", body)[0] == 201
     assert api.call("PATCH", O, {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 3}}]})[0] == 200
@@ -247,7 +247,7 @@ def test_scenario_77_offsets_set_before_the_first_start_are_where_it_begins(api:
     assert reader.offset({"file": "f"}) == {"position": 3}
 
 
-def test_scenario_77_a_sink_begins_where_its_offsets_were_set_before_its_first_start(api: Api) -> None:
+def test_a_sink_begins_where_its_offsets_were_set_before_its_first_start(api: Api) -> None:
     body = {"name": "a", "config": {"connector.class": SINK, "topics": "t"}, "initial_state": "STOPPED"}
     assert api.call("POST", "/connectors", body)[0] == 201
     assert api.call("GET", O) == (200, {"offsets": []})
@@ -325,7 +325,7 @@ def test_topics_are_those_since_the_last_reset(api: Api) -> None:
     assert api.call("GET", topics) == (200, {"a": {"topics": []}})
 
 
-def test_scenario_96_tracking_and_its_reset_can_be_switched_off() -> None:
+def test_tracking_and_its_reset_can_be_switched_off() -> None:
     with serving(topic_tracking=False) as api:
         assert api.error("GET", "/connectors/a/topics") == (403, "Topic tracking is disabled.")
         assert api.error("PUT", "/connectors/a/topics/reset") == (403, "Topic tracking is disabled.")

@@ -1,4 +1,4 @@
-"""Scenarios 35, 38 to 43, 45, 47, 48 and the test plan of KIP-875 for states, with a probe that counts."""
+"""States, restarts and blocked connectors, and the test plan of KIP-875 for states, with a probe that counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def ask(api: Api, request: str, state: str, tasks: int = 0) -> None:
     api.setup.await_state("a", state, [state] * tasks)
 
 
-def test_scenario_35_every_state_follows_and_instances_start_and_stop_the_right_number_of_times(api: Api) -> None:
+def test_every_state_follows_and_instances_start_and_stop_the_right_number_of_times(api: Api) -> None:
     api.create("a", **{"tasks.max": "2"})
     api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
     assert counts() == (1, 0)
@@ -132,7 +132,7 @@ def test_kip_875_failed_before_and_again_during_the_stop_then_resumed(api: Api) 
     ask(api, "resume", "RUNNING", 1)
 
 
-def test_scenario_38_a_connector_that_failed_to_start_is_stopped_then_fixed_and_resumed(api: Api) -> None:
+def test_a_connector_that_failed_to_start_is_stopped_then_fixed_and_resumed(api: Api) -> None:
     BOARD.fail["a", "start"] = ConnectException("no such database")
     assert api.create("a")[0] == 500
     api.setup.await_state("a", "FAILED", [])
@@ -141,7 +141,7 @@ def test_scenario_38_a_connector_that_failed_to_start_is_stopped_then_fixed_and_
     ask(api, "resume", "RUNNING", 1)
 
 
-def test_scenario_39_restarting_the_connector_leaves_a_failed_task_and_restarting_the_task_brings_it_back(
+def test_restarting_the_connector_leaves_a_failed_task_and_restarting_the_task_brings_it_back(
     api: Api,
 ) -> None:
     api.setup.task_error = ConnectException("no such folder")
@@ -158,7 +158,7 @@ def test_scenario_39_restarting_the_connector_leaves_a_failed_task_and_restartin
     assert "trace" not in api.call("GET", f"{C}/tasks/0/status")[1]
 
 
-def test_scenario_40_only_what_failed_restarts(api: Api) -> None:
+def test_only_what_failed_restarts(api: Api) -> None:
     api.create("a", **{"tasks.max": "3"})
     api.setup.await_state("a", "RUNNING", ["RUNNING"] * 3)
     failed = next(task for task in api.setup.tasks if task.request.id.task == 1)
@@ -173,7 +173,7 @@ def test_scenario_40_only_what_failed_restarts(api: Api) -> None:
     assert len(api.setup.tasks) == 4
 
 
-def test_scenario_41_nothing_restarts_when_nothing_failed(api: Api) -> None:
+def test_nothing_restarts_when_nothing_failed(api: Api) -> None:
     api.create("a")
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     status, plan = api.call("POST", f"{C}/restart?includeTasks=false&onlyFailed=true")
@@ -182,7 +182,7 @@ def test_scenario_41_nothing_restarts_when_nothing_failed(api: Api) -> None:
     assert len(api.setup.tasks) == 1
 
 
-def test_scenario_42_connector_and_tasks_restart_exactly_once(api: Api) -> None:
+def test_connector_and_tasks_restart_exactly_once(api: Api) -> None:
     api.create("a", **{"tasks.max": "2"})
     api.setup.await_state("a", "RUNNING", ["RUNNING"] * 2)
     assert api.call("POST", f"{C}/restart?includeTasks=true&onlyFailed=false")[0] == 202
@@ -193,11 +193,11 @@ def test_scenario_42_connector_and_tasks_restart_exactly_once(api: Api) -> None:
 
 
 @pytest.mark.parametrize("query", ["", "?includeTasks=true", "?onlyFailed=true", "?includeTasks=true&onlyFailed=true"])
-def test_scenario_43_restart_of_an_unknown_connector_is_404(api: Api, query: str) -> None:
+def test_restart_of_an_unknown_connector_is_404(api: Api, query: str) -> None:
     assert api.error("POST", f"/connectors/x/restart{query}") == (404, "Unknown connector: x")
 
 
-def test_scenario_44_a_restart_with_an_unreadable_secret_fails_and_the_task_goes_on(api: Api) -> None:
+def test_a_restart_with_an_unreadable_secret_fails_and_the_task_goes_on(api: Api) -> None:
     api.create("a", password="${env:SECRET}")
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     resolve = api.setup.worker.resolve
@@ -218,13 +218,13 @@ def test_scenario_44_a_restart_with_an_unreadable_secret_fails_and_the_task_goes
     assert len(api.setup.tasks) == 2
 
 
-def test_scenario_45_restart_of_an_unknown_task_is_404(api: Api) -> None:
+def test_restart_of_an_unknown_task_is_404(api: Api) -> None:
     api.create("a")
     assert api.error("POST", f"{C}/tasks/5/restart") == (404, "Task a-5 not found")
     assert api.error("POST", f"{C}/tasks/x/restart") == (404, "HTTP 404 Not Found")
 
 
-def test_scenario_46_a_new_configuration_gets_through_when_the_old_one_cannot_be_read(api: Api) -> None:
+def test_a_new_configuration_gets_through_when_the_old_one_cannot_be_read(api: Api) -> None:
     api.create("a", password="${env:SECRET}")
     BOARD.fail["a", "task_configs"] = ConnectException("cannot list tables")
     api.call("POST", f"{C}/restart")
@@ -247,9 +247,7 @@ def create_in_time(api: Api, name: str) -> None:
         ("start", "start()"),
     ],
 )
-def test_scenario_47_a_blocked_connector_ends_its_request_with_a_timeout_that_names_the_step(
-    method: str, words: str
-) -> None:
+def test_a_blocked_connector_ends_its_request_with_a_timeout_that_names_the_step(method: str, words: str) -> None:
     with serving(timeout_s=0.5) as api:
         BOARD.block["a", method] = leave = threading.Event()
         status, message = api.error("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
@@ -262,7 +260,7 @@ def test_scenario_47_a_blocked_connector_ends_its_request_with_a_timeout_that_na
         leave.set()
 
 
-def test_scenario_47_a_connector_blocked_in_config_ends_its_request_with_a_timeout() -> None:
+def test_a_connector_blocked_in_config_ends_its_request_with_a_timeout() -> None:
     with serving(timeout_s=0.5) as api:
         api.setup.validator.strict = True
         # It has no name yet when it is asked what its settings are.
@@ -277,7 +275,7 @@ def test_scenario_47_a_connector_blocked_in_config_ends_its_request_with_a_timeo
         leave.set()
 
 
-def test_scenario_47_a_connector_blocked_in_stop_is_abandoned_and_others_go_on(api: Api) -> None:
+def test_a_connector_blocked_in_stop_is_abandoned_and_others_go_on(api: Api) -> None:
     api.create("a")
     BOARD.block["a", "stop"] = threading.Event()
     assert api.call("DELETE", C) == (204, None)
@@ -286,9 +284,7 @@ def test_scenario_47_a_connector_blocked_in_stop_is_abandoned_and_others_go_on(a
 
 
 @pytest.mark.parametrize(("method", "state"), [("start", "UNASSIGNED"), ("stop", "RUNNING")])
-def test_scenario_48_a_blocked_task_does_not_keep_its_connector_from_being_deleted(
-    api: Api, method: str, state: str
-) -> None:
+def test_a_blocked_task_does_not_keep_its_connector_from_being_deleted(api: Api, method: str, state: str) -> None:
     api.setup.stuck = method
     api.create("a")
     api.setup.await_state("a", "RUNNING", [state])

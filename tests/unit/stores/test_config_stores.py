@@ -195,7 +195,7 @@ def test_what_a_leader_writes_is_one_transaction_that_only_the_leader_may_write(
     assert new.refresh(1).target("c") is TargetState.PAUSED
 
 
-def test_scenario_60_after_a_compaction_no_task_is_without_a_configuration(topic):
+def test_after_a_compaction_no_task_is_without_a_configuration(topic):
     store, _ = worker(topic)
     store.write(connector_entries("c", CONFIG))
     store.write(task_entries("c", [TASK]))

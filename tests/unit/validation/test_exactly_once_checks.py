@@ -1,4 +1,4 @@
-"""Scenario 33: what the validation of a source says of exactly-once delivery."""
+"""What the validation of a source says of exactly-once delivery."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def faults(worker: WorkerSupport | None, **own: str) -> dict[str, list[str]]:
     return {entry["value"]["name"]: entry["value"]["errors"] for entry in found if entry["value"]["errors"]}
 
 
-def test_scenario_33_a_connector_that_can_is_taken_by_a_worker_that_does() -> None:
+def test_a_connector_that_can_is_taken_by_a_worker_that_does() -> None:
     SAYS.update(support=ExactlyOnceSupport.SUPPORTED, boundaries=ConnectorTransactionBoundaries.SUPPORTED)
     assert faults(ENABLED, exactly_once_support="REQUIRED", transaction_boundary="Connector") == {}
     assert len(ASKED) == 2
@@ -63,7 +63,7 @@ def test_scenario_33_a_connector_that_can_is_taken_by_a_worker_that_does() -> No
 
 
 @pytest.mark.parametrize("worker", [PREPARING, DISABLED])
-def test_scenario_33_a_worker_that_does_not_deliver_exactly_once_refuses_who_requires_it(worker: WorkerSupport) -> None:
+def test_a_worker_that_does_not_deliver_exactly_once_refuses_who_requires_it(worker: WorkerSupport) -> None:
     SAYS.update(support=ExactlyOnceSupport.SUPPORTED)
     assert faults(worker, exactly_once_support="required") == {
         "exactly.once.support": ["This worker does not have exactly-once source support enabled."]
@@ -80,9 +80,7 @@ def test_scenario_33_a_worker_that_does_not_deliver_exactly_once_refuses_who_req
         (ValueError(), "An unexpected error occurred during validation; please see the worker logs for more details."),
     ],
 )
-def test_scenario_33_what_a_connector_cannot_or_does_not_say_is_an_error_on_the_setting(
-    said: object, expected: str
-) -> None:
+def test_what_a_connector_cannot_or_does_not_say_is_an_error_on_the_setting(said: object, expected: str) -> None:
     SAYS.update(support=said)
     found = faults(ENABLED, exactly_once_support="required")
     assert list(found) == ["exactly.once.support"]
@@ -98,7 +96,7 @@ def test_scenario_33_what_a_connector_cannot_or_does_not_say_is_an_error_on_the_
         (RuntimeError("asked too early"), "An unexpected error occurred during validation: asked too early"),
     ],
 )
-def test_scenario_33_the_same_of_transactions_that_the_connector_ends(said: object, expected: str) -> None:
+def test_the_same_of_transactions_that_the_connector_ends(said: object, expected: str) -> None:
     SAYS.update(boundaries=said)
     found = faults(ENABLED, transaction_boundary="connector")
     assert list(found) == ["transaction.boundary"]

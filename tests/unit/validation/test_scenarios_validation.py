@@ -1,4 +1,4 @@
-"""Scenarios 24 to 32 and 34: what the validation of a configuration answers."""
+"""What the validation of a configuration answers."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Demanding(StringConverter):
         return ConfigDef().define("must", ConfigType.INT, group="Demands")
 
 
-def test_scenario_24_a_good_configuration_has_no_errors_and_all_settings() -> None:
+def test_a_good_configuration_has_no_errors_and_all_settings() -> None:
     source, sink = answer(SOURCE), answer(SINK)
     assert source["error_count"] == sink["error_count"] == 0
     assert source["name"] == "FileStreamSource"
@@ -103,12 +103,12 @@ def test_scenario_24_a_good_configuration_has_no_errors_and_all_settings() -> No
     }
 
 
-def test_scenario_24_class_settings_recommend_what_is_installed() -> None:
+def test_class_settings_recommend_what_is_installed() -> None:
     by_name = {entry["value"]["name"]: entry["value"] for entry in answer(SOURCE)["configs"]}
     assert "org.apache.kafka.connect.json.JsonConverter" in by_name["key.converter"]["recommended_values"]
 
 
-def test_scenario_24_transforms_add_their_settings_and_groups() -> None:
+def test_transforms_add_their_settings_and_groups() -> None:
     found = answer({**SOURCE, "transforms": "x", "transforms.x.type": HOIST, "transforms.x.field": "f"})
     assert found["error_count"] == 0
     assert "Transforms: x" in found["groups"]
@@ -117,7 +117,7 @@ def test_scenario_24_transforms_add_their_settings_and_groups() -> None:
     assert by_name["transforms.x.field"]["value"] == "f"
 
 
-def test_scenario_25_a_missing_setting_is_an_error_of_that_setting() -> None:
+def test_a_missing_setting_is_an_error_of_that_setting() -> None:
     config = {"connector.class": "FileStreamSource"}
     assert faults(config) == {
         "name": ['Missing required configuration "name" which has no default value.'],
@@ -125,7 +125,7 @@ def test_scenario_25_a_missing_setting_is_an_error_of_that_setting() -> None:
     }
 
 
-def test_scenario_26_neither_and_both_of_topics_and_its_regex() -> None:
+def test_neither_and_both_of_topics_and_its_regex() -> None:
     neither = {"name": "a", "connector.class": "FileStreamSink"}
     assert set(faults(neither)) == {"topics", "topics.regex"}
     assert faults(neither)["topics"] == ["Must configure one of topics or topics.regex"]
@@ -134,7 +134,7 @@ def test_scenario_26_neither_and_both_of_topics_and_its_regex() -> None:
     assert both == {"topics": words, "topics.regex": words}
 
 
-def test_scenario_27_a_sink_that_would_read_its_dead_letters() -> None:
+def test_a_sink_that_would_read_its_dead_letters() -> None:
     assert set(faults({**SINK, "errors.deadletterqueue.topic.name": "t"})) == {"topics"}
     regex = {"name": "a", "connector.class": "FileStreamSink", "topics.regex": "d.*"}
     assert set(faults({**regex, "errors.deadletterqueue.topic.name": "dead"})) == {"topics.regex"}
@@ -149,7 +149,7 @@ def test_scenario_27_a_sink_that_would_read_its_dead_letters() -> None:
         ({"name": "b"}, None, ""),
     ],
 )
-def test_scenario_28_a_sink_in_the_group_of_the_workers(more: dict[str, str], setting: str | None, advice: str) -> None:
+def test_a_sink_in_the_group_of_the_workers(more: dict[str, str], setting: str | None, advice: str) -> None:
     config = {**SINK, **more}
     found = ConnectorValidator(Plugins(), group_id="connect-a").infos(config, config).findings
     wrong = {one.name: one.value.error_messages for one in found if one.value.error_messages}
@@ -162,11 +162,11 @@ def test_scenario_28_a_sink_in_the_group_of_the_workers(more: dict[str, str], se
 
 
 @pytest.mark.parametrize("setting", ["transforms", "predicates", "topic.creation.groups"])
-def test_scenario_29_an_alias_that_is_there_twice(setting: str) -> None:
+def test_an_alias_that_is_there_twice(setting: str) -> None:
     assert "Duplicate alias provided." in str(faults({**SOURCE, setting: "x,x"})[setting])
 
 
-def test_scenario_30_transforms_without_a_usable_class() -> None:
+def test_transforms_without_a_usable_class() -> None:
     for config in (
         {"transforms": "x"},
         {"transforms": "x", "transforms.x.type": "NoSuchThing"},
@@ -181,7 +181,7 @@ def test_scenario_30_transforms_without_a_usable_class() -> None:
         assert set(faults({**SOURCE, **config})) == {"predicates.x.type"}
 
 
-def test_scenario_31_negate_without_a_predicate() -> None:
+def test_negate_without_a_predicate() -> None:
     config = {"transforms": "x", "transforms.x.type": HOIST, "transforms.x.field": "f", "transforms.x.negate": "true"}
     assert "there is no config 'transforms.x.predicate'" in str(faults({**SOURCE, **config})["transforms.x.type"])
 
@@ -197,13 +197,13 @@ def test_scenario_31_negate_without_a_predicate() -> None:
         (f"{__name__}:BrokenDefinition", "Failed to load ConfigDef from"),
     ],
 )
-def test_scenario_32_a_converter_that_cannot_be_used_is_an_error_of_its_setting(name: str, words: str) -> None:
+def test_a_converter_that_cannot_be_used_is_an_error_of_its_setting(name: str, words: str) -> None:
     found = faults({**SOURCE, "value.converter": name})
     assert set(found) == {"value.converter"}
     assert words in str(found["value.converter"])
 
 
-def test_scenario_32_a_converter_refuses_its_settings_or_has_no_definition() -> None:
+def test_a_converter_refuses_its_settings_or_has_no_definition() -> None:
     demanding = {**SOURCE, "value.converter": f"{__name__}:Demanding"}
     assert set(faults(demanding)) == {"value.converter.must"}
     assert faults({**demanding, "value.converter.must": "5"}) == {}
@@ -214,7 +214,7 @@ def test_scenario_32_a_converter_refuses_its_settings_or_has_no_definition() -> 
     assert set(faults({**SOURCE, "header.converter": HOIST})) == {"header.converter"}
 
 
-def test_scenario_34_policies_for_client_settings() -> None:
+def test_policies_for_client_settings() -> None:
     acks, login = "producer.override.acks", "producer.override.sasl.mechanism"
     config = {**SOURCE, acks: "1", login: "PLAIN"}
     assert faults(config) == {}

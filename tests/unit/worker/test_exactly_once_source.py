@@ -256,7 +256,7 @@ def test_a_refused_record_is_left_out_where_errors_are_tolerated(rigs: list[Rig]
     assert rig.state_names() == ["RUNNING", "UNASSIGNED"]
 
 
-def test_scenario_83_a_record_for_the_tasks_own_offsets_topic_fails_the_task(rigs: list[Rig]) -> None:
+def test_a_record_for_the_tasks_own_offsets_topic_fails_the_task(rigs: list[Rig]) -> None:
     rig = started(rigs, Rig(boundary=POLL))
     rig.task.give([record(1, "a", topic="offsets")])
     trace = rig.wait_state(State.FAILED)

@@ -8,7 +8,7 @@ label here.
 
 Thread: the member's threads report rounds, the herder's thread reports that one is in force, any thread reads.
 Source: DistributedHerder.HerderMetrics, WorkerCoordinator.WorkerCoordinatorMetrics and
-AbstractCoordinator.GroupCoordinatorMetrics of Kafka; metrics.md sections 8, 9 and 11.
+AbstractCoordinator.GroupCoordinatorMetrics of Kafka.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ client when it is opened). Main function: ``ensure``. Several workers may do thi
 topic, the other workers check it.
 
 Thread: the caller's; waits for the cluster's answers. ``MadeLog``: as for ``TopicLog``.
-Source: scenarios 63-67; DistributedConfig, and org.apache.kafka.connect.util.TopicAdmin (createOrFindTopics,
+Source: DistributedConfig, and org.apache.kafka.connect.util.TopicAdmin (createOrFindTopics,
 verifyTopicCleanupPolicyOnlyCompact); KafkaOffsetBackingStore (offlineStore, readWriteStore).
 """
 

@@ -7,7 +7,7 @@ The clients use the worker's settings without a prefix, including security. Defa
 settings on which the logs rely override them.
 
 Thread: any; pure.
-Source: configs.md section 6; org.apache.kafka.connect.storage.{KafkaConfigBackingStore, KafkaOffsetBackingStore,
+Source: org.apache.kafka.connect.storage.{KafkaConfigBackingStore, KafkaOffsetBackingStore,
 KafkaStatusBackingStore}.
 """
 

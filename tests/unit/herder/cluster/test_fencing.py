@@ -153,7 +153,7 @@ def test_newer_task_configurations_end_a_round():
         ({"g-c-0": TransactionalIdAuthorizationException("no right")}, ConnectException, "no right"),
     ],
 )
-def test_scenario_81_tasks_do_not_begin_where_a_producer_could_not_be_ended(failures, error, match):
+def test_tasks_do_not_begin_where_a_producer_could_not_be_ended(failures, error, match):
     plane = Plane(NEEDED)
     with pytest.raises(error, match=match):
         asyncio.run(rounds(plane, lambda name, config, ids: failures).run("c"))

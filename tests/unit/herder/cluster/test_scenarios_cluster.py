@@ -34,7 +34,7 @@ def states(cluster: SimulatedCluster, name: str) -> set[tuple[State | None, ...]
     return found
 
 
-def test_scenario_36_every_worker_says_that_a_connector_and_its_tasks_are_paused(cluster: SimulatedCluster) -> None:
+def test_every_worker_says_that_a_connector_and_its_tasks_are_paused(cluster: SimulatedCluster) -> None:
     cluster.put("x", 3)
     cluster.settle()
     cluster.ask(lambda leader: leader.pause_connector("x"))
@@ -43,7 +43,7 @@ def test_scenario_36_every_worker_says_that_a_connector_and_its_tasks_are_paused
     cluster.until(lambda: states(cluster, "x") == {(State.RUNNING,) * 4})
 
 
-def test_scenario_37_what_rests_still_rests_when_the_whole_group_was_restarted(cluster: SimulatedCluster) -> None:
+def test_what_rests_still_rests_when_the_whole_group_was_restarted(cluster: SimulatedCluster) -> None:
     cluster.put("x", 3)
     cluster.put("y", 2)
     cluster.settle()
@@ -64,7 +64,7 @@ def test_scenario_37_what_rests_still_rests_when_the_whole_group_was_restarted(c
     assert {where[ConnectorTaskId("x", task)] for task in range(3)} <= {"d", "e", "f"}
 
 
-def test_scenario_50_the_end_of_what_a_frozen_worker_had_belongs_to_the_generation_in_which_it_began(
+def test_the_end_of_what_a_frozen_worker_had_belongs_to_the_generation_in_which_it_began(
     cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.put("x", 6)
@@ -91,7 +91,7 @@ def test_scenario_50_the_end_of_what_a_frozen_worker_had_belongs_to_the_generati
     assert {unit: generation <= began for unit, generation in said.items() if unit in had} == dict.fromkeys(had, True)
 
 
-def test_scenario_54_connectors_and_tasks_are_spread_evenly_and_none_runs_twice(cluster: SimulatedCluster) -> None:
+def test_connectors_and_tasks_are_spread_evenly_and_none_runs_twice(cluster: SimulatedCluster) -> None:
     cluster.put("x", 4)
     cluster.put("y", 5)
     cluster.settle()
@@ -101,7 +101,7 @@ def test_scenario_54_connectors_and_tasks_are_spread_evenly_and_none_runs_twice(
     assert len(running) == len(set(running)) == 11
 
 
-def test_scenario_56_workers_that_come_back_within_the_delay_get_what_they_had() -> None:
+def test_workers_that_come_back_within_the_delay_get_what_they_had() -> None:
     made = SimulatedCluster(2, {**QUICK, "scheduled.rebalance.max.delay.ms": "30000"})
     try:
         for name in ("a", "b", "c"):
@@ -130,7 +130,7 @@ def test_scenario_56_workers_that_come_back_within_the_delay_get_what_they_had()
         made.close()
 
 
-def test_scenario_82_a_request_fails_once_when_somebody_has_fenced_the_leaders_producer() -> None:
+def test_a_request_fails_once_when_somebody_has_fenced_the_leaders_producer() -> None:
     cluster = SimulatedCluster(1, {**QUICK, "exactly.once.source.support": "enabled"})
     try:
         for name in ("a", "b"):

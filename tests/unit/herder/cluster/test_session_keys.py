@@ -115,7 +115,7 @@ def test_clocks_may_be_an_hour_apart(off_ms):
         ({SIGNATURE: "AAAA", ALGORITHM: "HmacSHA256"}, ForbiddenException, "invalid signature"),
     ],
 )
-def test_scenario_61_what_is_not_signed_rightly_is_refused(headers, error, text):
+def test_what_is_not_signed_rightly_is_refused(headers, error, text):
     with pytest.raises(error, match=text):
         check(Verifier(("HmacSHA256",), Clock()), headers, body_alone=True)
 

@@ -205,7 +205,7 @@ def test_a_frozen_worker_gives_up_what_it_had_when_it_wakes():
         assert {len(units) for units in made.where().values()} <= {2, 3}
 
 
-def test_scenario_49_when_the_coordinator_is_away_for_long_every_worker_stops_and_goes_on_later():
+def test_when_the_coordinator_is_away_for_long_every_worker_stops_and_goes_on_later():
     with cluster("a", "b") as made:
         made.put("x", 4)
         made.settle()
@@ -270,7 +270,7 @@ def test_a_leader_does_not_take_the_next_one_for_that_of_another_group(fault):
         assert not any(node.duties.foreign_key for node in made.nodes.values())
 
 
-def test_scenario_80_a_change_of_an_exactly_once_source_restarts_all_of_its_tasks_after_the_former_ones_were_fenced():
+def test_a_change_of_an_exactly_once_source_restarts_all_of_its_tasks_after_the_former_ones_were_fenced():
     with cluster("a", "b", **EXACTLY_ONCE) as made:
         made.put("x", 3)
         made.put("y", 1)
