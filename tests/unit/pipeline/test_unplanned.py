@@ -19,7 +19,8 @@ from penstock.pipeline.batch.groups import parted_by_plan, shape_unplanned
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
-from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
+from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
 from penstock.pipeline.plan.variant_building import AsVariant
 from penstock.pipeline.spark.session import SparkRuntime

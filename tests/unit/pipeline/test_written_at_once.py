@@ -24,8 +24,9 @@ from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
+from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 

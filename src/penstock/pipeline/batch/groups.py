@@ -39,8 +39,8 @@ from penstock.data import Schema, Struct, Type
 from penstock.pipeline.columns.layout import bounded, holds_variant
 from penstock.pipeline.columns.nesting import exceeds
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.plan.jobs import ShapeGroup, unchanged
 from penstock.pipeline.plan.map_structs import KINDS, object_array
+from penstock.pipeline.plan.shape_group import ShapeGroup, unchanged
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted, Split
 
 if TYPE_CHECKING:

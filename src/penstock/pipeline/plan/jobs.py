@@ -55,6 +55,7 @@ from penstock.pipeline.plan.isolated_jobs import (
 )
 from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, OutcomeLeaf, final_columns, outcomes_of
 from penstock.pipeline.plan.passing import Passing
+from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.driver.calls import collect_young, release
@@ -86,46 +87,6 @@ SPLIT_ROWS: Final = 4_000
 #: Rows a partition has at most: bounds the memory of a task.
 MAX_PARTITION_ROWS: Final = 100_000
 _SUSPECTS: Final = ("TRANSFORMATION", "VALUE_CONVERTER")
-
-
-@dataclass(frozen=True)
-class ShapeGroup:
-    """Records of one shape that take the same steps.
-
-    Attributes:
-        steps: The steps.
-        shape: The shape of the input.
-        rows: Their positions in the batch; None = the whole batch.
-        columns: The columns ``key`` and ``value``, as long as ``rows``, unless they are absent.
-        carry: Columns of the bag to return although no step changes them.
-    """
-
-    steps: tuple[Staged, ...]
-    shape: Shape
-    rows: np.ndarray | None
-    columns: Mapping[str, pa.ChunkedArray | pa.Array]
-    carry: frozenset[str] = frozenset()
-
-    def size(self, batch_rows: int) -> int:
-        """Returns the number of records."""
-        return batch_rows if self.rows is None else len(self.rows)
-
-
-def unchanged(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> GroupOutcome:
-    """Returns the outcome of a group without steps, for which no plan is needed.
-
-    Args:
-        group: The records.
-        shared: The other columns of the bag, for the whole batch.
-    """
-    carried = {name: shared[name] for name in group.carry}
-    if group.rows is not None:
-        carried = {name: column.take(pa.array(group.rows)) for name, column in carried.items()}
-    columns = {
-        name: column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-        for name, column in {**group.columns, **carried}.items()
-    }
-    return GroupOutcome(group.rows, group.shape, columns, None, None, {})
 
 
 @dataclass(frozen=True)

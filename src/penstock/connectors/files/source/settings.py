@@ -5,14 +5,12 @@ Source: the settings of the SpoolDir connectors, of FilePulse, and of Confluent'
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Final, Self
-from zoneinfo import ZoneInfo
 
 from penstock.config import (
     AbsentSetting,
@@ -29,6 +27,17 @@ from penstock.config import (
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.files.sink.formats.avro import missing_library
 from penstock.connectors.files.source.archive import HEADERS, KEYS
+from penstock.connectors.files.source.checks import (
+    CHARACTER,
+    CHARSET,
+    PATTERN,
+    SCHEMA,
+    character,
+    check_charset,
+    check_zone,
+    python_pattern,
+    strptime_pattern,
+)
 from penstock.connectors.files.source.listing import ORDERS
 from penstock.connectors.files.source.readers.csv import CsvDialect
 from penstock.connectors.files.source.schemas import parse_schema
@@ -93,11 +102,6 @@ _CLEANUPS_OF_FILEPULSE: Final = {
     "azureblobstoragemovecleanuppolicy": "MOVE",
 }
 ATTRIBUTES: Final = ("path", "uri", "name", "lastModified", "size")
-_PATTERNS: Final = {
-    "yyyy": "%Y", "uuuu": "%Y", "yy": "%y", "MMM": "%b", "MM": "%m", "M": "%m", "dd": "%d", "d": "%d", "HH": "%H",
-    "H": "%H", "hh": "%I", "mm": "%M", "ss": "%S", "a": "%p", "XXX": "%z", "XX": "%z", "X": "%z", "Z": "%z",
-    "EEE": "%a",
-}  # fmt: skip
 #: Settings of the Java connectors that are not there.
 ABSENT: Final[Mapping[str, AbsentSetting]] = {
     **STORES_ABSENT,
@@ -135,51 +139,6 @@ def _check_format(name: str, value: object) -> None:
         )
 
 
-def _check_charset(name: str, value: object) -> None:
-    try:
-        codecs.lookup(str(value))
-        "".encode(str(value))
-    except (LookupError, ValueError) as error:
-        raise ConfigException(name, value, "is no encoding that is known; write UTF-8 or ISO-8859-1") from error
-
-
-def _check_zone(name: str, value: object) -> None:
-    try:
-        ZoneInfo(str(value))
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigException(
-            name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
-        ) from error
-
-
-def _check_pattern(name: str, value: object) -> None:
-    try:
-        re.compile(_python_pattern(str(value)))
-    except re.error as error:
-        raise ConfigException(name, value, f"is no regular expression: {error}") from error
-
-
-def _check_schema(name: str, value: object) -> None:
-    if value:
-        try:
-            parse_schema(str(value))
-        except ValueError as error:
-            raise ConfigException(name, value, str(error)) from error
-
-
-def _check_character(name: str, value: object) -> None:
-    try:
-        _character(str(value))
-    except ValueError as error:
-        raise ConfigException(name, value, "is one ASCII character, or the number of one; 0 for none") from error
-
-
-_CHARSET: Final = LambdaValidator(_check_charset, "the name of an encoding")
-_CHARACTER: Final = LambdaValidator(_check_character, "a character, or its number; 0: none")
-_PATTERN: Final = LambdaValidator(_check_pattern, "a regular expression")
-_SCHEMA: Final = LambdaValidator(_check_schema, "a list of fields, or JSON")
-
-
 class FileSourceConfig(StoreConfig):
     """The settings of the file source."""
 
@@ -215,7 +174,7 @@ class FileSourceConfig(StoreConfig):
     input_path: str = setting(default="", doc="The name of url in the SpoolDir connectors.")
     input_file_pattern: str = setting(
         default="",
-        validator=_PATTERN,
+        validator=PATTERN,
         importance=Importance.HIGH,
         doc="A regular expression that the names of files have to match as a whole; left out: all files whose names "
         "begin with neither a dot nor an underscore.",
@@ -282,7 +241,7 @@ class FileSourceConfig(StoreConfig):
     )
     file_filter_regex_pattern: str = setting(
         default="",
-        validator=_PATTERN,
+        validator=PATTERN,
         importance=Importance.LOW,
         doc="The name of input.file.pattern in FilePulse.",
     )
@@ -324,7 +283,7 @@ class FileSourceConfig(StoreConfig):
         doc="What makes a file one that was not read yet: its path (or uri), name, lastModified and size, with plus "
         "signs between.",
     )
-    charset: str = setting(default="UTF-8", validator=_CHARSET, doc="The encoding of text, JSON and CSV files.")
+    charset: str = setting(default="UTF-8", validator=CHARSET, doc="The encoding of text, JSON and CSV files.")
     csv_file_charset: str | None = setting(
         default=None, importance=Importance.LOW, doc="The name of charset in SpoolDir's CSV connector."
     )
@@ -338,14 +297,14 @@ class FileSourceConfig(StoreConfig):
         default=True, importance=Importance.HIGH, doc="The first line has the names of the columns."
     )
     csv_separator_char: str = setting(
-        default="44", validator=_CHARACTER, doc="The character between fields, or its number; a tab is 9."
+        default="44", validator=CHARACTER, doc="The character between fields, or its number; a tab is 9."
     )
     csv_quote_char: str = setting(
-        default="34", validator=_CHARACTER, doc="The character around fields, or its number; 0: there is none."
+        default="34", validator=CHARACTER, doc="The character around fields, or its number; 0: there is none."
     )
     csv_escape_char: str = setting(
         default="0",
-        validator=_CHARACTER,
+        validator=CHARACTER,
         doc="The character in front of one that stands for itself; 0: quotes in quotes are doubled. With one, fields "
         "cannot have line ends.",
     )
@@ -365,13 +324,13 @@ class FileSourceConfig(StoreConfig):
     )
     value_schema: str = setting(
         default="",
-        validator=_SCHEMA,
+        validator=SCHEMA,
         importance=Importance.HIGH,
         doc="The schema of the values: id int64 not null, name string, price decimal(10,2), at timestamp; or JSON as "
         "in the SpoolDir connectors. Rows that do not fit are bad. Left out: what the files have.",
     )
     key_schema: str = setting(
-        default="", validator=_SCHEMA, doc="The schema of the keys, whose fields are taken from the values."
+        default="", validator=SCHEMA, doc="The schema of the keys, whose fields are taken from the values."
     )
     key_fields: tuple[str, ...] = setting(
         default=(), doc="The fields of the values that make the key, a struct; left out: those of key.schema."
@@ -396,7 +355,7 @@ class FileSourceConfig(StoreConfig):
     timestamp_field: str = setting(default="", doc="The field of timestamp.mode=FIELD: a timestamp, or milliseconds.")
     parser_timestamp_timezone: str = setting(
         default="UTC",
-        validator=LambdaValidator(_check_zone, "the name of a time zone"),
+        validator=LambdaValidator(check_zone, "the name of a time zone"),
         doc="The time zone of times in CSV files that do not tell it.",
     )
     parser_timestamp_date_formats: tuple[str, ...] = setting(
@@ -490,13 +449,13 @@ class FileSourceConfig(StoreConfig):
                 found.append(("format.class", text))
         for one in self.parser_timestamp_date_formats:
             try:
-                _strptime(one)
+                strptime_pattern(one)
             except ValueError as error:
                 found.append(("parser.timestamp.date.formats", str(error)))
         for name in ("csv_file_charset", "file_charset", "file_encoding"):
             if (value := getattr(self, name)) is not None:
                 try:
-                    _check_charset(name.replace("_", "."), value)
+                    check_charset(name.replace("_", "."), value)
                 except ConfigException as error:
                     found.append((name.replace("_", "."), str(error)))
         return found
@@ -594,7 +553,7 @@ class FileSourceConfig(StoreConfig):
     def pattern(self) -> re.Pattern[str] | None:
         """The pattern that the names of files have to match."""
         text = self.input_file_pattern or self.file_filter_regex_pattern
-        return re.compile(_python_pattern(text)) if text else None
+        return re.compile(python_pattern(text)) if text else None
 
     @property
     def recursive(self) -> bool:
@@ -635,14 +594,14 @@ class FileSourceConfig(StoreConfig):
         Args:
             ending: That of a file's name: ``tsv`` has tabs.
         """
-        separator = _character(self.csv_separator_char) or ","
+        separator = character(self.csv_separator_char) or ","
         if ending == "tsv" and self.csv_separator_char == "44":
             separator = "\t"
         names = () if self.values is None else tuple(one.name for one in self.values.fields)
         return CsvDialect(
             separator,
-            _character(self.csv_quote_char),
-            _character(self.csv_escape_char),
+            character(self.csv_quote_char),
+            character(self.csv_escape_char),
             self.csv_skip_lines,
             self.csv_first_row_as_header,
             names,
@@ -651,7 +610,7 @@ class FileSourceConfig(StoreConfig):
             self.csv_null_field_indicator in ("BOTH", "EMPTY_QUOTES"),
             self.csv_infer_types,
             self.parser_timestamp_timezone,
-            tuple(_strptime(one) for one in self.parser_timestamp_date_formats),
+            tuple(strptime_pattern(one) for one in self.parser_timestamp_date_formats),
         )
 
     @property
@@ -670,41 +629,3 @@ class FileSourceConfig(StoreConfig):
         if self.key_fields or self.schema_generation_key_fields:
             return self.key_fields or self.schema_generation_key_fields
         return () if self.keys is None else tuple(one.name for one in self.keys.fields)
-
-
-def _character(text: str) -> str | None:
-    r"""A character of a setting.
-
-    >>> _character("9"), _character(";"), _character("59"), _character("0"), _character("\\t")
-    ('\t', ';', ';', None, '\t')
-    """
-    if text in ("\\t", "\t"):
-        return "\t"
-    number = int(text) if text.isdigit() else ord(text)
-    if number > 127:
-        raise ValueError(text)
-    return chr(number) if number else None
-
-
-def _python_pattern(text: str) -> str:
-    """A regular expression of Java's: named groups are written in another way."""
-    return re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text)
-
-
-def _strptime(pattern: str) -> str:
-    """A pattern of Java's as one of ``strptime``.
-
-    >>> _strptime("yyyy-MM-dd'T'HH:mm:ss")
-    '%Y-%m-%dT%H:%M:%S'
-    """
-    out = []
-    for found in re.finditer(r"'([^']*)'|(([A-Za-z])\3*)|([^A-Za-z']+)", pattern):
-        if found[2]:
-            if found[2] not in _PATTERNS:
-                raise ValueError(
-                    f'has the pattern {pattern}, whose "{found[2]}" is not there: write {", ".join(_PATTERNS)}'
-                )
-            out.append(_PATTERNS[found[2]])
-        else:
-            out.append((found[1] or found[4] or "'").replace("%", "%%"))
-    return "".join(out)

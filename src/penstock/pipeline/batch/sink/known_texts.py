@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.pipeline.columns.texts.arrow import text_of
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.jobs import ShapeGroup
+from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import SCHEMALESS_TEXT, Shape, Split
 
 

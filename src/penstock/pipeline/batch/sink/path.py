@@ -69,8 +69,9 @@ from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
-from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs, unchanged
+from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.shape_group import ShapeGroup, unchanged
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,

@@ -81,8 +81,9 @@ from penstock.pipeline.batch.transfer import (
 from penstock.pipeline.columns.layout import collectable
 from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.jobs import ShapeGroup, SparkJobs
+from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
 
 if TYPE_CHECKING:
