@@ -16,13 +16,14 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
+from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.topics.regex_router import RegexRouter
 from penstock.worker.bulk.executor import HASH, PlannedRoad, RowRoad
 from penstock.worker.bulk.planning import Chain, Planned, planned, run_session
-from penstock.worker.bulk.shipping import InstanceRecipe, Parts, own_path, probe_executors, shipped
+from penstock.worker.bulk.shipping import Parts, own_path, probe_executors, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

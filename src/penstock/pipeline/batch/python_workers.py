@@ -17,7 +17,7 @@ import hashlib
 import pickle
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from penstock.api import ConnectRecord, SinkRecord
 from penstock.errors import as_exception
 from penstock.pipeline.batch.crossing import CrossedError, described
 from penstock.pipeline.batch.groups import group_records
+from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.segments import Classic
 from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_group, part_of_records
 
@@ -39,22 +40,8 @@ _chains: dict[str, tuple[Classic, ...]] = {}
 
 
 @dataclass(frozen=True)
-class ClassRecipe:
-    """The recipe of an instance that cannot be pickled: its class, and what ``configure`` is given."""
-
-    cls: type
-    props: Mapping[str, object]
-
-    def make(self) -> Any:
-        """A new instance, configured."""
-        made = self.cls()
-        made.configure(dict(self.props))
-        return made
-
-
-@dataclass(frozen=True)
 class SentTransform:
-    """A transform as it is sent: its instance, pickled, or a ``ClassRecipe`` for it; the rest is as in ``Classic``."""
+    """A transform to be sent: its pickled instance, or an ``InstanceRecipe`` for it; the rest is as in ``Classic``."""
 
     transformation: bytes
     predicate: bytes | None
@@ -70,7 +57,7 @@ class SentTransform:
 
 def _made(sent: bytes) -> Any:
     found = pickle.loads(sent)
-    return found.make() if isinstance(found, ClassRecipe) else found
+    return found.make() if isinstance(found, InstanceRecipe) else found
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from penstock.errors import ConnectException, SparkUnavailableException
 from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.crossing import rebuilt
 from penstock.pipeline.batch.groups import Why, spreads
-from penstock.pipeline.batch.python_workers import ClassRecipe, Done, SentTransform, StatelessWork, TransformOrder
+from penstock.pipeline.batch.python_workers import Done, SentTransform, StatelessWork, TransformOrder
+from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.row_path import Rows, all_rows, apply_classic
 from penstock.pipeline.batch.segments import Classic, Failures, Segment, Stateless
 from penstock.pipeline.batch.transfer import ShippedRecords
@@ -247,7 +248,7 @@ def _instance(made: object, props: Mapping[str, object] | None) -> bytes:
     except Exception:
         if props is None:
             raise
-        return _pickled(ClassRecipe(type(made), dict(props)))
+        return _pickled(InstanceRecipe(type(made), dict(props)))
 
 
 def _pickled(made: object) -> bytes:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import penstock
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import TransformStage
+from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
@@ -31,20 +32,6 @@ if TYPE_CHECKING:
 ARCHIVE: Final = "penstock-executors"
 #: The number of probes for each core of the executors.
 _ASKED_EACH: Final = 2
-
-
-@dataclass(frozen=True)
-class InstanceRecipe:
-    """The recipe of an instance: its class, and the argument of ``configure``."""
-
-    cls: type
-    config: Mapping[str, object]
-
-    def make(self, *more: object) -> Any:
-        """A new instance, configured."""
-        made = self.cls()
-        made.configure(dict(self.config), *more)
-        return made
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from typing import TypeVar
 from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
 from penstock.errors import ConnectException, as_exception
 from penstock.pipeline.batch.batches import TransformStage
+from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.kinds import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, InvalidSettingsError, PluginSpec, SettingFault
 from penstock.settings.worker import ConverterSettings, WorkerSettings
-from penstock.worker.bulk.shipping import InstanceRecipe, Parts, TransformRecipe
+from penstock.worker.bulk.shipping import Parts, TransformRecipe
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.isolation.proxies import isolated
 from penstock.worker.task.configs import TASK_CLASS, load_class

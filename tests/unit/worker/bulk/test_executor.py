@@ -18,6 +18,7 @@ from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.kafka.topic_log.settings import connector_offset_log
+from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.worker.bulk.executor import (
@@ -29,7 +30,7 @@ from penstock.worker.bulk.executor import (
 )
 from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.runs import Marker, Markers, NotRepeatableException, RunKey, digest
-from penstock.worker.bulk.shipping import InstanceRecipe, Parts
+from penstock.worker.bulk.shipping import Parts
 from penstock.worker.errors.tolerance import ErrorPolicy
 
 WORKER = {"bootstrap.servers": "localhost:9092", "offset.storage.topic": "offsets"}

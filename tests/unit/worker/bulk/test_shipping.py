@@ -12,7 +12,8 @@ from testkit.processes.end_at import EndAt
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
-from penstock.worker.bulk.shipping import InstanceRecipe, Parts, TransformRecipe, packed, probe_for_executors, shipped
+from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.worker.bulk.shipping import Parts, TransformRecipe, packed, probe_for_executors, shipped
 from penstock.worker.task.spec import no_probe
 
 
