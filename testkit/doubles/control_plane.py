@@ -16,6 +16,7 @@ from penstock.config.validators import NonEmptyStringWithoutControlChars
 from penstock.errors import BadRequestException, ConfigException, KafkaException, KafkaRetriableException
 from penstock.herder import Herder, HerderParts, SoleMember
 from penstock.herder.control_plane import Health
+from penstock.kafka.settings.client import admin_settings
 from penstock.model import ConnectorType, State
 from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillShare
 from penstock.model.payloads import PreviewRequest
@@ -317,7 +318,11 @@ class Setup:
 
 
 def _group(connector: str, config: Mapping[str, str]) -> SinkGroup:
-    return SinkGroup(config.get("consumer.override.group.id", f"connect-{connector}"), {}, connector)
+    return SinkGroup(
+        config.get("consumer.override.group.id", f"connect-{connector}"),
+        admin_settings({}, client_id="test"),
+        connector,
+    )
 
 
 def _no_producer(connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:

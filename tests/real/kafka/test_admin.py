@@ -15,6 +15,7 @@ from testkit.doubles.source_doubles import produce_batch
 from penstock.api import OffsetAndMetadata, RecordMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
+from penstock.kafka.admin.groups import GroupClient
 from penstock.kafka.admin.topics import TopicAdmin, TopicDescription
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
@@ -33,9 +34,9 @@ class Wanted:
 
 
 @pytest.fixture
-def admin(broker: EmbeddedBroker) -> Iterator[TopicAdmin]:
+def admin(broker: EmbeddedBroker) -> Iterator[GroupClient]:
     settings = admin_settings({"bootstrap.servers": broker.bootstrap_servers}, client_id="admin-test").checked()
-    client = TopicAdmin(settings.librdkafka, name="admin-test", timeout_s=20)
+    client = GroupClient(settings, name="admin-test", timeout_s=20)
     yield client
     client.close()
 
@@ -44,12 +45,12 @@ def new_name(stem: str) -> str:
     return f"{stem}-{uuid.uuid4().hex[:8]}"
 
 
-def test_a_cluster_has_an_id_that_stays(admin: TopicAdmin) -> None:
+def test_a_cluster_has_an_id_that_stays(admin: GroupClient) -> None:
     assert len(admin.cluster_id()) == 22
     assert admin.cluster_id() == admin.cluster_id()
 
 
-def test_a_topic_is_made_as_specified_and_asking_does_not_make_one(admin: TopicAdmin) -> None:
+def test_a_topic_is_made_as_specified_and_asking_does_not_make_one(admin: GroupClient) -> None:
     topic, absent = new_name("made"), new_name("absent")
 
     admin.create_topic(Wanted(topic, partitions=3, configs={"cleanup.policy": "compact"}))
@@ -59,7 +60,7 @@ def test_a_topic_is_made_as_specified_and_asking_does_not_make_one(admin: TopicA
     assert admin.describe_topics([topic, absent]) == {topic: TopicDescription(topic, 3, 1)}
 
 
-def test_numbers_of_minus_one_are_the_brokers_defaults(admin: TopicAdmin) -> None:
+def test_numbers_of_minus_one_are_the_brokers_defaults(admin: GroupClient) -> None:
     topic = new_name("default")
 
     admin.create_topic(Wanted(topic, partitions=-1, replication_factor=-1))
@@ -67,7 +68,7 @@ def test_numbers_of_minus_one_are_the_brokers_defaults(admin: TopicAdmin) -> Non
     assert admin.describe_topics([topic]) == {topic: TopicDescription(topic, 1, 1)}
 
 
-def test_an_existing_topic_is_an_error_of_its_own_and_none_in_a_race(admin: TopicAdmin) -> None:
+def test_an_existing_topic_is_an_error_of_its_own_and_none_in_a_race(admin: GroupClient) -> None:
     topic = new_name("raced")
     made: list[set[str]] = []
     racers = [threading.Thread(target=lambda: made.append(admin.create_topics([Wanted(topic)]))) for _ in range(4)]
@@ -81,14 +82,14 @@ def test_an_existing_topic_is_an_error_of_its_own_and_none_in_a_race(admin: Topi
         admin.create_topic(Wanted(topic))
 
 
-def test_a_topic_that_cannot_be_made_says_why(admin: TopicAdmin) -> None:
+def test_a_topic_that_cannot_be_made_says_why(admin: GroupClient) -> None:
     with pytest.raises(KafkaException, match=r"creating the topic .* failed: .*[Rr]eplication"):
         admin.create_topic(Wanted(new_name("replicated"), replication_factor=3))
     with pytest.raises(KafkaException, match="creating the topic"):
         admin.create_topic(Wanted("not a name"))
 
 
-def test_group_offsets_are_changed_listed_and_deleted(admin: TopicAdmin) -> None:
+def test_group_offsets_are_changed_listed_and_deleted(admin: GroupClient) -> None:
     topic, group = new_name("offsets"), new_name("connect")
     admin.create_topic(Wanted(topic, partitions=3))
     assert admin.group_offsets(group) == {}
@@ -107,7 +108,7 @@ def test_group_offsets_are_changed_listed_and_deleted(admin: TopicAdmin) -> None
     admin.delete_group(group)
 
 
-def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
+def test_offsets_of_a_group_with_members_cannot_be_changed(admin: GroupClient, broker: EmbeddedBroker) -> None:
     topic, group = new_name("busy"), new_name("connect")
     admin.create_topic(Wanted(topic, partitions=2))
     admin.require_idle(group)
@@ -130,7 +131,7 @@ def test_offsets_of_a_group_with_members_cannot_be_changed(admin: TopicAdmin, br
     admin.require_idle(group)
 
 
-def test_deleting_one_offset_leaves_the_others_with_their_metadata(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
+def test_deleting_one_offset_leaves_the_others_with_their_metadata(admin: GroupClient, broker: EmbeddedBroker) -> None:
     topic, group = new_name("noted"), new_name("connect")
     admin.create_topic(Wanted(topic, partitions=3))
     with group_member(broker.bootstrap_servers, group, topic) as consumer:
@@ -142,7 +143,7 @@ def test_deleting_one_offset_leaves_the_others_with_their_metadata(admin: TopicA
     assert admin.group_offsets(group) == {TopicPartition(topic, 1): OffsetAndMetadata(5, "note 1")}
 
 
-def test_offsets_of_a_group_that_is_not_there_are_deleted_already(admin: TopicAdmin) -> None:
+def test_offsets_of_a_group_that_is_not_there_are_deleted_already(admin: GroupClient) -> None:
     topic, group = new_name("never"), new_name("connect")
     admin.create_topic(Wanted(topic))
 
@@ -152,7 +153,8 @@ def test_offsets_of_a_group_that_is_not_there_are_deleted_already(admin: TopicAd
 
 
 def test_deleting_offsets_without_a_broker_is_a_retriable_error() -> None:
-    admin = TopicAdmin({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, name="lost", timeout_s=1)
+    client = admin_settings({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, client_id="lost")
+    admin = GroupClient(client, name="lost", timeout_s=1)
 
     with pytest.raises(KafkaRetriableException, match="deleting offsets of group g failed"):
         admin.delete_group_offsets("g", [TopicPartition("t", 0)])
@@ -172,7 +174,7 @@ class Places:
         self.places.update(metadata or {})
 
 
-def test_equal_keys_go_to_the_partition_that_java_chooses(admin: TopicAdmin, broker: EmbeddedBroker) -> None:
+def test_equal_keys_go_to_the_partition_that_java_chooses(admin: GroupClient, broker: EmbeddedBroker) -> None:
     vectors = json.loads((Path(__file__).parents[2] / "data" / "kafka" / "murmur2.json").read_text(encoding="utf-8"))
     topic = new_name("keyed")
     admin.create_topic(Wanted(topic, partitions=6))

@@ -1,193 +1,105 @@
-"""Deletes single committed offsets of a consumer group (KIP-496), which the Python client does not support.
+"""Deletes single committed offsets of a consumer group (KIP-496), which the Python client has no call for.
 
-Main function: ``delete_offsets``. librdkafka itself supports it, with public, stable C functions. This module calls
-them in the library that the Python client has loaded, so that every setting (TLS, SASL, ...) has the same meaning as
-for the other clients.
+Main function: ``delete_offsets``, over connections of the worker's own. ``offset_delete_request`` and
+``offset_delete_response`` are the bytes of the protocol; they are pure.
 
-Thread: any; the call blocks, and creates and closes its own client.
+Thread: any; the call blocks, and opens and closes its own connections.
 
-Source: KIP-496; librdkafka's ``rdkafka.h``, "Admin API - DeleteConsumerGroupOffsets".
+Source: KIP-496; the Kafka protocol guide, "OffsetDelete".
 """
 
 from __future__ import annotations
 
-import ctypes
+import logging
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
-from functools import cache
-from typing import Any, Final
-
-import confluent_kafka as ck
-import confluent_kafka.cimpl as client_library
+from typing import Final
 
 from penstock.api import TopicPartition
-from penstock.errors import KafkaException
+from penstock.kafka.network.conversation import Conversation
+from penstock.kafka.producer.transaction_coordinator import find_coordinator_response, find_group_coordinator_request
+from penstock.kafka.protocol.fields import INT16, INT32, VERSIONS, Api, body, header, sized, string
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.telemetry.logs import SeldomLog
 
-_PRODUCER: Final = 0
-_ANY_OPERATION: Final = 0
-_TEXT_BYTES: Final = 512
-#: The extra time for the client to report that its own deadline has passed.
-_SURPLUS_S: Final = 5.0
+logger = logging.getLogger(__name__)
+
+_NONE: Final = 0
+_NEEDS: Final = {api: VERSIONS[api] for api in (Api.FIND_COORDINATOR, Api.OFFSET_DELETE)}
 
 
-class _Partition(ctypes.Structure):
-    """``rd_kafka_topic_partition_t``."""
-
-    _fields_ = (
-        ("topic", c_char_p),
-        ("partition", c_int32),
-        ("offset", c_int64),
-        ("metadata", c_void_p),
-        ("metadata_size", c_size_t),
-        ("opaque", c_void_p),
-        ("error", c_int),
-        ("private", c_void_p),
+def offset_delete_request(correlation: int, client_id: str, group: str, partitions: Iterable[TopicPartition]) -> bytes:
+    """Asks the coordinator of a group to delete the offsets of some partitions."""
+    topics: dict[str, list[int]] = {}
+    for at in partitions:
+        topics.setdefault(at.topic, []).append(at.partition)
+    listed = b"".join(
+        string(topic) + INT32.pack(len(numbers)) + b"".join(INT32.pack(number) for number in numbers)
+        for topic, numbers in topics.items()
     )
+    return sized(header(Api.OFFSET_DELETE, correlation, client_id), string(group), INT32.pack(len(topics)), listed)
 
 
-class _PartitionList(ctypes.Structure):
-    """``rd_kafka_topic_partition_list_t``."""
+def offset_delete_response(payload: memoryview) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Returns the error code of the group, and that of each partition.
 
-    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(_Partition)))
+    Raises:
+        MalformedResponse: The bytes do not follow the protocol.
+    """
+    fields = body(payload, Api.OFFSET_DELETE)
+    code = fields.integer(INT16)
+    fields.integer(INT32)  # throttle time
+    found: dict[TopicPartition, int] = {}
 
+    def topic() -> None:
+        name = fields.string()
 
-#: The functions used: result, arguments.
-_SIGNATURES: Final[Mapping[str, tuple[Any, tuple[Any, ...]]]] = {
-    "conf_new": (c_void_p, ()),
-    "conf_destroy": (None, (c_void_p,)),
-    "conf_set": (c_int, (c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)),
-    "conf_set_log_cb": (None, (c_void_p, c_void_p)),
-    "new": (c_void_p, (c_int, c_void_p, c_char_p, c_size_t)),
-    "destroy": (None, (c_void_p,)),
-    "queue_new": (c_void_p, (c_void_p,)),
-    "queue_destroy": (None, (c_void_p,)),
-    "queue_poll": (c_void_p, (c_void_p, c_int)),
-    "topic_partition_list_new": (POINTER(_PartitionList), (c_int,)),
-    "topic_partition_list_add": (c_void_p, (POINTER(_PartitionList), c_char_p, c_int32)),
-    "topic_partition_list_destroy": (None, (POINTER(_PartitionList),)),
-    "DeleteConsumerGroupOffsets_new": (c_void_p, (c_char_p, POINTER(_PartitionList))),
-    "DeleteConsumerGroupOffsets_destroy": (None, (c_void_p,)),
-    "AdminOptions_new": (c_void_p, (c_void_p, c_int)),
-    "AdminOptions_destroy": (None, (c_void_p,)),
-    "AdminOptions_set_request_timeout": (c_int, (c_void_p, c_int, c_char_p, c_size_t)),
-    "DeleteConsumerGroupOffsets": (None, (c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)),
-    "event_destroy": (None, (c_void_p,)),
-    "event_error": (c_int, (c_void_p,)),
-    "event_error_string": (c_char_p, (c_void_p,)),
-    "event_DeleteConsumerGroupOffsets_result": (c_void_p, (c_void_p,)),
-    "DeleteConsumerGroupOffsets_result_groups": (POINTER(c_void_p), (c_void_p, POINTER(c_size_t))),
-    "group_result_error": (c_void_p, (c_void_p,)),
-    "group_result_partitions": (POINTER(_PartitionList), (c_void_p,)),
-    "error_code": (c_int, (c_void_p,)),
-    "error_string": (c_char_p, (c_void_p,)),
-}
+        def partition() -> None:
+            number = fields.integer(INT32)
+            found[TopicPartition(name, number)] = fields.integer(INT16)
 
+        fields.array(partition)
 
-class _Functions:
-    """librdkafka's functions, without their prefix."""
-
-    def __init__(self) -> None:
-        # The handle of the Python client's own library also finds what that library was linked with.
-        library = ctypes.CDLL(client_library.__file__)
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(library, f"rd_kafka_{name}")
-            function.restype = result
-            function.argtypes = arguments
-            setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
-
-
-@cache
-def _functions() -> _Functions:
-    try:
-        return _Functions()
-    except (OSError, AttributeError) as error:
-        raise KafkaException(
-            f"This build of confluent-kafka hides the functions of librdkafka, without which single offsets cannot be "
-            f"deleted ({error}): install its wheel from PyPI, or delete all offsets of the connector"
-        ) from error
+    fields.array(topic)
+    fields.end()
+    return code, found
 
 
 def delete_offsets(
-    settings: Mapping[str, object], group: str, partitions: Iterable[TopicPartition], timeout_s: float
-) -> dict[TopicPartition, ck.KafkaError | None]:
-    """Delete the committed offsets of these partitions; all other offsets stay as they are.
+    settings: ColumnSettings, group: str, partitions: Iterable[TopicPartition], timeout_s: float, *, name: str
+) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Deletes the committed offsets of these partitions; all other offsets stay as they are.
 
     Args:
-        settings: The settings by librdkafka's names, without callbacks.
+        settings: The addresses of the brokers, and the login.
         group: The group's id.
-        partitions: The partitions; those without a committed offset are ignored.
-        timeout_s: The timeout.
+        partitions: The partitions; one without a committed offset is no error.
+        timeout_s: The time limit.
+        name: Names the client in messages.
 
     Returns:
-        The broker's error for each partition; None if the offset is gone.
+        The error code of the group, which may come from the search for its coordinator, and the error code of each
+        partition; 0 for none.
 
     Raises:
-        confluent_kafka.KafkaException: the group as a whole was refused, or nobody answered in time.
-        KafkaException: a setting is wrong, or the client library was built without these functions.
+        KafkaRetriableException: No broker answers in time.
+        KafkaException: A broker refuses the login, or does not take such requests.
     """
-    rd = _functions()
-    with ExitStack() as cleanup:
-        handle = _client(rd, settings)
-        cleanup.callback(rd.destroy, handle)
-        queue = rd.queue_new(handle)
-        cleanup.callback(rd.queue_destroy, queue)
-        listed = rd.topic_partition_list_new(1)
-        cleanup.callback(rd.topic_partition_list_destroy, listed)
-        for at in partitions:
-            rd.topic_partition_list_add(listed, at.topic.encode(), at.partition)
-        request = c_void_p(rd.DeleteConsumerGroupOffsets_new(group.encode(), listed))
-        cleanup.callback(rd.DeleteConsumerGroupOffsets_destroy, request)
-        options = rd.AdminOptions_new(handle, _ANY_OPERATION)
-        cleanup.callback(rd.AdminOptions_destroy, options)
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
-        if rd.AdminOptions_set_request_timeout(options, int(timeout_s * 1000), text, _TEXT_BYTES):
-            raise KafkaException(_decoded(text.value))
-        rd.DeleteConsumerGroupOffsets(handle, byref(request), 1, options, queue)
-        event = rd.queue_poll(queue, int((timeout_s + _SURPLUS_S) * 1000))
-        if not event:
-            raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT))
-        cleanup.callback(rd.event_destroy, event)
-        return _answer(rd, event)
-
-
-def _client(rd: _Functions, settings: Mapping[str, object]) -> int:
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
-    conf = rd.conf_new()
-    # Its lines would go to standard error; what matters is in the answer.
-    rd.conf_set_log_cb(conf, None)
-    for name, value in settings.items():
-        spelled = str(value).lower() if isinstance(value, bool) else str(value)
-        if rd.conf_set(conf, name.encode(), spelled.encode(), text, _TEXT_BYTES):
-            rd.conf_destroy(conf)
-            raise KafkaException(f"The client cannot be made: {_decoded(text.value)}")
-    handle = rd.new(_PRODUCER, conf, text, _TEXT_BYTES)
-    if not handle:
-        rd.conf_destroy(conf)
-        raise KafkaException(f"The client cannot be made: {_decoded(text.value)}")
-    return int(handle)
-
-
-def _answer(rd: _Functions, event: int) -> dict[TopicPartition, ck.KafkaError | None]:
-    if code := rd.event_error(event):
-        raise ck.KafkaException(ck.KafkaError(code, _decoded(rd.event_error_string(event))))
-    count = c_size_t()
-    groups = rd.DeleteConsumerGroupOffsets_result_groups(
-        rd.event_DeleteConsumerGroupOffsets_result(event), byref(count)
-    )
-    found: dict[TopicPartition, ck.KafkaError | None] = {}
-    for group in groups[: count.value]:
-        if error := rd.group_result_error(group):
-            raise ck.KafkaException(ck.KafkaError(rd.error_code(error), _decoded(rd.error_string(error))))
-        answered = rd.group_result_partitions(group)
-        if answered:
-            for at in answered.contents.elements[: answered.contents.count]:
-                found[TopicPartition(_decoded(at.topic), at.partition)] = ck.KafkaError(at.error) if at.error else None
-    return found
-
-
-def _decoded(text: bytes | None) -> str:
-    return (text or b"").decode(errors="replace")
+    asked = list(partitions)
+    talk = Conversation(settings, name, _NEEDS, timeout_s, SeldomLog(logger))
+    try:
+        coordinator = talk.ask(
+            None,
+            lambda number, client: find_group_coordinator_request(number, client, group),
+            find_coordinator_response,
+            f"Asking for the coordinator of group {group}",
+        )
+        if coordinator.error_code != _NONE:
+            return coordinator.error_code, {}
+        return talk.ask(
+            coordinator.address,
+            lambda number, client: offset_delete_request(number, client, group, asked),
+            offset_delete_response,
+            f"Deleting offsets of group {group}",
+        )
+    finally:
+        talk.close()

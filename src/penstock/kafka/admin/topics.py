@@ -25,14 +25,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin.offset_deletion import delete_offsets
 from penstock.kafka.settings.client_log import CLIENT_LOG
 
 logger = logging.getLogger(__name__)
 
 _Error = ck.KafkaError
 _MISSING_TOPIC = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
-_MISSING_GROUP = frozenset({_Error.GROUP_ID_NOT_FOUND, _Error._UNKNOWN_GROUP})
+MISSING_GROUP = frozenset({_Error.GROUP_ID_NOT_FOUND, _Error._UNKNOWN_GROUP})
 # The coordinator or leader moves or is being loaded; the client hands these on instead of asking again.
 _PASSING = frozenset(
     {
@@ -75,16 +74,6 @@ class _Answer(Protocol):
     """The part of a request's future that is used here."""
 
     def result(self, timeout: float) -> Any: ...
-
-
-@dataclass(frozen=True)
-class _Given:
-    """An answer that is here already."""
-
-    answer: Any
-
-    def result(self, timeout: float) -> Any:
-        return self.answer
 
 
 class _Together:
@@ -359,28 +348,6 @@ class TopicAdmin:
         )
         self._check_partitions(doing, answer.topic_partitions)
 
-    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes the offsets of these partitions; all other offsets stay, with their metadata. A missing offset is not
-        an error.
-
-        Raises:
-            KafkaException: a member of the group reads one of their topics, or the cluster rejected the request or did
-                not respond.
-        """
-        named = list(partitions)
-        if not named:
-            return
-        doing = f"deleting offsets of group {group}"
-        answers: dict[TopicPartition, ck.KafkaError | None] = self.ask(
-            doing,
-            lambda _, left: _Given(delete_offsets(self._settings, group, named, left)),
-            missing=_MISSING_GROUP,
-            otherwise={},
-        )
-        for at, error in answers.items():
-            if error is not None:
-                self._refuse_partition(doing, at, error)
-
     def require_idle(self, group: str) -> None:
         """Refuse a group that has members, or is about to get some; one that does not exist has none.
 
@@ -391,7 +358,7 @@ class TopicAdmin:
         found = self.ask(
             doing,
             lambda client, left: client.describe_consumer_groups([group], request_timeout=left)[group],
-            missing=_MISSING_GROUP,
+            missing=MISSING_GROUP,
         )
         if found is not None and (found.members or found.state.name in _REBALANCING):
             raise self._failure(doing, busy := _busy(len(found.members))) from busy
@@ -405,7 +372,7 @@ class TopicAdmin:
         self.ask(
             f"deleting the group {group}",
             lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
-            missing=_MISSING_GROUP,
+            missing=MISSING_GROUP,
         )
 
     def _await_topic(self, topic: str) -> None:

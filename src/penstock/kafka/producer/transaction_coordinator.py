@@ -34,6 +34,7 @@ _HEADER: Final = struct.Struct(">hhi")
 _ID_AND_EPOCH: Final = struct.Struct(">qh")
 _PRODUCER_ID: Final = struct.Struct(">hqh")
 _TRANSACTION: Final = 1
+_GROUP: Final = 0
 _NO_TAGS: Final = b"\0"
 
 
@@ -48,9 +49,16 @@ class FoundCoordinator:
 
 def find_coordinator_request(correlation: int, client_id: str, transactional_id: str) -> bytes:
     """Asks which broker coordinates a transactional id."""
-    return sized(
-        header(Api.FIND_COORDINATOR, correlation, client_id), string(transactional_id), INT8.pack(_TRANSACTION)
-    )
+    return _find_request(correlation, client_id, transactional_id, _TRANSACTION)
+
+
+def find_group_coordinator_request(correlation: int, client_id: str, group: str) -> bytes:
+    """Asks which broker coordinates a consumer group."""
+    return _find_request(correlation, client_id, group, _GROUP)
+
+
+def _find_request(correlation: int, client_id: str, key: str, kind: int) -> bytes:
+    return sized(header(Api.FIND_COORDINATOR, correlation, client_id), string(key), INT8.pack(kind))
 
 
 def find_coordinator_response(payload: memoryview) -> FoundCoordinator:

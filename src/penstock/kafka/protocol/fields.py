@@ -46,6 +46,7 @@ class Api(IntEnum):
     END_TXN = 26
     WRITE_TXN_MARKERS = 27
     SASL_AUTHENTICATE = 36
+    OFFSET_DELETE = 47
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
@@ -65,6 +66,7 @@ VERSIONS: Final[Mapping[Api, int]] = MappingProxyType(
         Api.END_TXN: 2,
         Api.WRITE_TXN_MARKERS: 1,
         Api.SASL_AUTHENTICATE: 1,
+        Api.OFFSET_DELETE: 0,
         Api.DESCRIBE_PRODUCERS: 0,
         Api.DESCRIBE_TRANSACTIONS: 0,
         Api.LIST_TRANSACTIONS: 0,

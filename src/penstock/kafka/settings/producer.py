@@ -13,9 +13,10 @@ from typing import Final
 
 from penstock.kafka.protocol.cluster_view import PROPAGATION_S
 from penstock.kafka.protocol.messages import BrokerEndpoint
-from penstock.kafka.settings.client import ClientSettings
+from penstock.kafka.settings.client import ClientKind, ClientSettings, translate
 from penstock.kafka.settings.compression import NONE, Compression
 from penstock.kafka.settings.security import SaslSettings, TlsSettings
+from penstock.kafka.settings.table import setting_names
 from penstock.kafka.settings.values import RdValue, items
 
 _ACKS: Final = {"all": -1, "0": 0, "1": 1}
@@ -140,6 +141,18 @@ class ColumnSettings:
             tls=client.tls,
             sasl=client.sasl,
         )
+
+
+def own_connections(client: ClientSettings) -> ColumnSettings:
+    """The settings of the worker's own connections to the cluster of an admin client.
+
+    Raises:
+        ConfigException: A setting is refused.
+    """
+    names = setting_names(ClientKind.PRODUCER)
+    return ColumnSettings.of(
+        translate(ClientKind.PRODUCER, {name: text for name, text in client.java.items() if name in names})
+    )
 
 
 def _addresses(text: RdValue) -> tuple[BrokerEndpoint, ...]:

@@ -23,6 +23,7 @@ from penstock.errors import (
     ProducerFencedException,
     TransactionAbortableException,
 )
+from penstock.kafka.settings.client import ClientSettings
 from penstock.stores.offsets import OffsetWriter, connector_offsets, key_bytes, value_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ SourceOffset = Mapping[str, object] | None
 
 
 class GroupAdmin(Protocol):
-    """The part of ``penstock.kafka.admin.topics.TopicAdmin`` that is needed here."""
+    """The part of ``penstock.kafka.admin.groups.GroupClient`` that is needed here."""
 
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group."""
@@ -102,12 +103,12 @@ class SinkGroup:
 
     Attributes:
         id: Its name.
-        settings: The settings of an admin client for it.
+        client: The settings of an admin client for it.
         name: The connector, for messages.
     """
 
     id: str
-    settings: Mapping[str, object]
+    client: ClientSettings
     name: str
 
 

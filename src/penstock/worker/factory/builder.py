@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
 from penstock.api.bulk import BulkSinkTask
+from penstock.kafka.admin.groups import GroupClient
 from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.consumer import RecordConsumer
@@ -171,10 +172,10 @@ class TaskBuilder:
             # The default settings would read other offsets than the requested ones.
             client.checked()
         admin = admin_settings(self._settings.raw, config, client_id=admin_client_id(connector))
-        return SinkGroup(str(client.java["group.id"]), dict(admin.checked().librdkafka), connector)
+        return SinkGroup(str(client.java["group.id"]), admin, connector)
 
-    def _group_admin(self, group: SinkGroup, timeout_s: float | None) -> TopicAdmin:
-        return TopicAdmin(group.settings, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
+    def _group_admin(self, group: SinkGroup, timeout_s: float | None) -> GroupClient:
+        return GroupClient(group.client, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
 
     def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
         """Builds one task; closes the built parts if another part fails.
