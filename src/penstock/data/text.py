@@ -260,7 +260,7 @@ def java_decimal(value: decimal.Decimal) -> str:
 
 
 def json_string(value: str) -> str:
-    r"""A JSON string as Jackson escapes it: characters that are two in Java are escaped in upper-case hex, no other
+    """A JSON string as Jackson escapes it: characters that are two in Java are escaped in upper-case hex, no other
     non-ASCII.
 
     >>> print(json_string("é\\n\\x1f\\U0001f600"))

@@ -61,7 +61,7 @@ def layout_of(message: str, members: Sequence[FlatMember]) -> QuoteLayout | None
         members: Its members.
 
     >>> layout_of('{"id": 1, "name":"x"}', [FlatMember("id", "[0-9]+"), FlatMember("name", None)])
-    Layout(runs=(b'{"id": ', b', "name":"', b'"}'), quotes=6)
+    QuoteLayout(runs=(b'{"id": ', b', "name":"', b'"}'), quotes=6)
     """
     pieces = message.split('"')
     runs = [pieces[0]]
