@@ -382,7 +382,7 @@ def test_a_worker_that_is_killed_goes_on_behind_its_markers(worker: WorkerProces
     worker.wait_ended()
     worker.start()
     worker.wait(
-        lambda: worker.text().count("goes on: ") > 0 and load.name in str(worker.get("/connectors")[1]), "on", 180
+        lambda: worker.text().count(" continues: ") > 0 and load.name in str(worker.get("/connectors")[1]), "on", 180
     )
     load.done()
     assert load.ids() == ONCE
