@@ -1,11 +1,11 @@
-"""Files that tasks have written for a table and that one of them commits, handed over in the store of the table.
+"""Units of data files that tasks have written, stored next to their table until one of the tasks commits them.
 
-Main types: `CommitUnit`, what one task hands over at once; `Handover`, the units of a connector beside its table.
-``chain`` decides which of them a commit takes.
+Main types: `CommitUnit`, the files and offset ranges of one task; `Handover`, the stored units of a connector.
+``chain`` chooses the units of a commit.
 
-A unit lies beside the table until it was committed, or cannot be any more. Nothing that counts depends on who commits
-it, on the time, or on how many try: the table itself says how far it has each partition, a unit says from which of
-these positions on it goes, and a commit whose table has moved on is refused by the table. So units need no lock.
+A unit needs no lock. The table holds an offset for each partition, a unit states the offset from which it continues,
+and the table refuses a commit if its own offset differs. So it does not matter which task commits a unit, when, or how
+many tasks try. A unit is removed when it was committed, or can no longer be.
 
 Thread: the task's. Source: Penstock's own.
 """
@@ -29,22 +29,22 @@ from penstock.connectors.tables.lake import Files, LakeTable, Moves
 
 log = logging.getLogger(__name__)
 
-#: A directory beside the table, which readers and clean-ups of both formats pass over.
+#: A directory next to the table, which readers and clean-ups of both formats ignore.
 HIDDEN: Final = "_penstock"
 _ENDING: Final = ".json"
-#: File systems whose files are there before they are whole.
+#: File systems that show files before they are complete.
 _SHOW_PARTS: Final = ("local", "hdfs")
 
 
 @dataclass(frozen=True, slots=True)
 class CommitUnit:
-    """The files of one task that go into a table together, or not at all.
+    """The files of one task that one commit adds to a table.
 
     Attributes:
         name: Its task's own id, a hyphen, and a number.
-        made: When, in milliseconds of the epoch.
+        made: The time at which it was made, in milliseconds of the epoch.
         files: The files.
-        moves: The offsets that they move.
+        moves: The offset of each partition before and after these files.
     """
 
     name: str

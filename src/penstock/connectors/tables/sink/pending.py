@@ -22,20 +22,20 @@ from penstock.files.spill import Moved, Spill
 
 log = logging.getLogger(__name__)
 
-#: So many small blocks are joined.
+#: The number of small blocks that are joined into one.
 _MANY = 64
 
 
 @dataclass(slots=True, eq=False)
 class PendingRows:
-    """Rows that came together.
+    """The rows of one frame.
 
     Attributes:
-        table: The rows, or where they were moved to.
-        rows: How many.
-        held: Bytes in memory.
-        places: The partitions that they were read from, each with the offset of its first row.
-        codes: The place of each row, counted in ``places``; None: there is one place.
+        table: The rows, or the place on disk to which they were moved.
+        rows: Their number.
+        held: Their bytes in memory.
+        places: The partitions from which they were read, each with the offset of its first row.
+        codes: The index in ``places`` of each row; None if there is one place.
     """
 
     table: Any

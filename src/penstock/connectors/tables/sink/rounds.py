@@ -1,11 +1,11 @@
-"""Commits over all tasks of a connector, an interval each: `CommitRounds`, the part of one task in them.
+"""Commits over all tasks of a connector, one per interval: `CommitRounds` is the part of one task.
 
-At the end of an interval, which is the same by the clock for all tasks, each hands over the files that it has written.
-After ``commit.wait.ms`` the first of those that have handed something over, by their ids, commits what all of them
-have; where it does not, the next one takes its turn some seconds later. A task whose units are gone looks into the
-table, and has its offsets committed as far as the table has them.
+Intervals end at the same time by the clock of each worker. At the end each task stores a unit of the files that it has
+written. After ``commit.wait.ms`` the task with the first id among those units commits all of them; if it does not, the
+next task does so some seconds later. A task whose units are gone reads the table, and its offsets are committed as far
+as the table has them.
 
-Thread: the task's. Source: Penstock's own; the messages of Iceberg's sink for Kafka Connect do the same by a topic.
+Thread: the task's. Source: Penstock's own; Iceberg's sink for Kafka Connect does the same with messages in a topic.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from penstock.connectors.tables.sink.pending import Pending
 
 log = logging.getLogger(__name__)
 
-#: A commit that another writer was faster than is made again so often, before the task waits.
+#: The number of attempts at a commit that conflicts with another writer, before the task waits.
 AT_ONCE: Final = 5
-#: How long the next task waits for the one whose turn it is.
+#: The time that a task has for its turn, in seconds.
 TURN_S: Final = 5.0
 
 
 class CommitRounds:
-    """Hands over what waits in one task, and commits what all of them have handed over.
+    """Stores the units of one task, and commits the units of all tasks in its turn.
 
     Args:
         connector: The connector.
         interval_s: The time from one commit to the next.
         wait_s: How long a commit waits for other tasks.
-        clock: Seconds that only grow.
-        wall_clock: Seconds of the epoch, about the same on all workers.
+        clock: Monotonic seconds.
+        wall_clock: Seconds of the epoch; about the same on all workers.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class CommitRounds:
         return self._clock() + self._interval_s - self._wall_clock() % self._interval_s
 
     def hand_over(self, pending: Pending, moves: Mapping[TopicPartition, tuple[int | None, int]], due: float) -> None:
-        """Writes the files of all that waits for a table, and hands them over.
+        """Writes the waiting rows of a table to files, and stores them as a unit.
 
         Args:
-            pending: What waits.
-            moves: The offsets that it moves.
+            pending: The rows.
+            moves: The offset of each partition before and after them.
             due: The end of the interval, by ``clock``.
 
         Raises:
-            RetriableException: The lake is away.
-            ConnectException: It refuses.
+            RetriableException: The lake cannot be reached.
+            ConnectException: The lake refuses the files.
         """
         table = pending.table
         assert table is not None
@@ -83,18 +83,18 @@ class CommitRounds:
         pending.hand_over(unit, due + self._wait_s)
 
     def settle(self, pending: Pending, *, at_once: bool = False) -> dict[TopicPartition, int]:
-        """Commits what was handed over if it is this task's turn, and finds out what of its own is in the table.
+        """Commits the stored units if it is this task's turn, and finds out which of its own rows are in the table.
 
         Args:
-            pending: What waits for the table, and what was handed over.
-            at_once: True if the task commits whosever turn it is.
+            pending: The rows and units of the table.
+            at_once: True if the task does not wait for its turn.
 
         Returns:
-            The partitions of which something is not in the table and will not be, each with the first offset of it.
+            The partitions with rows that will not get into the table, each with the first of their offsets.
 
         Raises:
-            RetriableException: The lake is away.
-            ConnectException: It refuses, or the table is gone.
+            RetriableException: The lake cannot be reached.
+            ConnectException: The lake refuses the commit, or the table is gone.
         """
         if not pending.handed:
             return {}
@@ -112,7 +112,7 @@ class CommitRounds:
         return pending.settle(there, table.positions())
 
     def finish(self, pending: Pending) -> None:
-        """Commits what tasks that are gone have left, before a partition is read.
+        """Commits the units of tasks that have ended, before a partition is read.
 
         Raises:
             ConnectException: As ``settle``.
@@ -144,7 +144,7 @@ class CommitRounds:
     def _commit(self, table: LakeTable, handover: Handover, pending: Pending) -> None:
         own = {one.unit.name for one in pending.handed}
         for tries_left in range(AT_ONCE, -1, -1):
-            # In this order: what is in the table when it is looked at was listed before, or is not needed.
+            # Units are listed before the table is read: a unit that was committed between the two is skipped.
             names = handover.names()
             units = handover.units(names)
             table.refresh()
