@@ -53,7 +53,7 @@ def test_the_table_of_layers_is_that_of_the_import_linter() -> None:
     contract.read(ROOT / ".importlinter")
     layers = contract["importlinter:contract:layers"]["layers"].split("\n")
     expected = [{part.strip() for part in layer.split("|")} for layer in layers if layer.strip()]
-    table = re.findall(r"^\| `.*$", section("Where things live"), re.M)
+    table = re.findall(r"^\| `.*$", section("Packages and layers"), re.M)
     rows = [set(re.findall(r"`(\w+)`", row.split("|")[1])) for row in table]
 
     assert rows == [*expected, {"testing"}]
