@@ -1,4 +1,4 @@
-"""Deals out connectors and tasks to the workers of a group, and says so in Kafka Connect's bytes.
+"""Assigns connectors and tasks to the workers of a group, in the bytes of Kafka Connect's protocol.
 
 Everything here is a value or a pure function. Start from:
 

@@ -1,4 +1,4 @@
-"""A source of made-up records, for demos, tests and benchmarks; columns at full speed.
+"""A source of generated records, for demos, tests and benchmarks; columns at full speed.
 
 - ``connector``: `DatagenSource` and its task; ``settings``: its settings.
 - ``schemas``: Avro schemas with hints (``arg.properties``) to columns.
