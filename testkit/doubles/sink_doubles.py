@@ -151,10 +151,11 @@ class FakeConsumer:
     def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], answer: Callable[[Exception | None], None]
     ) -> None:
+        error = self.commit_error
         self.commits.append({tp: at.offset for tp, at in offsets.items()})
         self.answers.append(answer)
         if self.answer_commits:
-            answer(self.commit_error)
+            answer(error)
 
     def commit_sync(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         if self.commit_error is not None:

@@ -109,7 +109,7 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
         import sys
         from collections import Counter
         from tests.real.pipeline import test_stateless as cases
-        from penstock.pipeline.batch import roads
+        from penstock.pipeline.batch import groups
         from penstock.pipeline.batch.batches import SourceRecords
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.pipeline.batch.source.path import build_source_pipeline
@@ -122,8 +122,8 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
             return pipeline.run(SourceRecords(cases.structs()))
 
         there = run()
-        print(counted[roads.Why.STATELESS] > 0)
-        roads.MIN_SPREAD_ROWS = 10**9
+        print(counted[groups.Why.STATELESS] > 0)
+        groups.MIN_SPREAD_ROWS = 10**9
         cases.assert_same(there, run())
         print("the same")
         runtime.stop()

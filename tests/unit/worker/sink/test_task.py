@@ -690,6 +690,7 @@ class TestCommits:
         sink.wait_values("a")
         sink.task.context.request_commit()
         sink.task.diary.wait_for_entry("pre_commit")
+        eventually(lambda: bool(sink.consumer.commits))
         sink.consumer.commit_error = None
         sink.stop()
         assert sink.consumer.commits == [{T0: 1}]
