@@ -353,7 +353,7 @@ class SourceTask(Task):
             span: The range that was asked for.
 
         Returns:
-            The pieces; none if nothing of the range is this task's.
+            The pieces; none if the whole range belongs to other tasks.
 
         Raises:
             BadRequestException: The range is none of this source, or it can have no backfill as it is configured. The

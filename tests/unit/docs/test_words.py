@@ -14,7 +14,7 @@ from tests.unit.docs.pages import ROOT
 #: A pattern for text in lower case, the number of its places today, and the words to use instead. A pattern begins with
 #: literal characters, at the start of a word, so that the search takes milliseconds.
 PHRASES = [
-    ('"""(?:what|whether|how|who|whoever|where|why|when)\\b', 14, "a verb in the third person, a noun or 'True if'"),
+    ('"""(?:what|whether|how|who|whoever|where|why|when)\\b', 5, "a verb in the third person, a noun or 'True if'"),
     ("#: (?:what|whether|how|who|whoever|where)\\b", 69, "a noun: the quantity with its unit, the set, 'True if'"),
     ("nobody\\b", 60, "what happens, then the exception"),
     ("nowhere\\b", 15, "what happens, then the exception"),

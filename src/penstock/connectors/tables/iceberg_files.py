@@ -1,4 +1,4 @@
-"""What the manifests of Iceberg say of a data file, as values of JSON, for files that another task commits.
+"""The entry of a data file in Iceberg's manifests, as values of JSON, for files that another task commits.
 
 Main functions: ``described``, and ``data_file`` for the way back. Pure; any thread.
 
@@ -21,7 +21,7 @@ _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 
 
 def described(file: DataFile, metadata: TableMetadata) -> dict[str, Any]:
-    """What is to be known of a file."""
+    """The entry of a file."""
     kinds = metadata.spec().partition_type(metadata.schema()).fields
     return {
         "path": file.file_path,

@@ -159,7 +159,7 @@ _Gone: TypeAlias = "Sequence[np.ndarray | None]"
 def _structs(
     chunks: Sequence[pa.StructArray], gone: _Gone, before: pa.DataType, depth: int
 ) -> list[SchemalessColumn] | None:
-    """What ``_objects`` makes of each chunk; None: only Python's values become such columns.
+    """The result of ``_objects`` for each chunk; None: only Python's values become such columns.
 
     Args:
         chunks: The objects.
@@ -192,7 +192,7 @@ def _structs(
 def _members(
     chunks: Sequence[pa.StructArray], index: int, gone: _Gone, before: pa.DataType, depth: int
 ) -> list[SchemalessColumn] | None:
-    """What ``_field`` makes of each chunk; a negative index: no object has the field."""
+    """The result of ``_field`` for each chunk; a negative index: no object has the field."""
     if index < 0:
         return [_column(_Batch(), [_MISSING] * len(chunk), None, before, depth) for chunk in chunks]
     parts = [pc.struct_field(chunk, [index]) for chunk in chunks]
@@ -204,7 +204,7 @@ def _members(
 
 
 def _simple(parts: Sequence[pa.Array], before: pa.DataType) -> list[SchemalessColumn] | None:
-    """What ``_scalars`` makes of each part, or ``_column`` where all are null."""
+    """The result of ``_scalars`` for each part, or of ``_column`` if all are null."""
     if all(part.null_count == len(part) for part in parts):
         return [
             SchemalessColumn(pa.nulls(len(part), before), pa.nulls(len(part), marks_type(before))) for part in parts

@@ -48,7 +48,7 @@ def commit_of(found: Found) -> str | None:
 
 
 class Archive:
-    """What ``FileSink`` has written, for one listing after another.
+    """The files that ``FileSink`` has written, for one listing after another.
 
     Args:
         store: Where it is.

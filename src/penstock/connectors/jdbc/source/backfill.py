@@ -107,7 +107,7 @@ class JdbcBackfill:
         return {_BY: _TIME, _FROM: start_ms, _TO: end_ms}
 
     def _within(self, table: str | None, reads: Mapping[str, Any]) -> tuple[RowSelection, Bound, Bound]:
-        """How the rows are selected, the first bound and the last one."""
+        """The selection of the rows, with the first bound and the last one."""
         selection, first, end = self._selection(table), int(reads[_FROM]), int(reads[_TO])
         if reads[_BY] == _TIME:
             return selection, Bound(timestamp=first * _MS), Bound(timestamp=end * _MS)

@@ -211,7 +211,7 @@ class SparkReader:
 
 
 def position_by(column: str, rows: DataFrame, what: str) -> PositionColumn:
-    """How values of a column are stored and compared.
+    """The form in which values of a column are stored and compared.
 
     Args:
         column: Its name.

@@ -87,7 +87,7 @@ class Intake:
                 self._add(pending, part if self._again else self._not_there_yet(pending, part))
 
     def load(self, name: str) -> Pending | None:
-        """What waits for a table; None if it is not there and must not be created.
+        """The rows that wait for a table; None if the table is missing and must not be created.
 
         Raises:
             ConnectException: The table cannot be read.
