@@ -370,9 +370,9 @@ class SourceTask(Task):
         """Reads a piece of a backfill once, from its start to its end.
 
         A generator, called on an instance of its own, between ``start`` and ``stop``, in the place of ``poll`` and with
-        its promises: ``context.stopping`` is looked at, a ``RetriableException`` asks for another call. The offsets of
-        what it yields are kept for this backfill only, and what the hooks of the task are told about is nothing of it:
-        the connector that runs beside is left as it is.
+        its promises: it checks ``context.stopping``, and a ``RetriableException`` asks for another call. The worker
+        keeps the yielded offsets for this backfill only, and does not call the task's hooks for its records: the
+        running connector stays as it is.
 
         Args:
             part: One of those that ``plan_backfill`` has made, perhaps another instance's.

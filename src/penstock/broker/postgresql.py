@@ -30,7 +30,7 @@ class PostgreSql:
     """A server on the loopback address, whose user ``postgres`` needs no password.
 
     As a context manager it starts and stops the server. PostgreSQL refuses to run as the superuser: it then runs in a
-    user namespace without rights, or as ``nobody`` where there are no such namespaces.
+    user namespace without rights, or as the user ``nobody`` on systems without such namespaces.
 
     Args:
         directory: Where its data and its log are; one with data is continued.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Self
-from zoneinfo import ZoneInfo
 
 from penstock.config import (
     AbstractConfig,
@@ -22,6 +21,7 @@ from penstock.config import (
     setting,
 )
 from penstock.connectors.jdbc.addresses import URL_CONFIG, DatabaseAddress, missing_libraries, parse_address
+from penstock.connectors.setting_values import TIME_ZONE
 from penstock.errors import ConfigException
 
 
@@ -30,15 +30,6 @@ def _check_url(name: str, value: object) -> None:
         missing = missing_libraries(parse_address(value).dialect)
         if missing:
             raise ConfigException(f"{name}: {missing}")
-
-
-def _check_zone(name: str, value: object) -> None:
-    try:
-        ZoneInfo(str(value))
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigException(
-            name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
-        ) from error
 
 
 #: The dialects of the Java connectors, by their names without ``DatabaseDialect``; None: any database.
@@ -86,7 +77,7 @@ class ConnectionConfig(AbstractConfig):
     )
     db_timezone: str = setting(
         default="UTC",
-        validator=LambdaValidator(_check_zone, "the name of a time zone"),
+        validator=TIME_ZONE,
         doc="The time zone of timestamps that have none.",
     )
     table_types: tuple[str, ...] = setting(

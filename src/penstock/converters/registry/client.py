@@ -349,8 +349,7 @@ class RegistryClient:
                     refused = self._refused(what, error)
                     if isinstance(refused, RegistryDeniedException):
                         _log.warning("%s", refused)
-                    # The message contains everything from the response; the position in the client's library helps
-                    # nobody.
+                    # The message contains everything from the response; the client's own trace adds only noise.
                     raise refused from None
                 reason = _reason(error)
             except UnicodeEncodeError as error:

@@ -42,7 +42,7 @@ class GroupClient(TopicAdmin):
 
     def __init__(self, client: ClientSettings, *, name: str, timeout_s: float) -> None:
         super().__init__(dict(client.checked().librdkafka), name=name, timeout_s=timeout_s)
-        self._connections = own_connections(client)
+        self._client_settings = client
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes the offsets of these partitions; other offsets stay, with their metadata.
@@ -55,11 +55,12 @@ class GroupClient(TopicAdmin):
         named = list(partitions)
         if not named:
             return
+        connections = own_connections(self._client_settings)
         doing = f"deleting offsets of group {group}"
 
         def request(_: object, left: float) -> _Answered:
             try:
-                code, answers = delete_offsets(self._connections, group, named, left, name=f"{self._name} (offsets)")
+                code, answers = delete_offsets(connections, group, named, left, name=f"{self._name} (offsets)")
             except KafkaRetriableException as error:
                 raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, str(error))) from error
             if code:

@@ -524,7 +524,7 @@ class RecordConsumer:
     def _await_join(self) -> None:
         deadline = time.monotonic() + _JOIN_S
         while self._joining and self._reachable and self._pending_error is None and time.monotonic() < deadline:
-            # Messages that arrive now belong to nobody: their offsets are not committed.
+            # The offsets of messages that arrive now are not committed: the task has no partitions yet.
             self._consumer.poll(_RETRY_S)
 
     def _leave(self) -> None:

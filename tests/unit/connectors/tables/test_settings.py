@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.connectors.setting_values import OnNull
 from penstock.connectors.tables import TableSink
 from penstock.connectors.tables.places import TableFormat
-from penstock.connectors.tables.sink.settings import TableSettings, TableSinkConfig, TablesOnNull, WriteMode, is_known
+from penstock.connectors.tables.sink.settings import TableSettings, TableSinkConfig, WriteMode, is_known
 
 #: As users of the Java connector have it.
 JAVA = {
@@ -47,7 +48,7 @@ def test_settings_of_icebergs_sink_are_understood() -> None:
     assert (config.tables, config.route_field, config.catalog_name) == (("db.one", "db.two"), "type", "prod")
     assert (config.auto_create, config.auto_evolve, config.schema_force_optional) == (True, True, True)
     assert (config.commit_interval_ms, config.write_mode) == (1000, WriteMode.APPEND)
-    assert config.on_null(JAVA) is TablesOnNull.IGNORE
+    assert config.on_null(JAVA) is OnNull.IGNORE
     assert config.of_table("db.one", JAVA) == TableSettings(("id", "at"), ("kind",), "ingest")
     assert config.of_table("db.two", JAVA) == TableSettings((), ("day(at)", "bucket(id, 4)"), "ingest")
     assert [(name, one.pattern) for name, one in config.routes(JAVA).items()] == [("db.one", "a.*")]

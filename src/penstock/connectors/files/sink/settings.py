@@ -6,7 +6,6 @@ Source: the settings of Confluent's connectors for Amazon S3, Google Cloud Stora
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum
 from typing import Final, Self
 from zoneinfo import ZoneInfo
 
@@ -27,6 +26,7 @@ from penstock.connectors.files.sink.compatibility import Compatibility
 from penstock.connectors.files.sink.formats.avro import missing_library
 from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, Times, TimestampExtractor
 from penstock.connectors.files.sink.path_format import PathFormat
+from penstock.connectors.setting_values import TIME_ZONE, OnNull
 from penstock.errors import ConfigException
 from penstock.files.generations import Rotation
 from penstock.files.manifests import faults_of_store
@@ -73,13 +73,6 @@ ABSENT: Final[Mapping[str, AbsentSetting]] = {
 }
 
 
-class FilesOnNull(Enum):
-    """The fate of records whose value is null."""
-
-    IGNORE = "ignore"
-    FAIL = "fail"
-
-
 def _last(text: str) -> str:
     return text.rpartition(".")[2].lower()
 
@@ -92,15 +85,6 @@ def _one_of(known: Mapping[str, str], names: str) -> LambdaValidator:
             )
 
     return LambdaValidator(check, f"{names}, or the name of such a class of the Java connectors")
-
-
-def _check_zone(name: str, value: object) -> None:
-    try:
-        ZoneInfo(str(value))
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigException(
-            name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
-        ) from error
 
 
 def _interval(name: str, value: object) -> None:
@@ -199,7 +183,7 @@ class FileSinkConfig(StoreConfig):
     locale: str = setting(default="en", doc="The language of names of months and days in path.format.")
     timezone: str = setting(
         default="UTC",
-        validator=LambdaValidator(_check_zone, "the name of a time zone"),
+        validator=TIME_ZONE,
         doc="The time zone of path.format and rotate.schedule.interval.ms.",
     )
     timestamp_extractor: str = setting(
@@ -216,8 +200,8 @@ class FileSinkConfig(StoreConfig):
         doc="Records whose schema is another than that of the file. NONE: go into a file of their own. BACKWARD, FULL: "
         "are projected to the newest version. FORWARD: to the oldest.",
     )
-    behavior_on_null_values: FilesOnNull = setting(
-        default=FilesOnNull.FAIL,
+    behavior_on_null_values: OnNull = setting(
+        default=OnNull.FAIL,
         validator=CaseInsensitiveValidString("ignore", "fail"),
         doc="Records whose value is null. fail: are bad records, as errors.tolerance says. ignore: are left out.",
     )

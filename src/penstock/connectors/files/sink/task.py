@@ -26,7 +26,8 @@ from penstock.connectors.files.sink.formats.format import (
     ParquetFormat,
 )
 from penstock.connectors.files.sink.partitioners import DirectoryPartitioner
-from penstock.connectors.files.sink.settings import FileSinkConfig, FilesOnNull
+from penstock.connectors.files.sink.settings import FileSinkConfig
+from penstock.connectors.setting_values import OnNull
 from penstock.errors import DataException
 from penstock.files import FileNames, Location, RollingFiles, Rows, open_store
 
@@ -120,7 +121,7 @@ class FileSinkTask(FrameSinkTask):
         if not column.null_count and not pa.types.is_null(column.type):
             return part
         gone = column.is_null().to_numpy()
-        if self.settings.behavior_on_null_values is FilesOnNull.FAIL:
+        if self.settings.behavior_on_null_values is OnNull.FAIL:
             error = DataException(
                 "The value is null, which is no row of a file: behavior.on.null.values=ignore leaves such records out"
             )

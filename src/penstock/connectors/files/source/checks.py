@@ -1,6 +1,6 @@
 """Checks and translations of single settings of the file source: encodings, zones, patterns of Java, characters.
 
-Main names: the validators ``CHARSET``, ``CHARACTER``, ``PATTERN`` and ``SCHEMA``; ``check_zone``; ``character``,
+Main names: the validators ``CHARSET``, ``CHARACTER``, ``PATTERN`` and ``SCHEMA``; ``character``,
 ``python_pattern`` and ``strptime_pattern``, which translate a checked text. Pure; any thread.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import re
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from penstock.config import LambdaValidator
 from penstock.connectors.files.source.schemas import parse_schema
@@ -29,16 +28,6 @@ def check_charset(name: str, value: object) -> None:
         "".encode(str(value))
     except (LookupError, ValueError) as error:
         raise ConfigException(name, value, "is no encoding that is known; write UTF-8 or ISO-8859-1") from error
-
-
-def check_zone(name: str, value: object) -> None:
-    """Raises ConfigException if the system has no such time zone."""
-    try:
-        ZoneInfo(str(value))
-    except (KeyError, ValueError, OSError) as error:
-        raise ConfigException(
-            name, value, "is no time zone that this system knows; write a name such as UTC or Europe/Berlin"
-        ) from error
 
 
 def _check_pattern(name: str, value: object) -> None:

@@ -34,13 +34,13 @@ from penstock.connectors.files.source.checks import (
     SCHEMA,
     character,
     check_charset,
-    check_zone,
     python_pattern,
     strptime_pattern,
 )
 from penstock.connectors.files.source.listing import ORDERS
 from penstock.connectors.files.source.readers.csv import CsvDialect
 from penstock.connectors.files.source.schemas import parse_schema
+from penstock.connectors.setting_values import TIME_ZONE
 from penstock.data import Schema
 from penstock.errors import ConfigException
 from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
@@ -355,7 +355,7 @@ class FileSourceConfig(StoreConfig):
     timestamp_field: str = setting(default="", doc="The field of timestamp.mode=FIELD: a timestamp, or milliseconds.")
     parser_timestamp_timezone: str = setting(
         default="UTC",
-        validator=LambdaValidator(check_zone, "the name of a time zone"),
+        validator=TIME_ZONE,
         doc="The time zone of times in CSV files that do not tell it.",
     )
     parser_timestamp_date_formats: tuple[str, ...] = setting(

@@ -17,10 +17,11 @@ from penstock.api import SinkFrame, TopicPartition, isolate
 from penstock.api.arrow import one_array
 from penstock.api.bulk import BulkSinkTask, TopicRange, WaitingRanges, WrittenRange
 from penstock.connectors.files.sink.formats.format import CsvFormat, Format, JsonLinesFormat, OrcFormat, ParquetFormat
+from penstock.connectors.setting_values import OnNull
 from penstock.connectors.spark.settings import local_path
 from penstock.connectors.spark.sink.columns import RowColumns
 from penstock.connectors.spark.sink.range_files import Note, RangeFile, RangeFiles
-from penstock.connectors.spark.sink.settings import SparkOnNull, SparkSinkConfig
+from penstock.connectors.spark.sink.settings import SparkSinkConfig
 from penstock.connectors.spark.sink.task import arrow_types, refuse_nulls
 from penstock.errors import DataException
 
@@ -80,7 +81,7 @@ class SparkBulkSinkTask(BulkSinkTask):
             column = frame.table.column("value")
             gone = np.ones(frame.num_rows, bool) if pa.types.is_null(column.type) else column.is_null().to_numpy()
             if gone.any():
-                if config.behavior_on_null_values is SparkOnNull.FAIL:
+                if config.behavior_on_null_values is OnNull.FAIL:
                     refuse_nulls(self.context, frame, gone)
                 frame = frame.take(np.flatnonzero(~gone))
             found: list[pa.Table] = []

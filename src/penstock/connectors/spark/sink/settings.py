@@ -8,6 +8,7 @@ from typing import Final
 
 from penstock.config import CaseInsensitiveValidString, ConfigType, Importance, Range, ValidList, setting
 from penstock.connectors.files.columns import METADATA
+from penstock.connectors.setting_values import OnNull
 from penstock.connectors.spark.settings import FILE_FORMATS, MERGING, TABLE_FORMATS, SparkConfig
 
 #: Formats that executors write without Spark's writer, and the compressions that each of them has.
@@ -26,13 +27,6 @@ class SaveMode(Enum):
     APPEND = "append"
     OVERWRITE = "overwrite"
     UPSERT = "upsert"
-
-
-class SparkOnNull(Enum):
-    """The fate of records whose value is null."""
-
-    IGNORE = "ignore"
-    FAIL = "fail"
 
 
 class SparkSinkConfig(SparkConfig):
@@ -60,8 +54,8 @@ class SparkSinkConfig(SparkConfig):
     delete_enabled: bool = setting(
         default=False, doc="With mode=upsert a record without a value deletes the row of its key."
     )
-    behavior_on_null_values: SparkOnNull = setting(
-        default=SparkOnNull.FAIL,
+    behavior_on_null_values: OnNull = setting(
+        default=OnNull.FAIL,
         validator=CaseInsensitiveValidString("ignore", "fail"),
         doc="Records whose value is null, unless they delete. fail: are bad records, as errors.tolerance says. "
         "ignore: are "

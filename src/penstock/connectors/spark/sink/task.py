@@ -23,8 +23,9 @@ from penstock.api import (
     isolate,
 )
 from penstock.api.spark_types import struct_type
+from penstock.connectors.setting_values import OnNull
 from penstock.connectors.spark.sink.columns import RowColumns, joined, with_marks
-from penstock.connectors.spark.sink.settings import SaveMode, SparkOnNull, SparkSinkConfig
+from penstock.connectors.spark.sink.settings import SaveMode, SparkSinkConfig
 from penstock.connectors.spark.sink.writing import SparkTableWriter
 from penstock.errors import ConnectException, DataException, RetriableException
 
@@ -123,7 +124,7 @@ class SparkSinkTask(FrameSinkTask):
             column = frame.table.column("value")
             gone = np.ones(frame.num_rows, bool) if pa.types.is_null(column.type) else column.is_null().to_numpy()
             if gone.any() and not self.settings.deletes:
-                if self.settings.behavior_on_null_values is SparkOnNull.FAIL:
+                if self.settings.behavior_on_null_values is OnNull.FAIL:
                     refuse_nulls(self.context, frame, gone)
                 frame_rows = [(frame.take(np.flatnonzero(~gone)), False)]
             else:

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import SinkFrame, TopicPartition, isolate
+from penstock.connectors.setting_values import OnNull
 from penstock.connectors.tables.lake import Lake
 from penstock.connectors.tables.places import open_lake
 from penstock.connectors.tables.sink.changes import TableRows, rows_of
 from penstock.connectors.tables.sink.pending import Pending
 from penstock.connectors.tables.sink.routing import Report, Router
-from penstock.connectors.tables.sink.settings import TableSinkConfig, TablesOnNull, WriteMode
+from penstock.connectors.tables.sink.settings import TableSinkConfig, WriteMode
 from penstock.errors import ConnectException, DataException, RetriableException
 
 log = logging.getLogger(__name__)
@@ -167,7 +168,7 @@ class Intake:
         if self._config.write_mode is WriteMode.UPSERT or not (column.null_count or pa.types.is_null(column.type)):
             return frame
         gone = column.is_null().to_numpy()
-        if self._on_null is TablesOnNull.FAIL:
+        if self._on_null is OnNull.FAIL:
             error = DataException(
                 "The value is null, which is no row of a table: write.mode=upsert deletes the row of the key, and "
                 "behavior.on.null.values=ignore leaves such records out"

@@ -23,6 +23,7 @@ from penstock.config import (
     setting,
 )
 from penstock.connectors.files.columns import METADATA
+from penstock.connectors.setting_values import OnNull
 from penstock.connectors.tables.places import LakeConfig, TableFormat, terms
 from penstock.errors import ConfigException
 
@@ -79,13 +80,6 @@ class Commit(Enum):
 
     TASK = "task"
     CONNECTOR = "connector"
-
-
-class TablesOnNull(Enum):
-    """The fate of records whose value is null."""
-
-    IGNORE = "ignore"
-    FAIL = "fail"
 
 
 def _check_age(name: str, value: object) -> None:
@@ -317,13 +311,11 @@ class TableSinkConfig(LakeConfig):
                 found.append((name, f"is no regular expression: {error}"))
         return found
 
-    def on_null(self, properties: Mapping[str, object]) -> TablesOnNull:
+    def on_null(self, properties: Mapping[str, object]) -> OnNull:
         """The treatment of a null in ``write.mode=append``."""
         if self.behavior_on_null_values:
-            return TablesOnNull(self.behavior_on_null_values.lower())
-        return (
-            TablesOnNull.IGNORE if any(name.startswith("iceberg.tables") for name in properties) else TablesOnNull.FAIL
-        )
+            return OnNull(self.behavior_on_null_values.lower())
+        return OnNull.IGNORE if any(name.startswith("iceberg.tables") for name in properties) else OnNull.FAIL
 
     def of_table(self, name: str, properties: Mapping[str, object]) -> TableSettings:
         """The settings of a table, its own before those of all."""
