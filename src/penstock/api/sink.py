@@ -529,10 +529,10 @@ class OffsetsInTarget:
                 f"The rows of {where} were written up to the offset {found[0][0]} by a transaction whose end "
                 "was not seen"
             )
-        owner = f"another task ({found[0][1]})" if found else "nobody any more: its row was deleted"
+        owner = f"another task ({found[0][1]})" if found else "no task: its row was deleted"
         return OwnershipLostException(
             f"In {self._table} {where} of the connector {self._connector} belongs to {owner}. This task "
-            f"({self.owner}) was replaced and has written nothing of these records; restart it if it is the only one"
+            f"({self.owner}) was replaced and wrote none of these records; restart it if it is the only one"
         )
 
     def _row(self, run: RunStatement, place: TopicPartition) -> Sequence[Sequence[Any]]:

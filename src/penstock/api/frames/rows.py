@@ -112,7 +112,7 @@ def isolate(
         told = report if report is not None or context is None else context.report
         if told is None:
             raise IllegalWorkerStateException(
-                "A frame that was made outside of a worker has nobody to report to: isolate(write, frame, report=...)"
+                "Only a frame of a worker reports rows itself; give it a function: isolate(write, frame, report=...)"
             ) from error
         told(part, 0, error)
 
