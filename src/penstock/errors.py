@@ -238,9 +238,10 @@ class ConnectException(Exception):
 class RetriableException(ConnectException):
     """Trying the same call again may help.
 
-    From ``start``, ``poll``, ``open`` and ``put`` of a task: the worker makes the same call again. Where the error does
-    not say when, the wait grows up to ``source.retry.delay.max.ms`` (sinks: ``errors.retry.delay.max.ms``; ``put``
-    without ``context.timeout``: the next commit).
+    From ``start``, ``poll``, ``open`` and ``put`` of a task, and ``start`` and ``task_configs`` of a connector: the
+    worker makes the same call again. Where the error does not say when, the wait grows up to
+    ``source.retry.delay.max.ms`` (sinks: ``errors.retry.delay.max.ms``; ``put`` without ``context.timeout``: the next
+    commit).
 
     Args:
         args: The message.

@@ -315,7 +315,10 @@ class Connector(ABC):
             props: The whole connector configuration with ``name`` and ``connector.class``, placeholders replaced.
 
         Raises:
-            Exception: Any exception makes the connector FAILED; the REST request that creates it returns the error.
+            RetriableException: (or KafkaRetriableException) Called again, on the same instance, after ``retry_after_s``
+                of the error, or otherwise after a wait that grows up to ``source.retry.delay.max.ms``, or
+                ``errors.retry.delay.max.ms`` for a sink. The connector is UNASSIGNED until then.
+            Exception: Any other makes the connector FAILED; the REST request that creates it returns the error.
         """
         self.props = dict(props)
         if self.config_class is not None:
@@ -343,6 +346,10 @@ class Connector(ABC):
             The configuration for each task's ``start``; an empty list means nothing to do now. More than ``max_tasks``
             fails the connector (unless ``tasks.max.enforce=false``). The default: one task for a source, ``max_tasks``
             tasks for a sink, which share the partitions of its topics. Each task has the connector's configuration.
+
+        Raises:
+            RetriableException: (or KafkaRetriableException) Called again, as ``start`` is; the connector stays RUNNING.
+            Exception: Any other makes the connector FAILED.
         """
         return [dict(self.props)]
 

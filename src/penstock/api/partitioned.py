@@ -210,7 +210,8 @@ class PartitionedSource(SourceConnector):
         later on the thread ``partitions``; may block for a while.
 
         Raises:
-            ConnectException: The source cannot be reached. In ``start`` this makes the connector FAILED; later it is
+            RetriableException: The source cannot be reached: ``start`` is called again, see ``Connector.start``.
+            ConnectException: It cannot be read. In ``start`` this makes the connector FAILED. Later, any error is
                 logged once, and the call is repeated.
         """
         return [{"source": self.props.get("name", "")}]

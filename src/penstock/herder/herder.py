@@ -40,7 +40,7 @@ from penstock.model.cluster_config import (
     logger_entries,
 )
 from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits
-from penstock.telemetry.standstills import Standstill, standstill_of, standstills, task_owner
+from penstock.telemetry.standstills import Standstill, connector_owner, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
 
 R = TypeVar("R")
@@ -128,17 +128,17 @@ class Herder:
     def _shown(self, one: Standstill) -> str:
         return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
 
-    def beside_state(self, task: ConnectorTaskId) -> Mapping[str, object]:
-        """Returns the fields besides a task's state, without secrets: ``waiting_for`` and ``progress``, if it has them.
-        Thread: any.
+    def beside_state(self, unit: ConnectorTaskId | str) -> Mapping[str, object]:
+        """Returns the fields besides the state of a task or connector, without secrets: ``waiting_for`` and, of a task,
+        ``progress``, if it has them. Thread: any.
         """
-        plane = self._plane
+        plane, is_task = self._plane, isinstance(unit, ConnectorTaskId)
         beside: dict[str, object] = {}
-        if (found := standstill_of(task_owner(task))) is not None:
+        if (found := standstill_of(task_owner(unit) if is_task else connector_owner(str(unit)))) is not None:
             beside["waiting_for"] = found.details
-        if plane.serving:
-            beside.update(progress_of(plane.parts.worker.hints(task)))
-        shown = plane.redaction(task.connector).body(beside) if beside else beside
+        if plane.serving and isinstance(unit, ConnectorTaskId):
+            beside.update(progress_of(plane.parts.worker.hints(unit)))
+        shown = plane.redaction(connector_of(unit)).body(beside) if beside else beside
         return shown if isinstance(shown, dict) else {}
 
     def connectors(self) -> Mapping[str, ConnectorView]:

@@ -255,6 +255,7 @@ def explain_waiting(
     spark_trouble: str | None = None,
     around: Surroundings,
     hints: Callable[[ConnectorTaskId], Hints],
+    retry: WaitReason | None = None,
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
     """Describes the waits of the connector and each of its tasks.
 
@@ -265,12 +266,13 @@ def explain_waiting(
         spark_trouble: The reason why Spark does not work; None if it works.
         around: The missing topics and input of the connector.
         hints: A task's own information.
+        retry: The connector's own call that is to be made again.
     """
     restart = f"penstock connectors restart {shlex.quote(view.name)}"
     threads = places()
     state = None if view.status is None else view.status.state
-    waits = connector_waiting(view.name, state, threads)
-    if not view.tasks:
+    waits = connector_waiting(view.name, state, threads, retry)
+    if not view.tasks and retry is None:
         waits = around.behind(waits)
     connector = _failed(waits, None if view.status is None else view.status.trace, restart).to_json()
     if busy_with is not None:
@@ -423,6 +425,7 @@ class Questions:
                 spark_trouble=worker.spark_trouble,
                 around=look_around(changes, view.target, problem.get("offsets_error")),
                 hints=worker.hints,
+                retry=worker.connector_waiting(name),
             )
             return {
                 "name": name,

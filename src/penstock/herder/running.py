@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from penstock.assignors.assignment import Units
@@ -160,7 +161,8 @@ class Running:
                 await asyncio.wait({instance.follower})
 
     async def outcome(self, connector: str) -> None:
-        """Waits until the newest instance of a connector has started and its tasks are configured.
+        """Waits until the newest instance of a connector has started and its tasks are configured, or one of the two
+        has asked to be tried again.
 
         Returns at once where it does not run here. One that a newer instance has taken the place of counts as started.
 
@@ -293,7 +295,7 @@ class _ConnectorInstance(_Instance[AssignedConnector]):
             return False
         target = self.target
         try:
-            started = worker.start_connector(self.name, resolved, target)
+            started = worker.start_connector(self.name, resolved, target, partial(self._put_off, outcome))
         except Exception as error:
             self._failed(outcome, error)
             return True
@@ -302,6 +304,10 @@ class _ConnectorInstance(_Instance[AssignedConnector]):
             f"Starting {self.name}", self._started(spec, asyncio.wrap_future(started), target, outcome)
         )
         return True
+
+    def _put_off(self, outcome: asyncio.Future[None]) -> None:
+        """A call of the connector is made again later, and no request waits for that. Thread: the connector's."""
+        self.parts.loop.post(partial(_succeed, outcome))
 
     def _failed(self, outcome: asyncio.Future[None], error: Exception) -> None:
         log.error("Connector %s cannot be started", self.name, exc_info=error)

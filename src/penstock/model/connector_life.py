@@ -4,6 +4,7 @@
 (``penstock.worker.connector.runner``) feeds events and performs the effects in order.
 
     NEW --InitializeDone--> READY --Asked(STARTED)--> STARTING --StartDone--> RUNNING
+    STARTING --StartPutOff--> WAITING --Asked(STARTED)--> STARTING     WAITING --Asked(PAUSED|STOPPED)--> that
     RUNNING --Asked(PAUSED|STOPPED)--> PAUSING|STOPPING --StopDone--> PAUSED|STOPPED --Asked(STARTED)--> STARTING
     any --error--> FAILED --Asked(STOPPED)--> STOPPED           any --ShutdownAsked--> (CLOSING) --> CLOSED
 
@@ -27,6 +28,8 @@ class ConnectorPhase(Enum):
     """Initialized; waits for its first target state."""
     STARTING = "STARTING"
     """``start`` is running."""
+    WAITING = "WAITING"
+    """``start`` asked to be called again; the time for that has not come."""
     RUNNING = "RUNNING"
     """``start`` has returned and ``stop`` was not called since."""
     PAUSING = "PAUSING"
@@ -72,6 +75,11 @@ class StartDone:
 
 
 @dataclass(frozen=True)
+class StartPutOff:
+    """``start`` raised an error that asks for another call; ``Asked(STARTED)`` makes it."""
+
+
+@dataclass(frozen=True)
 class StopDone:
     """``stop`` returned."""
 
@@ -95,7 +103,9 @@ class ShutdownAsked:
     """The instance is to end."""
 
 
-ConnectorEvent = InitializeDone | Asked | StartDone | StopDone | CallFailed | ConnectorRaised | ShutdownAsked
+ConnectorEvent = (
+    InitializeDone | Asked | StartDone | StartPutOff | StopDone | CallFailed | ConnectorRaised | ShutdownAsked
+)
 
 
 # ------------------------------------------------------------------ effects
@@ -142,6 +152,8 @@ _RESTING = {
     TargetState.PAUSED: (ConnectorPhase.PAUSED, State.PAUSED),
     TargetState.STOPPED: (ConnectorPhase.STOPPED, State.STOPPED),
 }
+#: The phases in which ``stop`` is not owed, and nothing runs.
+_IDLE = (ConnectorPhase.READY, ConnectorPhase.WAITING, ConnectorPhase.PAUSED, ConnectorPhase.STOPPED)
 _STOPPING_FOR = {TargetState.PAUSED: ConnectorPhase.PAUSING, TargetState.STOPPED: ConnectorPhase.STOPPING}
 
 
@@ -174,6 +186,10 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
             return ConnectorLife(ConnectorPhase.FAILED, live=True), [
                 TargetRefused("the connector raised an error while it started")
             ]
+        case StartPutOff() if phase is ConnectorPhase.STARTING:
+            return ConnectorLife(ConnectorPhase.WAITING), [WriteStatus(State.UNASSIGNED)]
+        case StartPutOff() if phase is ConnectorPhase.FAILED:
+            return life, [TargetRefused("the connector raised an error while it started")]
         case StopDone():
             return _stop_ended(life, None)
         case CallFailed(trace=trace):
@@ -181,7 +197,11 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
         case ConnectorRaised(trace=trace):
             if phase in (ConnectorPhase.FAILED, ConnectorPhase.CLOSING):
                 return life, []  # the first cause wins
-            return replace(life, phase=ConnectorPhase.FAILED), [WriteStatus(State.FAILED, trace)]
+            failed: list[ConnectorEffect] = [WriteStatus(State.FAILED, trace)]
+            if phase is ConnectorPhase.WAITING:
+                # No call is in progress whose end would answer the request.
+                failed.append(TargetRefused("the connector raised an error before its start was called again"))
+            return replace(life, phase=ConnectorPhase.FAILED), failed
         case ShutdownAsked():
             if life.live and phase is not ConnectorPhase.CLOSING:
                 return replace(life, phase=ConnectorPhase.CLOSING), [CallConnectorStop()]
@@ -194,7 +214,7 @@ def _asked(life: ConnectorLife, target: TargetState) -> tuple[ConnectorLife, lis
     if target is TargetState.STARTED:
         if phase is ConnectorPhase.RUNNING:
             return life, [TargetReached(target)]
-        if phase in (ConnectorPhase.READY, ConnectorPhase.PAUSED, ConnectorPhase.STOPPED):
+        if phase in _IDLE:
             return replace(life, phase=ConnectorPhase.STARTING), [CallConnectorStart()]
         if phase is ConnectorPhase.FAILED:
             return life, [TargetRefused("the connector has failed; restart it or fix its configuration")]
@@ -204,7 +224,7 @@ def _asked(life: ConnectorLife, target: TargetState) -> tuple[ConnectorLife, lis
             return life, [TargetReached(target)]
         if phase is ConnectorPhase.RUNNING:
             return replace(life, phase=_STOPPING_FOR[target]), [CallConnectorStop()]
-        if phase in (ConnectorPhase.READY, ConnectorPhase.PAUSED, ConnectorPhase.STOPPED):
+        if phase in _IDLE:
             return replace(life, phase=resting), [WriteStatus(state), TargetReached(target)]
         if phase is ConnectorPhase.FAILED and target is TargetState.PAUSED:
             return life, [TargetRefused("a failed connector cannot be paused; restart it or stop it")]

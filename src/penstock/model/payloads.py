@@ -116,18 +116,19 @@ class ConnectorView:
         return [TaskInfo(ConnectorTaskId(self.name, n), config) for n, config in enumerate(self.task_configs)]
 
     def status_json(
-        self, beside: Callable[[ConnectorTaskId], Mapping[str, object]] = lambda task: {}
+        self, beside: Callable[[ConnectorTaskId | str], Mapping[str, object]] = lambda unit: {}
     ) -> dict[str, object] | None:
         """Returns the answer of ``GET /connectors/{name}/status``, or None if nothing is known yet.
 
         Args:
-            beside: Returns the further fields of a task; see ``TaskStatus.to_json``.
+            beside: Returns the further fields of a task, or of the connector by its name; see
+                ``TaskStatus.to_json``.
         """
         if self.status is None:
             return None
         return {
             "name": self.name,
-            "connector": self.status.to_json(),
+            "connector": {**self.status.to_json(), **beside(self.name)},
             "tasks": [task.to_json(beside(task.id)) for task in self.tasks],
             "type": self.type.value,
         }

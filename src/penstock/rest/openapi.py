@@ -94,7 +94,7 @@ SCHEMAS: Final[Json] = {
     "ConnectorInfo": _object(
         {"name": _TEXT, "config": _ref("Config"), "tasks": _list_of(_ref("TaskId")), "type": _TYPE}
     ),
-    "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT}),
+    "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT, "waiting_for": _ref("Waiting")}),
     "TaskState": _object(
         {"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT, "waiting_for": _ref("Waiting"), "progress": _PROGRESS}
     ),

@@ -414,18 +414,23 @@ class FramesConfig(TypedConfig):
     )
 
 
+#: The settings with the longest wait before a call that asked for it is made again.
+SOURCE_RETRY_DELAY: Final = "source.retry.delay.max.ms"
+SINK_RETRY_DELAY: Final = "errors.retry.delay.max.ms"
+
+
 class SourceRetryConfig(TypedConfig):
     """The settings of source connectors that Kafka Connect does not have."""
 
     delay_max_ms: int = setting(
-        "source.retry.delay.max.ms",
+        SOURCE_RETRY_DELAY,
         type=ConfigType.LONG,
         default=60_000,
         validator=Range.at_least(1),
         importance=Importance.MEDIUM,
-        doc="The longest wait, in milliseconds, before poll() or start() is called again after it raised "
-        "RetriableException; the wait begins with 250 ms and is doubled each time. An error with retry_after_s says "
-        "itself when.",
+        doc="The longest wait, in milliseconds, before poll(), start(), or a connector's task_configs() is called "
+        "again after it raised RetriableException; the wait begins with 250 ms and is doubled each time. An error with "
+        "retry_after_s says itself when.",
         group=ERRORS,
         order=6,
         width=Width.MEDIUM,

@@ -82,6 +82,11 @@ def task_owner(task: object) -> str:
     return f"task {task}"
 
 
+def connector_owner(name: str) -> str:
+    """The name of a connector among the owners of standstills."""
+    return f"connector {name}"
+
+
 def goes_on(owner: str, only: Standstill | None = None) -> None:
     """Ends the report of a wait: the owner continues, or is gone.
 

@@ -19,12 +19,14 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from penstock.api import Connector, ConnectorContext, OffsetStorageReader, SinkConnector
+from penstock.config import ConfigDef
 from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillView
 from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
+from penstock.settings.connector_definitions import CONNECTOR, SINK_RETRY_DELAY, SOURCE_RETRY, SOURCE_RETRY_DELAY
 from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
@@ -35,8 +37,9 @@ from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, Tas
 from penstock.worker.task.configs import check_count
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.retries import Retries, RetryBackoff
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
-from penstock.worker.task.waiting import Hints
+from penstock.worker.task.waiting import Hints, WaitReason
 
 #: Followed by ``connector`` or ``task``, and the name of the count.
 PREFIX: Final = "kafka_connect_worker_"
@@ -168,6 +171,15 @@ class WorkerParts:
     exactly_once: bool = False
 
 
+def _retries_of(name: str, resolved: Mapping[str, str], *, is_sink: bool) -> Retries:
+    """The retries of a connector's own calls, by the settings that its tasks' calls go by."""
+    definition, setting = (CONNECTOR, SINK_RETRY_DELAY) if is_sink else (SOURCE_RETRY, SOURCE_RETRY_DELAY)
+    most_ms = ConfigDef().define_key(definition.keys[setting]).parse(resolved)[setting]
+    assert isinstance(most_ms, int)
+    backoff = RetryBackoff(most_ms / 1000, setting)
+    return Retries(name, "sink_retry" if is_sink else "source_retry", backoff, of_connector=True)
+
+
 class Worker:
     """The connectors and tasks that run in this process.
 
@@ -274,13 +286,20 @@ class Worker:
         return self._parts.transformer.resolve(config)
 
     # ------------------------------------------------------------------ connectors
-    def start_connector(self, name: str, resolved: Mapping[str, str], target: TargetState) -> Future[TargetState]:
+    def start_connector(
+        self,
+        name: str,
+        resolved: Mapping[str, str],
+        target: TargetState,
+        on_put_off: Callable[[], None] = lambda: None,
+    ) -> Future[TargetState]:
         """Starts a new instance of a connector.
 
         Args:
             name: The connector; no instance of it may be running.
             resolved: Its settings, placeholders resolved.
             target: The state to reach after ``initialize``.
+            on_put_off: Called on its thread, each time that ``start`` or ``task_configs`` asks to be called again.
 
         Returns:
             Done when the target is reached; fails with the cause.
@@ -290,6 +309,7 @@ class Worker:
         startup = self.startups.connector(resting=target is not TargetState.STARTED)
         try:
             cls = self.plugins.resolve_connector(resolved[CONNECTOR_CLASS])
+            retries = _retries_of(name, resolved, is_sink=issubclass(cls, SinkConnector))
         except ConnectException:
             startup.reached(State.FAILED)
             raise
@@ -310,8 +330,8 @@ class Worker:
             startup.reached(state)
             self._listener.on_connector_state(name, state, trace)
 
-        spec = ConnectorSpec(name, dict(resolved), make, make_context, target)
-        runner = ConnectorRunner(spec, on_state)
+        spec = ConnectorSpec(name, dict(resolved), make, make_context, target, retries)
+        runner = ConnectorRunner(spec, on_state, on_put_off)
         self._connectors[name] = runner
         log.info("Starting connector %s (%s)", name, resolved[CONNECTOR_CLASS])
         if (changed := changed_code(self.plugins, resolved)) is not None:
@@ -322,6 +342,11 @@ class Worker:
         """True if an instance is started and has not failed."""
         runner = self._connectors.get(name)
         return runner is not None and runner.running
+
+    def connector_waiting(self, name: str) -> WaitReason | None:
+        """The call of a connector that asked to be made again; None if none did. Thread: any."""
+        runner = self._connectors.get(name)
+        return None if runner is None else runner.waiting
 
     def transition_connector(self, name: str, target: TargetState) -> Future[TargetState]:
         """Asks the running instance for a target state; the newest request wins. A backfill ends with STOPPED."""

@@ -19,6 +19,7 @@ from penstock.model.connector_life import (
     InitializeDone,
     ShutdownAsked,
     StartDone,
+    StartPutOff,
     StopDone,
     TargetReached,
     TargetRefused,
@@ -98,6 +99,44 @@ def test_a_shutdown_whose_stop_fails_ends_failed() -> None:
     assert effects[-2:] == [WriteStatus(State.FAILED, "t"), CloseContext()]
 
 
+PUT_OFF = (InitializeDone(), Asked(TargetState.STARTED), StartPutOff())
+
+
+def test_a_start_that_was_put_off_is_called_again() -> None:
+    life, effects = run(*PUT_OFF, Asked(TargetState.STARTED), StartPutOff(), Asked(TargetState.STARTED), StartDone())
+    assert life == ConnectorLife(ConnectorPhase.RUNNING, live=True)
+    assert effects.count(CallConnectorStart()) == 3
+    assert effects.count(TargetReached(TargetState.STARTED)) == 1
+    assert WriteStatus(State.UNASSIGNED) in effects
+
+
+@pytest.mark.parametrize("target", [TargetState.PAUSED, TargetState.STOPPED])
+def test_a_connector_whose_start_was_put_off_rests_without_a_stop(target: TargetState) -> None:
+    life, effects = run(*PUT_OFF, Asked(target))
+    assert life == ConnectorLife(ConnectorPhase[target.value])
+    assert effects[-2:] == [WriteStatus(State(target.value)), TargetReached(target)]
+    assert CallConnectorStop() not in effects
+
+
+def test_a_connector_whose_start_was_put_off_ends_without_a_stop() -> None:
+    life, effects = run(*PUT_OFF, ShutdownAsked())
+    assert life == ConnectorLife(ConnectorPhase.CLOSED)
+    assert CallConnectorStop() not in effects
+
+
+def test_an_error_raised_before_the_next_call_of_start_fails_it_and_answers_the_request() -> None:
+    life, effects = run(*PUT_OFF, ConnectorRaised("t"))
+    assert life == ConnectorLife(ConnectorPhase.FAILED)
+    assert WriteStatus(State.FAILED, "t") in effects
+    assert isinstance(effects[-1], TargetRefused)
+
+
+def test_a_start_that_raises_an_error_in_two_ways_has_failed() -> None:
+    life, effects = run(InitializeDone(), Asked(TargetState.STARTED), ConnectorRaised("t"), StartPutOff())
+    assert life == ConnectorLife(ConnectorPhase.FAILED)
+    assert isinstance(effects[-1], TargetRefused)
+
+
 def test_a_pair_that_cannot_happen_says_so() -> None:
     with pytest.raises(ValueError, match="no transition from NEW"):
         step(ConnectorLife(), StartDone())
@@ -118,7 +157,7 @@ def test_random_lives_never_start_twice_nor_stop_what_is_not_started(seed: int) 
             if isinstance(call, CallConnectorStart):
                 assert not started
                 started = not failed
-                event = CallFailed("t") if failed else StartDone()
+                event = StartDone() if started else StartPutOff() if chance.random() < 0.5 else CallFailed("t")
             else:
                 assert started
                 started = False

@@ -74,7 +74,7 @@ class Run(ABC, Generic[C, L]):
     """A connector that a test runs; used in a ``with`` block.
 
     Attributes:
-        retries: The texts of ``RetriableException`` that tasks have raised.
+        retries: The texts of ``RetriableException`` that the connector and its tasks have raised.
         killed: Called after each kill, for what the end of a process would do and the garbage collector does not.
     """
 
@@ -149,6 +149,21 @@ class Run(ABC, Generic[C, L]):
     def _abandon(self, lives: Sequence[L]) -> None:
         """Ends the contexts of tasks that are killed, and forgets what the tasks had in hand."""
 
+    def _start_connector(self, connector: C, props: Mapping[str, str]) -> None:
+        until_it_works(lambda: connector.start(props), "start of the connector", self.retries, self._timeout_s)
+
+    def _task_configs(self) -> list[dict[str, str]]:
+        """The configurations of the tasks."""
+        connector = self._connector
+        made: list[list[dict[str, str]]] = []
+        until_it_works(
+            lambda: made.append(checked_configs(connector, self._tasks_max)),
+            "task_configs",
+            self.retries,
+            self._timeout_s,
+        )
+        return made[0]
+
     def _stop_connector(self) -> None:
         connector, self._connector = self._connector, None
         if connector is not None:
@@ -177,7 +192,7 @@ def until_it_works(call: Callable[[], object], what: str, errors: list[str], tim
     """Makes a call again and again while it asks for that.
 
     Args:
-        call: Of the task.
+        call: Of the connector or a task.
         what: Its name.
         errors: Where the texts of errors go.
         timeout_s: How long, in seconds.

@@ -256,9 +256,10 @@ class SinkRun(Run[SinkConnector, _Life]):
             self._connector = self._class()
             self._connector.initialize(KitSinkConnectorContext())
             topics = {"topics": ",".join(sorted({place.topic for place in self._log}))}
-            self._connector.start({**topics, **props_of(self._class, self._settings, self._tasks_max)})
+            props = {**topics, **props_of(self._class, self._settings, self._tasks_max)}
+            self._start_connector(self._connector, props)
         if self._lives is None:
-            configs = checked_configs(self._connector, self._tasks_max)
+            configs = self._task_configs()
             self._lives = [self._start_task(number, config) for number, config in enumerate(configs)]
             self._steps.made("start")
             self._assign()

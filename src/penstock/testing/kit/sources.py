@@ -33,7 +33,6 @@ from penstock.testing.kit.lives import (
     TRY_AGAIN_S,
     KilledException,
     Run,
-    checked_configs,
     props_of,
     until_it_works,
 )
@@ -281,11 +280,11 @@ class SourceRun(Run[SourceConnector, _Life]):
             self._connector = self._class()
             self._context = KitSourceConnectorContext("kit", self._store)
             self._connector.initialize(self._context)
-            self._connector.start(props)
+            self._start_connector(self._connector, props)
             self._start_tasks()
         elif self._lives is None:
             # It was paused.
-            self._connector.start(props_of(self._class, self._settings, self._tasks_max))
+            self._start_connector(self._connector, props_of(self._class, self._settings, self._tasks_max))
             self._start_tasks()
         assert self._context is not None
         if self._context.error is not None:
@@ -296,7 +295,7 @@ class SourceRun(Run[SourceConnector, _Life]):
 
     def _start_tasks(self) -> None:
         self._lives = []
-        for config in checked_configs(self._connector, self._tasks_max):
+        for config in self._task_configs():
             self._lives.append(self._start_task(config))
         self._steps.made("start")
 
@@ -310,7 +309,7 @@ class SourceRun(Run[SourceConnector, _Life]):
 
     def _replace_tasks(self) -> None:
         """Starts tasks with the connector's new configurations; those whose configuration is the same go on."""
-        wanted = checked_configs(self._connector, self._tasks_max)
+        wanted = self._task_configs()
         if wanted == [one.config for one in self._lives or ()]:
             return
         self.commit()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
@@ -35,6 +36,7 @@ from penstock.model.connector_life import (
     InitializeDone,
     ShutdownAsked,
     StartDone,
+    StartPutOff,
     StopDone,
     TargetReached,
     TargetRefused,
@@ -44,6 +46,8 @@ from penstock.model.connector_life import (
 from penstock.model.states import State, TargetState
 from penstock.telemetry import log_context
 from penstock.threads import NoThreadException, OwnedThread
+from penstock.worker.task.retries import Retries, asks_again
+from penstock.worker.task.waiting import WaitReason
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -67,13 +71,15 @@ class ConnectorSpec:
         make: Makes the instance; called on the connector's thread.
         make_context: Makes the context, given the function that ``raise_error`` calls.
         target: The state to reach after ``initialize``.
+        retries: Its calls of ``start`` and ``task_configs`` that asked to be made again.
     """
 
     name: str
     config: Mapping[str, str]
     make: Callable[[], Connector]
     make_context: Callable[[Callable[[BaseException], None]], ConnectorContext]
-    target: TargetState = TargetState.STARTED
+    target: TargetState
+    retries: Retries
 
 
 class PreemptedException(ConnectException):
@@ -83,19 +89,33 @@ class PreemptedException(ConnectException):
 class ConnectorRunner:
     """The lifecycle of one connector instance, from ``initialize`` to the closing of its context.
 
+    A call of ``start`` or ``task_configs`` that raises an error that asks for it is made again, after a wait that a
+    change of state or the end of the instance cuts short. Requests that wait for the call go on waiting.
+
     Args:
         spec: The instance to run.
         on_state: Called with every state until ``cancel``; must not block; any thread.
+        on_put_off: Called with each such wait; must not block; the connector's thread.
     """
 
-    def __init__(self, spec: ConnectorSpec, on_state: Callable[[State, str | None], None]) -> None:
+    def __init__(
+        self,
+        spec: ConnectorSpec,
+        on_state: Callable[[State, str | None], None],
+        on_put_off: Callable[[], None] = lambda: None,
+    ) -> None:
         self._spec = spec
         self._on_state = on_state
+        self._on_put_off = on_put_off
+        self._retries = spec.retries
+        #: When the call is made again that was put off; monotonic seconds.
+        self._again_at = float("-inf")
         self._changed = threading.Condition()
         self._life = ConnectorLife()
         self._asked: tuple[TargetState, Future[TargetState]] | None = None
         self._serving: Future[TargetState] | None = None
         self._plans: deque[tuple[int, Future[TaskPlan]]] = deque()
+        self._written: WriteStatus | None = None
         self._closing = False
         self._cancelled = False
         self._connector: Connector | None = None
@@ -114,6 +134,11 @@ class ConnectorRunner:
     def running(self) -> bool:
         """True if it is started and has not failed."""
         return self._life.phase is ConnectorPhase.RUNNING
+
+    @property
+    def waiting(self) -> WaitReason | None:
+        """The call that waits to be made again; None if none does. Thread: any."""
+        return self._retries.waiting
 
     def start(self) -> Future[TargetState]:
         """Starts the thread.
@@ -144,13 +169,7 @@ class ConnectorRunner:
             older, self._asked = self._asked, (target, future)
             self._changed.notify_all()
         if older is not None:
-            _fail(
-                older[1],
-                PreemptedException(
-                    f"Could not begin changing the state of connector {self.name} to {older[0].value} "
-                    f"before another request to change it to {target.value} came"
-                ),
-            )
+            self._pre_empt(*older, target)
         return future
 
     def task_plan(self, max_tasks: int) -> Future[TaskPlan]:
@@ -193,6 +212,7 @@ class ConnectorRunner:
             self._cancelled = True
             self._changed.notify_all()
         _close(self._context)
+        self._retries.ended()
         self._fail_waiting()
         if self._serving is not None:
             _fail(self._serving, self._gone("it missed its deadline and was abandoned"))
@@ -207,8 +227,10 @@ class ConnectorRunner:
                     pass
                 self._perform(self._feed(ShutdownAsked()))
             finally:
+                self._retries.ended()
                 _close(self._context)
                 self._fail_waiting()
+                _fail(self._serving, self._gone("its start asked to be called again, and was not"))
                 _succeed(self.ended, None)
 
     def _initialize(self) -> None:
@@ -225,22 +247,59 @@ class ConnectorRunner:
             self._feed(InitializeDone())
 
     def _serve_one(self) -> bool:
-        """Waits for one request and serves it; False when the instance is to end."""
+        """Waits for one request, or for the time of a call that was put off, and serves it.
+
+        Returns:
+            False when the instance is to end.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._closing or self._asked is not None or bool(self._plans))
+            while not self._closing and self._asked is None and (rest_s := self._rest_s()) != 0:
+                if rest_s is None:
+                    self._retries.ended()
+                self._changed.wait(rest_s)
             if self._closing:
                 return False
             # A change of state first: task configurations are of a started connector.
-            if self._asked is not None:
-                (target, self._serving), self._asked = self._asked, None
-                plan = None
-            else:
+            asked, self._asked = self._asked, None
+            plan = None
+            if asked is not None:
+                older, self._serving = self._serving, asked[1]
+                self._retries.ended()
+                self._again_at = float("-inf")
+            elif self._life.phase is not ConnectorPhase.WAITING:
                 plan = self._plans.popleft()
         if plan is not None:
             self._serve_plan(*plan)
+        elif asked is None:
+            self._perform(self._feed(Asked(TargetState.STARTED)))
         else:
-            self._perform(self._feed(Asked(target)))
+            self._pre_empt(TargetState.STARTED, older, asked[0])
+            self._perform(self._feed(Asked(asked[0])))
         return True
+
+    def _rest_s(self) -> float | None:
+        """The seconds until there is something to do, 0 for now, None for whenever it is requested."""
+        waits = self._life.phase is ConnectorPhase.WAITING
+        if not waits and not self._plans:
+            return None
+        # One that has failed meanwhile answers at once.
+        return max(0.0, self._again_at - time.monotonic()) if waits or self.running else 0.0
+
+    def _put_off(self, call: str, error: BaseException) -> None:
+        """A call is made again later."""
+        if self._closing:
+            return
+        self._again_at = time.monotonic() + self._retries.failed(call, error)
+        self._on_put_off()
+
+    def _pre_empt(self, older: TargetState, future: Future[TargetState] | None, newer: TargetState) -> None:
+        _fail(
+            future,
+            PreemptedException(
+                f"Could not begin changing the state of connector {self.name} to {older.value} "
+                f"before another request to change it to {newer.value} came"
+            ),
+        )
 
     def _serve_plan(self, max_tasks: int, future: Future[TaskPlan]) -> None:
         connector = self._connector
@@ -253,15 +312,25 @@ class ConnectorRunner:
                 {str(key): value for key, value in config.items()} for config in connector.task_configs(max_tasks)
             ]
         except BaseException as error:
-            _fail(future, error)
+            if not asks_again(error):
+                self._retries.ended()
+                _fail(future, error)
+                return
+            with self._changed:
+                if self._closing:
+                    _fail(future, error)
+                    return
+                self._plans.appendleft((max_tasks, future))
+            self._put_off("task_configs", error)
         else:
+            self._retries.succeeded()
             _succeed(future, TaskPlan(task_class, configs))
 
     def _perform(self, effects: list[ConnectorEffect]) -> None:
         """Makes the calls that a transition requires, and the calls that follow from their outcome."""
         for effect in effects:
             if isinstance(effect, CallConnectorStart):
-                self._perform(self._call(self._start_instance, StartDone()))
+                self._perform(self._call(self._start_instance, StartDone(), again="start"))
             elif isinstance(effect, CallConnectorStop):
                 assert self._connector is not None
                 self._perform(self._call(self._connector.stop, StopDone()))
@@ -278,13 +347,28 @@ class ConnectorRunner:
         assert self._connector is not None
         self._connector.start(dict(self._spec.config))
 
-    def _call(self, call: Callable[[], None], done: ConnectorEvent) -> list[ConnectorEffect]:
+    def _call(self, call: Callable[[], None], done: ConnectorEvent, again: str = "") -> list[ConnectorEffect]:
+        """Makes a call into the connector.
+
+        Args:
+            call: The call.
+            done: Its success.
+            again: Its name, if it may ask to be made again.
+        """
         try:
             call()
         except BaseException as error:
+            if again and asks_again(error):
+                effects = self._feed(StartPutOff())
+                if self._life.phase is ConnectorPhase.WAITING:
+                    self._put_off(again, error)
+                return effects
             log.exception("Connector %s failed", self.name)
+            self._retries.ended()
             self._note(error)
             return self._feed(CallFailed(stack_trace(error)))
+        if again:
+            self._retries.succeeded()
         return self._feed(done)
 
     # ------------------------------------------------------------------ any thread
@@ -295,8 +379,10 @@ class ConnectorRunner:
         answers: list[Callable[[], None]] = []
         with self._changed:
             self._life, effects = step(self._life, event)
+            self._changed.notify_all()
             for effect in effects:
-                if isinstance(effect, WriteStatus) and not self._cancelled:
+                if isinstance(effect, WriteStatus) and not self._cancelled and effect != self._written:
+                    self._written = effect
                     self._on_state(effect.state, effect.trace)
                 elif isinstance(effect, (TargetReached, TargetRefused)):
                     answers.append(self._answer(effect))

@@ -48,6 +48,7 @@ from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, DistributedSettings, InstalledPlugins, SinkSettings, SourceSettings
+from penstock.settings.connector_definitions import SINK_RETRY_DELAY, SOURCE_RETRY_DELAY
 from penstock.settings.worker import WorkerSettings
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
@@ -269,9 +270,7 @@ class TaskBuilder:
             report, session, errors, metrics, made, _ending(request.id, jobs, process), self._notes(request)
         )
         runner = SourceTaskRunner(
-            self._task_spec(
-                request, task, RetryBackoff(settings.retry.delay_max_ms / 1000, "source.retry.delay.max.ms")
-            ),
+            self._task_spec(request, task, RetryBackoff(settings.retry.delay_max_ms / 1000, SOURCE_RETRY_DELAY)),
             services,
             source,
         )
@@ -379,7 +378,7 @@ class TaskBuilder:
             self._task_spec(
                 request,
                 bulk or task,
-                RetryBackoff(settings.errors_retry_delay_max_ms / 1000, "errors.retry.delay.max.ms"),
+                RetryBackoff(settings.errors_retry_delay_max_ms / 1000, SINK_RETRY_DELAY),
             ),
             services,
             sink,

@@ -1,11 +1,11 @@
-"""Retries calls of a task that asked for it: decides the time, and reports until a call succeeds.
+"""Retries calls of a task or connector that asked for it: decides the time, and reports until a call succeeds.
 
-Main types: ``Retries``, of one task; ``RetryBackoff``, the pure rule for the delay. Main function: ``asks_again``.
-A task asks with ``RetriableException``; the loop makes the same call again before anything else. The first failure is a
-line in the log at WARNING, then one in ten minutes; until a call succeeds ``explain``, the status of the task and
-``/health`` show the cause, the count and the time of the next try.
+Main types: ``Retries``, of one task or connector; ``RetryBackoff``, the pure rule for the delay. Main function:
+``asks_again``. A task asks with ``RetriableException``; the loop makes the same call again before anything else. The
+first failure is a line in the log at WARNING, then one in ten minutes; until a call succeeds ``explain``, the status
+and ``/health`` show the cause, the count and the time of the next try.
 
-Owning thread: the task's; ``waiting`` may be asked from any.
+Owning thread: the task's or connector's; ``waiting`` may be asked from any.
 Source: RetryWithToleranceOperator of Kafka Connect for the growth of the delay; AbstractWorkerSourceTask calls ``poll``
 again at once.
 """
@@ -22,7 +22,7 @@ from typing import Final
 
 from penstock.api import RetryPolicy
 from penstock.errors import KafkaRetriableException, RetriableException, SparkStoppedException
-from penstock.telemetry.standstills import Standstill, goes_on, stands_still, task_owner
+from penstock.telemetry.standstills import Standstill, connector_owner, goes_on, stands_still, task_owner
 from penstock.worker.task.waiting import WaitReason
 
 logger = logging.getLogger(__name__)
@@ -82,22 +82,31 @@ class _Asked:
 
 
 class Retries:
-    """The failures of one task's calls in a row.
+    """The failures of the calls of one task, or of one connector, in a row.
 
     Args:
-        task: Its id.
+        unit: The id of the task, or the name of the connector.
         reason: ``source_retry`` or ``sink_retry``.
         backoff: The delay if the task does not give one.
         clock: Monotonic seconds.
+        of_connector: True for a connector.
 
     Attributes:
         total: The number of calls that asked for a retry.
     """
 
     def __init__(
-        self, task: object, reason: str, backoff: RetryBackoff, clock: Callable[[], float] = time.monotonic
+        self,
+        unit: object,
+        reason: str,
+        backoff: RetryBackoff,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        of_connector: bool = False,
     ) -> None:
-        self._task = task
+        self._owner = connector_owner(str(unit)) if of_connector else task_owner(unit)
+        self._shown = f"{'Connector' if of_connector else 'Task'} {unit}"
+        self._connector = str(unit) if of_connector else getattr(unit, "connector", None)
         self._reason = reason
         self._backoff = backoff
         self._clock = clock
@@ -133,12 +142,12 @@ class Retries:
         waiting = self.waiting
         if waiting is not None:
             self._standstill = stands_still(
-                task_owner(self._task),
+                self._owner,
                 self._reason,
                 waiting.text,
                 since=waiting.since,
                 details=waiting.to_json(),
-                connector=getattr(self._task, "connector", None),
+                connector=self._connector,
             )
         return wait_s
 
@@ -153,20 +162,20 @@ class Retries:
             return
         self.ended()
         logger.info(
-            "Task %s: %s() works again, after it was tried %d times in %.1f s",
-            self._task,
+            "%s: %s() works again, after it was tried %d times in %.1f s",
+            self._shown,
             asked.call,
             asked.count,
             self._clock() - asked.since_s,
         )
 
     def ended(self, call: str | None = None) -> None:
-        """Nothing of the task waits to be called again any more, or not this call. Thread: any."""
+        """Nothing waits to be called again any more, or not this call. Thread: any."""
         if call is not None and self._asked is not None and self._asked.call != call:
             return
         self._asked = None
         if self._standstill is not None:
-            goes_on(task_owner(self._task), self._standstill)
+            goes_on(self._owner, self._standstill)
             self._standstill = None
 
     @property
@@ -212,8 +221,8 @@ class Retries:
             else (f", then less often, {self._backoff.most_s:g} s apart at most ({self._backoff.setting})")
         )
         logger.warning(
-            "Task %s: %s() asks to be called again%s: %s. It is called again in %.1f s%s; explain shows when",
-            self._task,
+            "%s: %s() asks to be called again%s: %s. It is called again in %.1f s%s; explain shows when",
+            self._shown,
             asked.call,
             "" if asked.count == 1 else f", for the {asked.count}th time since {now - asked.since_s:.0f} s",
             asked.cause,

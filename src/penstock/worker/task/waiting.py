@@ -224,9 +224,13 @@ def places() -> dict[str, CodeLocation]:
     }
 
 
-def connector_waiting(name: str, state: State | None, threads: Mapping[str, CodeLocation]) -> WaitReason:
-    """Returns the wait of a connector; a running method of the connector counts as its wait."""
+def connector_waiting(
+    name: str, state: State | None, threads: Mapping[str, CodeLocation], retry: WaitReason | None = None
+) -> WaitReason:
+    """Returns the wait of a connector: its call that is to be made again, or a method that runs, or its state."""
     inside = _user_code(threads.get(f"connector-{name}", _NOWHERE))
+    if retry is not None:
+        return retry if inside is None else replace(retry, stack=inside.stack)
     if inside is not None:
         return inside
     return because(_RESTING.get(state, "no_data") if state is not None else "not_started")

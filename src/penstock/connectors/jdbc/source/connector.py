@@ -98,7 +98,7 @@ class JdbcSource(PartitionedSource):
         """The tables to read, or the query; and the ranges of tables whose initial load is in progress.
 
         Raises:
-            ConnectException: The database cannot be reached.
+            RetriableException: The database cannot be reached.
         """
         if self.settings.statement:
             return [partition_of(None)]
