@@ -70,9 +70,9 @@ def await_running(api: ApiClient, name: str, timeout_s: float = 60.0) -> None:
                 elif now - steady_since >= _PASSING_S or not any(one.get("cause") for one in waits):
                     break
             if now > deadline:
-                told = [(f"task {number}", one) for number, one in enumerate(waits)]
-                told = told or [(what, one["waiting_for"]) for what, one in parts if one.get("waiting_for")]
-                why = "".join(f"\n  {what}: {one['text']}" for what, one in told)
+                causes = [(f"task {number}", one) for number, one in enumerate(waits)]
+                causes = causes or [(what, one["waiting_for"]) for what, one in parts if one.get("waiting_for")]
+                why = "".join(f"\n  {what}: {one['text']}" for what, one in causes)
                 end(f"{name} does not run after {timeout_s:.0f} seconds{why}", EXIT_REFUSED)
             pause.wait(_POLL_S)
     for number, one in enumerate(waits):
