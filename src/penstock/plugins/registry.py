@@ -410,7 +410,8 @@ class Plugins:
             found = self._import(kinds, text)
         # Discovery imports a plugin, whatever its kind.
         found = found or self._listed(kinds, self._found_elsewhere(), text)
-        if found is None and why is not None:
+        # Python has a module `io`, but no package below it: `io.debezium.connector.MySqlConnector` is one of Java's.
+        if found is None and why is not None and not (_is_java(text) and text.count(".") > 1):
             raise PluginRefusedException(f"{said(text, why)}; {_sentence(self._choice(kinds, text))}")
         return found
 

@@ -120,9 +120,19 @@ def test_an_unknown_class_is_answered_with_what_is_there_and_the_closest_name() 
     assert "Did you mean FileStreamSource? If it is none of these, install" in message
 
 
-def test_a_class_that_only_java_has_is_answered_with_what_to_install() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.kafka.connect.tools.MockSourceConnector",
+        # Python's own module `io` is no package: it cannot have this class.
+        "io.debezium.connector.postgresql.PostgresConnector",
+        "io.aiven.connect.jdbc.JdbcSinkConnector",
+    ],
+)
+def test_a_class_that_only_java_has_is_answered_with_what_to_install(text: str) -> None:
     with pytest.raises(PluginNotFoundException, match="A class of Java does not run here") as caught:
-        Plugins().resolve_connector("org.apache.kafka.connect.tools.MockSourceConnector")
+        Plugins().resolve_connector(text)
+    assert str(caught.value).startswith("Failed to find any class that implements Connector and which name matches")
     assert "install the Python distribution that has it for every worker" in str(caught.value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -46,7 +47,9 @@ class Location:
         return self if self.s3 is None else replace(self, s3=replace(self.s3, retries=0))
 
     def missing(self) -> str:
-        """A text that says which library is not installed; empty: all are there.
+        """The reason why no store can be created: a library that is not installed, a login of the wrong form.
+
+        Empty if there is none.
 
         >>> Location("nothing://a").missing()[:37]
         'No file system for "nothing:" is here'
@@ -54,6 +57,8 @@ class Location:
         scheme = self.scheme
         if scheme in ("s3", "s3a", "s3n"):
             needed, extra = "boto3", "s3"
+        elif scheme in ("abfs", "abfss"):
+            return _fault_of_azure_login(self.url, self.account, self.secret)
         elif scheme == "file" or scheme in _ARROW:
             return ""
         else:
@@ -126,7 +131,7 @@ def _of_arrow(location: Location) -> Store:
             case "gs" | "gcs":
                 return ArrowStore(fs.GcsFileSystem(), path, location.url)
             case "abfs" | "abfss":
-                account = location.account or parts.hostname.split(".")[0] if parts.hostname else location.account
+                account = _azure_account(location.url, location.account)
                 container = parts.username or parts.netloc.split("@")[0]
                 system = fs.AzureFileSystem(account_name=account, account_key=location.secret)
                 return ArrowStore(system, f"{container}{parts.path}", location.url)
@@ -137,4 +142,40 @@ def _of_arrow(location: Location) -> Store:
 
                 return ArrowStore(fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), path, location.url)
     except (OSError, pa.ArrowException, ImportError, ValueError, TypeError) as error:
-        raise ConnectException(f"The file system of {location.url} cannot be made: {error}") from error
+        why = _NO_HADOOP if "libjvm" in str(error) or "libhdfs" in str(error) else error
+        raise ConnectException(f"The file system of {location.url} cannot be made: {why}") from error
+
+
+#: PyArrow lists some thirty paths on which it did not find the client's libraries.
+_NO_HADOOP = (
+    "PyArrow found no Hadoop client (libjvm.so, libhdfs.so) on this machine: install Java and Hadoop, and start the "
+    "worker with JAVA_HOME, HADOOP_HOME and CLASSPATH, which `hadoop classpath --glob` prints"
+)
+
+
+def _azure_account(url: str, account: str) -> str:
+    """The account of an address ``abfss://CONTAINER@ACCOUNT.dfs.core.windows.net``, unless a setting names it.
+
+    >>> _azure_account("abfss://c@a.dfs.core.windows.net/x", ""), _azure_account("abfss://c/x", "")
+    ('a', '')
+    """
+    parts = urlsplit(url)
+    return account or ((parts.hostname or "").split(".")[0] if parts.username else "")
+
+
+def _fault_of_azure_login(url: str, account: str, key: str | None) -> str:
+    """What Azure's client could not read of a login, as a text.
+
+    The client decodes the key at its first request. On one of PyArrow's own threads its error would end the process.
+    """
+    name = _azure_account(url, account)
+    if not name:
+        return f"{url} names no account: write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH"
+    try:
+        b64decode(key or "", validate=True)
+    except ValueError as error:
+        return (
+            f"The key of the Azure account {name} is not in Base64 ({error}): copy it as the portal shows it, or leave "
+            "it out for the default chain of logins"
+        )
+    return ""

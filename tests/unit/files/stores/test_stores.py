@@ -420,3 +420,15 @@ def test_a_connection_that_is_cut_is_tried_again_and_never_taken_for_an_answer(
             retried += 1
         proxy.forget_cuts()
     assert retried
+
+
+def test_a_machine_without_hadoops_client_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_client(_url: str) -> None:
+        raise OSError("Unable to load libjvm\ndlopen(/usr/lib/jvm/libjvm.so) failed\ndlopen(/opt/libjvm.so) failed")
+
+    monkeypatch.setattr("pyarrow.fs.HadoopFileSystem", SimpleNamespace(from_uri=without_client))
+    with pytest.raises(
+        ConnectException, match=r"^The file system of hdfs://h:9000 cannot be made: .* CLASSPATH"
+    ) as caught:
+        open_store(Location("hdfs://h:9000"))
+    assert "dlopen" not in str(caught.value)

@@ -81,6 +81,9 @@ def test_a_bucket_of_another_store_has_an_address_and_a_prefix() -> None:
         ({"timezone": "Mars/Base"}, "timezone", "no time zone"),
         ({"s3.bucket.name": ""}, "url", "says where the files go"),
         ({"url": "ftpx://a"}, "url", "No file system"),
+        # Azure's client would end the process over a key that it cannot decode.
+        ({"url": "abfss://c@a.dfs.core.windows.net", "azblob.account.key": "k"}, "url", "account a is not in Base64"),
+        ({"url": "abfss://c/p"}, "url", "names no account"),
         ({"rotate.interval.ms": "0"}, "rotate.interval.ms", "above 0, or -1"),
         ({"schema.compatibility": "SOME"}, "schema.compatibility", "NONE"),
         ({"format.class": "bytes", "metadata.columns": "key"}, "metadata.columns", "no columns"),
