@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
+from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER, of_oracle, of_sql_server
 from penstock.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class DatabaseDialect:
         options: The parameters of a URL that are taken, each with the name that the driver has for it. A parameter can
             make a driver read files or run code, so one that is not listed is refused.
         port: The default port, None for files.
+        plain: From the text after the scheme of a ``jdbc:`` URL to ``//host:port/database?parameter=value``.
     """
 
     name: str
@@ -41,6 +43,7 @@ class DatabaseDialect:
     modules: tuple[str, ...]
     options: Mapping[str, str]
     port: int | None = None
+    plain: Callable[[str], str] = str
 
 
 _POSTGRESQL: Final = DatabaseDialect(
@@ -81,6 +84,18 @@ _MYSQL_OPTIONS: Final = {
     ),
     **dict.fromkeys(("cachePrepStmts", "useBulkStmts", "useLegacyDatetimeCode"), "nothing"),
 }
+_SQL_SERVER_OPTIONS: Final = {
+    "encrypt": "yesOrNo:Encrypt",
+    "trustservercertificate": "yesOrNo:TrustServerCertificate",
+    "multisubnetfailover": "yesOrNo:MultiSubnetFailover",
+    "integratedsecurity": "yesOrNo:Trusted_Connection",
+    "applicationintent": "ApplicationIntent",
+    "hostnameincertificate": "HostnameInCertificate",
+    "authentication": "Authentication",
+    # Of Java's driver, and without a meaning here.
+    **dict.fromkeys(("applicationname", "logintimeout", "sendstringparametersasunicode"), "nothing"),
+    **dict.fromkeys(("selectmethod", "responsebuffering", "usebulkcopyforbatchinsert"), "nothing"),
+}
 
 #: What there is, by SQLAlchemy's name.
 DIALECTS: Final[Mapping[str, DatabaseDialect]] = {
@@ -91,8 +106,28 @@ DIALECTS: Final[Mapping[str, DatabaseDialect]] = {
         DatabaseDialect("duckdb", "", "duckdb", ("sqlalchemy", "duckdb"), {}),
         DatabaseDialect("mysql", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
         DatabaseDialect("mariadb", "pymysql", "mysql", ("sqlalchemy", "pymysql"), _MYSQL_OPTIONS, 3306),
+        DatabaseDialect(
+            ORACLE,
+            "oracledb",
+            "oracle",
+            ("sqlalchemy", "oracledb"),
+            {"service_name": "service_name"},
+            1521,
+            of_oracle,
+        ),
+        DatabaseDialect(
+            SQL_SERVER,
+            "mssqlpython",
+            "mssql",
+            ("sqlalchemy", "mssql_python"),
+            _SQL_SERVER_OPTIONS,
+            1433,
+            of_sql_server,
+        ),
     )
 }
+#: Other names of them in URLs.
+_SYNONYMS: Final[Mapping[str, str]] = {"postgres": "postgresql", "sqlserver": SQL_SERVER}
 
 _SCHEME = re.compile(r"(?:jdbc:)?([A-Za-z][A-Za-z0-9]*)(?:\+[A-Za-z0-9_]+)?:(.*)", re.DOTALL)
 _AUTHORITY = re.compile(
@@ -130,11 +165,10 @@ class DatabaseAddress:
     @property
     def label(self) -> str:
         """The address in messages, without password: ``postgresql://db:5432/shop``."""
-        return (
-            f"{self.dialect.name}:{self.database or ':memory:'}"
-            if self.port is None
-            else f"{self.dialect.name}://{self.host}:{self.port}/{self.database}"
-        )
+        if self.port is None:
+            return f"{self.dialect.name}:{self.database or ':memory:'}"
+        name = self.database or self.options.get("service_name", "")
+        return f"{self.dialect.name}://{self.host}:{self.port}/{name}"
 
     def sqlalchemy_url(self) -> URL:
         """The address for SQLAlchemy. Needs SQLAlchemy."""
@@ -179,18 +213,18 @@ def parse_address(url: str, user: str | None = None, password: str | None = None
     'sqlite:/tmp/shop.db'
     """
     found = _SCHEME.fullmatch(url.strip())
-    name = found.group(1).lower() if found else ""
-    if name == "postgres":
-        name = "postgresql"
+    scheme = found.group(1).lower() if found else ""
+    name = _SYNONYMS.get(scheme, scheme)
     if found is None or name not in DIALECTS:
         raise ConfigException(
             f"{URL_CONFIG} is no address of a database that is supported: {_without_password(url)!r}. Write it as "
-            "jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.. or "
-            "jdbc:sqlite:PATH or jdbc:duckdb:PATH"
+            "jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.., jdbc:sqlite:PATH, "
+            "jdbc:duckdb:PATH, jdbc:oracle:thin:@//HOST:PORT/SERVICE or jdbc:sqlserver://HOST:PORT;databaseName=NAME"
         )
     dialect, rest = DIALECTS[name], found.group(2)
     if dialect.port is None:
         return _file_address(dialect, rest)
+    rest = dialect.plain(rest)
     parts = _AUTHORITY.fullmatch(rest.removeprefix("//")) if rest.startswith("//") else None
     if parts is None or not parts["host"]:
         raise ConfigException(
@@ -219,6 +253,8 @@ def _file_address(dialect: DatabaseDialect, rest: str) -> DatabaseAddress:
 
 
 def _options(dialect: DatabaseDialect, query: Mapping[str, str]) -> dict[str, str]:
+    if dialect.name == SQL_SERVER:
+        query = {key.lower(): value for key, value in query.items()}
     unknown = sorted(set(query) - set(dialect.options))
     if unknown:
         raise ConfigException(
@@ -227,7 +263,8 @@ def _options(dialect: DatabaseDialect, query: Mapping[str, str]) -> dict[str, st
         )
     options: dict[str, str] = {}
     for key, value in query.items():
-        name, adapted = dialect.options[key], _ADAPTED.get(dialect.options[key])
+        kind, _, name = dialect.options[key].rpartition(":")
+        adapted = _yes_or_no(name) if kind else _ADAPTED.get(name)
         options.update(adapted(value) if adapted else {name: value})
     return options
 
@@ -244,6 +281,11 @@ def _key_file(path: str) -> dict[str, str]:
     if ":" in path:
         raise ConfigException(f"{URL_CONFIG}: sslkey takes the path of a file, without a colon, got {path!r}")
     return {"sslkey": path}
+
+
+def _yes_or_no(name: str) -> Callable[[str], dict[str, str]]:
+    """A parameter that is ``true`` or ``false`` in JDBC, and ``yes`` or ``no`` for ODBC; other values stay."""
+    return lambda value: {name: {"true": "yes", "false": "no"}.get(value.lower(), value)}
 
 
 def _only(name: str, *values: str) -> Callable[[str], dict[str, str]]:
@@ -285,4 +327,5 @@ def missing_libraries(dialect: DatabaseDialect) -> str | None:
 
 def _without_password(url: str) -> str:
     """The URL for a message: neither ``user:password@`` nor ``password=`` shows."""
-    return re.sub(r"(?i)(password=)[^&;]*", r"\1[hidden]", re.sub(r"//[^/@]*@", "//[hidden]@", url))
+    hidden = re.sub(r"(thin:)[^@]*@", r"\1[hidden]@", re.sub(r"//[^/@]*@", "//[hidden]@", url))
+    return re.sub(r"(?i)((?:password|pwd)=)[^&;]*", r"\1[hidden]", hidden)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from sqlalchemy import ColumnElement, Text
 from sqlalchemy import cast as sql_cast
 from sqlalchemy import types as sql
-from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql
 
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.data import (
@@ -49,6 +49,8 @@ _LONG_DIGITS, _DOUBLE_DIGITS = 18, 15
 #: The scale of a NUMERIC column that has none, where it becomes a Decimal.
 _FREE_SCALE: Final = 18
 _US: Final = pa.timestamp("us", "UTC")
+#: Text in an expression: Oracle casts numbers to no CLOB, and SQL Server's TEXT is deprecated.
+_PRINTED: Final = Text().with_variant(oracle.VARCHAR2(4000), "oracle").with_variant(mssql.NVARCHAR(), "mssql")
 _INTEGERS: Final = ((2, INT8_SCHEMA), (4, INT16_SCHEMA), (9, INT32_SCHEMA), (_LONG_DIGITS, INT64_SCHEMA))
 
 
@@ -93,7 +95,7 @@ class TableColumn:
         """The column in a SELECT, of the same column of the table."""
         if self.items_as_text:
             return sql_cast(source, sql.ARRAY(Text)).label(self.name)
-        return sql_cast(source, Text).label(self.name) if self.as_text else source
+        return sql_cast(source, _PRINTED).label(self.name) if self.as_text else source
 
     def cells(self, read: pa.Array) -> pa.Array:
         """The cells of the frame.
@@ -157,7 +159,8 @@ def optional(schema: Schema) -> Schema:
 
 def is_zoned(kind: sql.TypeEngine[Any] | None) -> bool:
     """True if values of a type are moments, whatever the zone of the session: MySQL's TIMESTAMP is one, too."""
-    return bool(getattr(kind, "timezone", False)) or isinstance(kind, mysql.TIMESTAMP)
+    has_zone = getattr(kind, "timezone", False) or getattr(kind, "local_timezone", False)
+    return bool(has_zone) or isinstance(kind, (mysql.TIMESTAMP, mssql.DATETIMEOFFSET))
 
 
 def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> TableColumn:
@@ -180,13 +183,18 @@ def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> TableCo
     if isinstance(kind, sql.Numeric):
         return _numeric(name, kind, mapping.numbers)
     if isinstance(kind, sql.DateTime):
-        return replace(_timestamp(name, kind, mapping), zoned=is_zoned(kind))
+        # Oracle's driver gives a timestamp without its zone.
+        is_printed = is_zoned(kind) and isinstance(kind, oracle.TIMESTAMP)
+        return replace(_timestamp(name, kind, mapping), zoned=is_zoned(kind), as_text=is_printed)
     if isinstance(kind, sql.Date):
         return TableColumn(name, Date.SCHEMA, pa.date32(), convert=_without_zeros)
     if isinstance(kind, sql.Time):
         if getattr(kind, "timezone", False):
             return TableColumn(name, STRING_SCHEMA, pa.string(), as_text=True)
         return TableColumn(name, Time.SCHEMA, pa.time64("us"), convert=_times)
+    if isinstance(kind, (mssql.MONEY, mssql.SMALLMONEY)):
+        # Printed, they would lose two of their four places.
+        return replace(_numeric(name, sql.Numeric(19, 4), mapping.numbers), as_text=False)
     if isinstance(kind, sql._Binary):
         return TableColumn(name, BYTES_SCHEMA, pa.binary())
     if isinstance(kind, sql.String) and not isinstance(kind, sql.Enum):

@@ -39,6 +39,8 @@ _DIALECTS: Final[Mapping[str, tuple[str, ...] | None]] = {
     "postgresql": ("postgresql",),
     "mysql": ("mysql", "mariadb"),
     "sqlite": ("sqlite",),
+    "oracle": ("oracle",),
+    "sqlserver": ("mssql",),
 }
 
 
@@ -55,7 +57,8 @@ class ConnectionConfig(AbstractConfig):
         validator=LambdaValidator(_check_url, "the address of a database"),
         importance=Importance.HIGH,
         doc="The address of the database: jdbc:postgresql://HOST:PORT/DATABASE, jdbc:mysql://.., jdbc:mariadb://.., "
-        "jdbc:sqlite:PATH or jdbc:duckdb:PATH, with or without jdbc:.",
+        "jdbc:sqlite:PATH, jdbc:duckdb:PATH, jdbc:oracle:thin:@//HOST:PORT/SERVICE or "
+        "jdbc:sqlserver://HOST:PORT;databaseName=NAME, with or without jdbc:.",
     )
     connection_user: str | None = setting(
         default=None, importance=Importance.HIGH, doc="Who logs in; wins over a user in the address."

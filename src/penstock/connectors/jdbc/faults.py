@@ -53,6 +53,23 @@ _MYSQL_ROWS: Final = frozenset({
     1441, 1451, 1452, 1526, 1644, 1690, 3140, 3730, 3819, 3948, 4025, 4078,
 })
 # fmt: on
+#: Errors of Oracle that pass: dead locks, busy rows, a server that starts, stops or has no place, lost connections.
+# fmt: off
+_ORACLE_PASSING: Final = frozenset({
+    "ORA-00018", "ORA-00020", "ORA-00028", "ORA-00054", "ORA-00060", "ORA-01012", "ORA-01013", "ORA-01033", "ORA-01034",
+    "ORA-01089", "ORA-01090", "ORA-01092", "ORA-01536", "ORA-01555", "ORA-01652", "ORA-01653", "ORA-01654", "ORA-03113",
+    "ORA-03114", "ORA-03135", "ORA-08177", "ORA-12514", "ORA-12516", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541",
+    "ORA-12570", "ORA-12571", "ORA-25408", "DPY-1001", "DPY-4011", "DPY-4024", "DPY-6000", "DPY-6005",
+})
+#: Those of rows: duplicates, nulls, checks, foreign keys, values that are too large or of another form.
+_ORACLE_ROWS: Final = frozenset({
+    "ORA-00001", "ORA-01400", "ORA-01401", "ORA-01407", "ORA-01426", "ORA-01438", "ORA-01461", "ORA-01722", "ORA-01830",
+    "ORA-01839", "ORA-01841", "ORA-01843", "ORA-01858", "ORA-01861", "ORA-02290", "ORA-02291", "ORA-02292", "ORA-12899",
+    "ORA-26093", "ORA-30926",
+})
+# fmt: on
+#: The numbers that triggers raise.
+_ORACLE_RAISED: Final = range(20_000, 21_000)
 #: Classes of DuckDB: another transaction has changed the row, another process has the file, the disk is full.
 _DUCKDB_PASSING: Final = ("TransactionException", "IOException", "ConnectionException", "InterruptException")
 #: Classes of errors of rows, of SQLite, of Python and of DuckDB.
@@ -85,7 +102,8 @@ def fault_of(address: DatabaseAddress, error: BaseException) -> FaultAndError:
 
     Args:
         address: Where the database is.
-        error: The error, of psycopg, ADBC, sqlite3 or PyMySQL; one of Penstock's own keeps its kind.
+        error: The error, of psycopg, ADBC, sqlite3, PyMySQL, python-oracledb or mssql-python; one of Penstock's own
+            keeps its kind.
     """
     if isinstance(error, DataException):
         return FaultAndError(FaultKind.ROW, error)
@@ -119,6 +137,12 @@ def _kind(error: BaseException, text: str) -> FaultKind:
     number = error.args[0] if error.args and isinstance(error.args[0], int) else None
     if number is not None:
         return FaultKind.PASSING if number in _MYSQL_PASSING else _row_or_statement(number in _MYSQL_ROWS)
+    code = getattr(error.args[0], "full_code", "") if error.args else ""
+    if code:
+        return FaultKind.PASSING if code in _ORACLE_PASSING else _row_or_statement(_is_oracle_row(code))
+    if type(error).__module__.startswith("mssql_python") and type(error).__name__ == "OperationalError":
+        # Its drivers tell SQLSTATEs by classes: connections, dead locks and time-outs are of this one.
+        return FaultKind.PASSING
     state = getattr(error, "sqlstate", None) or ""
     if state:
         return FaultKind.PASSING if state.startswith(_PASSING) else _row_or_statement(state.startswith(_OF_ROWS))
@@ -130,6 +154,16 @@ def _kind(error: BaseException, text: str) -> FaultKind:
     if any(one in text for one in _PASSING_TEXTS):
         return FaultKind.PASSING
     return _row_or_statement(name in _NAMES_OF_ROWS)
+
+
+def _is_oracle_row(code: str) -> bool:
+    """True if a code is that of a row, or raised by a trigger.
+
+    >>> _is_oracle_row("ORA-00001"), _is_oracle_row("ORA-20123"), _is_oracle_row("ORA-00942")
+    (True, True, False)
+    """
+    number = code.partition("-")[2]
+    return code in _ORACLE_ROWS or (code.startswith("ORA-") and number.isdigit() and int(number) in _ORACLE_RAISED)
 
 
 def _row_or_statement(is_row: bool) -> FaultKind:

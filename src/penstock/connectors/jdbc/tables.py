@@ -18,10 +18,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect, Engine, Inspector
 from sqlalchemy.pool import NullPool
 
-from penstock.connectors.jdbc import mysql
+from penstock.connectors.jdbc import mysql, oracle
 from penstock.connectors.jdbc.addresses import DatabaseAddress
 from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of, is_zoned
 from penstock.connectors.jdbc.faults import fault_of
+from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
 from penstock.errors import ConnectException, RetriableException
 
 
@@ -95,7 +96,11 @@ class Catalog:
         self._mapping = mapping or TypeMapping()
         url = address.sqlalchemy_url()
         arguments = mysql.connect_arguments() if url.get_backend_name() == mysql.NAME else {}
-        self._engine: Engine = sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
+        self._engine = self._reflecting = _engine(url, arguments)
+        if url.get_backend_name() == ORACLE:
+            self._engine = _engine(url, arguments)
+            oracle.quote_always(self._engine.dialect)
+            sa.event.listen(self._engine, "connect", oracle.set_up)
 
     @property
     def dialect(self) -> Dialect:
@@ -121,8 +126,13 @@ class Catalog:
                 locked, in the middle of the visit.
             ConnectException: It refuses a statement of the visit.
         """
+        with self._visit(self._engine) as opened:
+            yield opened
+
+    @contextmanager
+    def _visit(self, engine: Engine) -> Iterator[Connection]:
         try:
-            opened = self._engine.connect()
+            opened = engine.connect()
         except sa.exc.DBAPIError as error:
             raise unreachable(self._address, error.orig or error) from error
         try:
@@ -140,7 +150,7 @@ class Catalog:
         """
         wanted = {kind.strip().upper() for kind in kinds}
         found: list[TableName] = []
-        with self.connection() as connection:
+        with self._visit(self._reflecting) as connection:
             inspector = sa.inspect(connection)
             default = inspector.default_schema_name
             for schema in self._schemas(inspector, schema_pattern):
@@ -149,44 +159,64 @@ class Catalog:
                     found += [TableName(shown, name) for name in inspector.get_table_names(schema)]
                 if "VIEW" in wanted:
                     found += [TableName(shown, name) for name in inspector.get_view_names(schema)]
-        return sorted(set(found), key=str)
+        return sorted({self._stored(name) for name in found}, key=str)
+
+    def _stored(self, name: TableName) -> TableName:
+        dialect = self._reflecting.dialect
+        schema = None if name.schema is None else oracle.stored_name(name.schema, dialect)
+        return TableName(schema, oracle.stored_name(name.name, dialect))
 
     def _schemas(self, inspector: Inspector, pattern: str | None) -> list[str | None]:
         if self._address.dialect.name == "sqlite":
             return ["main"]
-        own = {"information_schema", "pg_catalog", "mysql", "performance_schema", "sys"}
+        if self._engine.dialect.name == ORACLE and not pattern:
+            # Each user is a schema, those of the server among them.
+            return [inspector.default_schema_name]
+        own = {"information_schema", "INFORMATION_SCHEMA", "pg_catalog", "mysql", "performance_schema", "sys", "guest"}
         names = [name for name in inspector.get_schema_names() if name not in own]
+        if self._engine.dialect.name == SQL_SERVER:
+            # Its fixed roles are schemas too.
+            names = [name for name in names if not name.startswith("db_")]
         if self._engine.dialect.name == mysql.NAME and self._address.database and not pattern:
             return [self._address.database]
         glob = pattern.replace("%", "*").replace("_", "?") if pattern else "*"
-        return [name for name in names if fnmatch.fnmatchcase(name, glob)]
+        dialect = self._reflecting.dialect
+        return [name for name in names if fnmatch.fnmatchcase(oracle.stored_name(name, dialect), glob)]
 
     def table(self, name: TableName) -> Table | None:
         """The table with its columns; None if there is none of that name."""
-        with self.connection() as connection:
+        dialect = self._reflecting.dialect
+        with self._visit(self._reflecting) as connection:
             inspector = sa.inspect(connection)
+            table, schema = name.name, name.schema
+            if dialect.name == ORACLE:
+                # As it is, where SQLAlchemy takes lower case for any case.
+                table = sa.sql.quoted_name(table, True)
+                schema = None if schema is None else sa.sql.quoted_name(schema, True)
             try:
                 with warnings.catch_warnings():
                     # A type that SQLAlchemy does not know is read as text.
                     warnings.simplefilter("ignore", sa.exc.SAWarning)
-                    described = inspector.get_columns(name.name, name.schema)
-                key = inspector.get_pk_constraint(name.name, name.schema)["constrained_columns"]
-                indexes = inspector.get_indexes(name.name, name.schema)
+                    described = inspector.get_columns(table, schema)
+                key = inspector.get_pk_constraint(table, schema)["constrained_columns"]
+                indexed = [one["column_names"][:1] for one in inspector.get_indexes(table, schema)]
             except sa.exc.NoSuchTableError:
                 return None
             if self._engine.dialect.name == mysql.NAME:
                 of_json = mysql.json_columns(connection, name.schema, name.name)
                 described = [{**one, "type": sa.JSON()} if one["name"] in of_json else one for one in described]
+        described = [{**one, "name": oracle.stored_name(one["name"], dialect)} for one in described]
+        key = [oracle.stored_name(one, dialect) for one in key]
         generated = [one["name"] for one in described if _is_generated(one, key, self._engine.dialect.name)]
         if self._engine.dialect.name == "sqlite":
             # Another name of the row's number, which is never null.
             described = [{**one, "nullable": one["nullable"] and one["name"] not in generated} for one in described]
-        leading = {one["column_names"][0] for one in indexes if one["column_names"]} | set(key[:1])
+        leading = {oracle.stored_name(str(one[0]), dialect) for one in indexed if one and one[0]} | set(key[:1])
         return Table(
             name,
             tuple(column_of(one["name"], one["type"], one["nullable"], self._mapping) for one in described),
             tuple(key),
-            frozenset(str(one) for one in leading if one),
+            frozenset(leading),
             {one["name"]: one["type"] for one in described},
             frozenset(
                 one["name"]
@@ -213,6 +243,10 @@ def catalog_of(address: DatabaseAddress, mapping: TypeMapping | None = None) -> 
 
         return DuckDbCatalog(address, mapping)
     return Catalog(address, mapping)
+
+
+def _engine(url: sa.URL, arguments: dict[str, Any]) -> Engine:
+    return sa.create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=arguments)
 
 
 def _is_generated(column: Any, key: Sequence[str], dialect: str) -> bool:

@@ -62,7 +62,14 @@ def test_settings_win_over_the_login_in_the_address() -> None:
     ("url", "said"),
     [
         ("", "no address"),
-        ("jdbc:oracle:thin:@//db:1521/x", "no address of a database that is supported"),
+        ("jdbc:db2://db:50000/x", "no address of a database that is supported"),
+        ("jdbc:oracle:thin:@(DESCRIPTION=(ADDRESS=(HOST=db)))", "connect descriptors"),
+        ("jdbc:oracle:oci:@//db/shop", "the driver oci"),
+        ("jdbc:oracle:thin:@shop", "names of tnsnames.ora"),
+        ("oracle://db", "write an address of Oracle as"),
+        ("jdbc:sqlserver://db\\\\SQLEXPRESS;databaseName=x", "an instance is named by its port"),
+        ("jdbc:sqlserver://;serverName=db", "write an address of SQL Server as"),
+        ("jdbc:sqlserver://db;trustStore=/etc/x", "the parameter truststore of the URL is not supported"),
         ("jdbc:postgresql:shop", "has no host"),
         ("jdbc:postgresql:///shop", "has no host"),
         ("jdbc:postgresql://a:1,b:2/shop", "several hosts"),
@@ -80,7 +87,7 @@ def test_other_addresses_are_refused(url: str, said: str) -> None:
 
 
 def test_a_password_shows_in_no_message() -> None:
-    for url in ("oracle://kay:s3cret@db", "jdbc:nosuch://db?password=s3cret&x=1"):
+    for url in ("oracle://kay:s3cret@db", "jdbc:oracle:thin:kay/s3cret@db", "jdbc:nosuch://db?password=s3cret&x=1"):
         with pytest.raises(ConfigException) as caught:
             parse_address(url)
         assert "s3cret" not in str(caught.value)
@@ -98,3 +105,46 @@ def test_mariadb_and_mysql_have_the_dialect_that_takes_both_servers() -> None:
     assert str(parse_address("jdbc:mariadb://db/shop").sqlalchemy_url()) == "mysql+pymysql://db:3306/shop"
     assert parse_address("jdbc:mariadb://db/shop").label == "mariadb://db:3306/shop"
     assert parse_address("jdbc:duckdb:/tmp/shop.duckdb").label == "duckdb:/tmp/shop.duckdb"
+
+
+@pytest.mark.parametrize(
+    ("url", "label", "login", "for_sqlalchemy"),
+    [
+        (
+            "jdbc:oracle:thin:@//db:1522/shop",
+            "oracle://db:1522/shop",
+            (None, None),
+            "oracle+oracledb://db:1522?service_name=shop",
+        ),
+        (
+            "jdbc:oracle:thin:kay/a/b@db:1521:XE",
+            "oracle://db:1521/XE",
+            ("kay", "a/b"),
+            "oracle+oracledb://kay:***@db:1521/XE",
+        ),
+        (
+            "oracle+oracledb://kay:a@db/?service_name=s",
+            "oracle://db:1521/s",
+            ("kay", "a"),
+            "oracle+oracledb://kay:***@db:1521?service_name=s",
+        ),
+        (
+            "jdbc:sqlserver://db;databaseName=shop;user=kay;password={a;b}}c};encrypt=true;loginTimeout=5",
+            "mssql://db:1433/shop",
+            ("kay", "a;b}c"),
+            "mssql+mssqlpython://kay:***@db:1433/shop?Encrypt=yes",
+        ),
+        (
+            "mssql+mssqlpython://kay:a@db:1/shop?Encrypt=strict",
+            "mssql://db:1/shop",
+            ("kay", "a"),
+            "mssql+mssqlpython://kay:***@db:1/shop?Encrypt=strict",
+        ),
+    ],
+)
+def test_addresses_of_oracle_and_sql_server(
+    url: str, label: str, login: tuple[str | None, str | None], for_sqlalchemy: str
+) -> None:
+    address = parse_address(url)
+    assert (address.label, (address.user, address.password)) == (label, login)
+    assert str(address.sqlalchemy_url()) == for_sqlalchemy

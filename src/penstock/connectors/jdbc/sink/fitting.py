@@ -53,8 +53,8 @@ def fits(schema: Schema, kind: sa.types.TypeEngine[Any], dialect: str, is_text: 
         return False
     is_words = isinstance(kind, sa.String) and not isinstance(kind, sa.Enum)
     if schema.name in _TEMPORAL:
-        # SQLite has no such types: text holds them as it is printed.
-        return isinstance(kind, _TEMPORAL[schema.name]) or (dialect == "sqlite" and is_words)
+        # SQLite has no such types, and Oracle none for a time: text holds them as it is printed.
+        return isinstance(kind, _TEMPORAL[schema.name]) or (dialect in ("sqlite", "oracle") and is_words)
     if schema.name == Decimal.LOGICAL_NAME:
         whole = int((schema.parameters or {}).get("scale", "0")) <= 0
         return is_words or isinstance(kind, (sa.Numeric, sa.Float)) or (whole and isinstance(kind, sa.Integer))
@@ -73,7 +73,8 @@ def _plain_fits(carrier: Type, kind: sa.types.TypeEngine[Any], dialect: str, is_
     if carrier in _FLOATS:
         return is_number
     if carrier is Type.BOOLEAN:
-        return isinstance(kind, sa.Boolean) or (dialect != "postgresql" and isinstance(kind, sa.Integer))
+        numbers = (sa.Integer, sa.Numeric) if dialect == "oracle" else sa.Integer
+        return isinstance(kind, sa.Boolean) or (dialect != "postgresql" and isinstance(kind, numbers))
     is_temporal = isinstance(kind, (sa.DateTime, sa.Date, sa.Time))
     of_other_kind = is_number or is_bytes or isinstance(kind, (sa.Integer, sa.Boolean))
     return not of_other_kind and (is_text or not is_temporal)

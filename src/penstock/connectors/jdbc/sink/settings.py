@@ -110,7 +110,11 @@ class JdbcSinkConfig(ConnectionConfig):
         importance=Importance.LOW,
         doc="Not used: a date is a day, in no time zone.",
     )
-    mssql_use_merge_holdlock: bool = setting(default=True, importance=Importance.LOW, doc="Not used.")
+    mssql_use_merge_holdlock: bool = setting(
+        default=True,
+        importance=Importance.LOW,
+        doc="True: an upsert on SQL Server locks the row that it looks for, so that two tasks cannot both insert it.",
+    )
     trim_sensitive_log: bool = setting(
         default=False, importance=Importance.LOW, doc="Not used: the log has no values of records."
     )

@@ -15,13 +15,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.dialects import mssql, mysql, oracle, postgresql, sqlite
 from sqlalchemy.engine import Dialect
 
 from penstock.connectors.jdbc import mysql as mysql_ways
 from penstock.connectors.jdbc.sink.changes import Target
+from penstock.connectors.jdbc.sink.merge import MERGING, Merge
 from penstock.connectors.jdbc.sink.settings import InsertMode
 from penstock.connectors.jdbc.tables import Table, TableName
+from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
 from penstock.data import Decimal, Schema, Type
 from penstock.errors import DataException
 
@@ -37,15 +39,46 @@ _PLAIN: Final[dict[Type, Any]] = {
     Type.BYTES: sa.LargeBinary,
 }
 _LOGICAL: Final = "org.apache.kafka.connect.data."
-#: MySQL has no TEXT in a key, and one of bytes needs a length.
-_KEY_TEXT: Final = 256
-#: MySQL's own types: its TEXT and BLOB end at 64 KiB, and its dates with a time at the second.
-_OF_MYSQL: Final[dict[object, sa.types.TypeEngine[Any]]] = {
-    f"{_LOGICAL}Time": mysql.TIME(fsp=6),
-    f"{_LOGICAL}Timestamp": mysql.DATETIME(fsp=6),
-    Type.STRING: mysql.LONGTEXT(),
-    Type.BYTES: mysql.LONGBLOB(),
-    Type.FLOAT32: mysql.FLOAT(),
+#: Their classes of types have no annotations.
+_ORACLE: Final[Any] = oracle
+_SQL_SERVER: Final[Any] = mssql
+#: Text and bytes of a key, where a key needs a length: each database has a limit for the bytes of an index.
+_OF_KEYS: Final[dict[str, dict[Type, sa.types.TypeEngine[Any]]]] = {
+    mysql_ways.NAME: {Type.STRING: sa.String(256), Type.BYTES: sa.VARBINARY(256)},
+    ORACLE: {Type.STRING: _ORACLE.NVARCHAR2(255), Type.BYTES: _ORACLE.RAW(255)},
+    SQL_SERVER: {Type.STRING: _SQL_SERVER.NVARCHAR(450), Type.BYTES: _SQL_SERVER.VARBINARY(900)},
+}
+#: Types of a database by the name or the type of the schema, where the general ones would not hold each value. MySQL's
+#: TEXT and BLOB end at 64 KiB, and its dates with a time at the second.
+_OF_DIALECTS: Final[dict[str, dict[object, sa.types.TypeEngine[Any]]]] = {
+    mysql_ways.NAME: {
+        f"{_LOGICAL}Time": mysql.TIME(fsp=6),
+        f"{_LOGICAL}Timestamp": mysql.DATETIME(fsp=6),
+        Type.STRING: mysql.LONGTEXT(),
+        Type.BYTES: mysql.LONGBLOB(),
+        Type.FLOAT32: mysql.FLOAT(),
+    },
+    ORACLE: {
+        f"{_LOGICAL}Date": _ORACLE.DATE(),
+        f"{_LOGICAL}Time": _ORACLE.VARCHAR2(15),
+        f"{_LOGICAL}Timestamp": _ORACLE.TIMESTAMP(),
+        Type.BOOLEAN: _ORACLE.NUMBER(1, 0),
+        Type.INT8: _ORACLE.NUMBER(3, 0),
+        Type.INT16: _ORACLE.NUMBER(5, 0),
+        Type.INT32: _ORACLE.NUMBER(10, 0),
+        Type.INT64: _ORACLE.NUMBER(19, 0),
+        Type.FLOAT32: _ORACLE.BINARY_FLOAT(),
+        Type.FLOAT64: _ORACLE.BINARY_DOUBLE(),
+        Type.STRING: _ORACLE.CLOB(),
+        Type.BYTES: _ORACLE.BLOB(),
+    },
+    SQL_SERVER: {
+        f"{_LOGICAL}Date": sa.DATE(),
+        f"{_LOGICAL}Time": _SQL_SERVER.TIME(6),
+        f"{_LOGICAL}Timestamp": _SQL_SERVER.DATETIME2(6),
+        Type.STRING: _SQL_SERVER.NVARCHAR(),
+        Type.BYTES: _SQL_SERVER.VARBINARY("max"),
+    },
 }
 _MYSQL_DIGITS, _MYSQL_SCALE = 65, 30
 
@@ -64,10 +97,11 @@ def column_type(schema: Schema, is_key: bool, dialect: Dialect, where: str) -> s
         if is_mysql:
             return sa.Numeric(_MYSQL_DIGITS, max(scale, 0))
         return sa.Numeric(38, scale) if dialect.name != "postgresql" else sa.Numeric()
-    if is_mysql and is_key and schema.name is None and schema.type in (Type.STRING, Type.BYTES):
-        return sa.String(_KEY_TEXT) if schema.type is Type.STRING else sa.VARBINARY(_KEY_TEXT)
-    if is_mysql and (own := _OF_MYSQL.get(schema.name or schema.type)) is not None:
-        return own
+    own = _OF_DIALECTS.get(dialect.name, {})
+    if is_key and schema.name is None:
+        own = own | _OF_KEYS.get(dialect.name, {})
+    if (found := own.get(schema.name or schema.type)) is not None:
+        return found
     if schema.name == f"{_LOGICAL}Date":
         return sa.Date()
     if schema.name == f"{_LOGICAL}Time":
@@ -109,7 +143,8 @@ def create_table(name: TableName, columns: Sequence[Target], dialect: Dialect) -
     )
     if dialect.name == mysql_ways.NAME:
         table.kwargs.update(mysql_ways.CHARSET)
-    return str(sa.schema.CreateTable(table, if_not_exists=True).compile(dialect=dialect)).strip()
+    made = sa.schema.CreateTable(table, if_not_exists=dialect.name not in MERGING)
+    return str(made.compile(dialect=dialect)).strip()
 
 
 def add_columns(name: TableName, columns: Sequence[Target], dialect: Dialect) -> list[str]:
@@ -119,6 +154,7 @@ def add_columns(name: TableName, columns: Sequence[Target], dialect: Dialect) ->
         DataException: A field has no type of a column, or is neither optional nor has a default.
     """
     quoted = quoted_name(name, dialect)
+    add = "ADD" if dialect.name in MERGING else "ADD COLUMN"
     made = []
     for one in columns:
         where = f"The field {one.name!r} for the table {name}"
@@ -128,7 +164,7 @@ def add_columns(name: TableName, columns: Sequence[Target], dialect: Dialect) ->
                 f"{where} has neither a default nor may it be null, so the column cannot be added: rows that are there "
                 "would have no value. Add it to the table, or make the field optional"
             )
-        made.append(f"ALTER TABLE {quoted} ADD COLUMN {dialect.identifier_preparer.quote(one.name)} {kind} NULL")
+        made.append(f"ALTER TABLE {quoted} {add} {dialect.identifier_preparer.quote(one.name)} {kind} NULL")
     return made
 
 
@@ -151,6 +187,7 @@ def write_rows(
     mode: InsertMode,
     dialect: Dialect,
     texts: Collection[str] = (),
+    holdlock: bool = True,
 ) -> sa.Executable:
     """The statement of one row, whose parameters are named by the columns.
 
@@ -161,11 +198,13 @@ def write_rows(
         mode: ``insert.mode``.
         dialect: The database.
         texts: The columns whose values are text, which the database is given as it is, whatever their types.
+        holdlock: ``mssql.use.merge.holdlock``.
 
     Raises:
         DataException: The database has no upsert that is known here.
     """
-    found = replace(found, types={**found.types, **dict.fromkeys(texts, sa.types.NullType())})
+    as_it_is = [one for one in texts if not isinstance(found.types[one], sa.Text)]
+    found = replace(found, types={**found.types, **dict.fromkeys(as_it_is, sa.types.NullType())})
     table = _typed(found, columns)
     rest = [one for one in columns if one not in keys]
     values: dict[str, Any] = {one: sa.bindparam(one, type_=found.types[one]) for one in columns}
@@ -177,6 +216,8 @@ def write_rows(
         # PyMySQL makes one statement of many rows in this form, and not in that with an alias for the new row.
         changed = {one: sa.func.values(sa.column(one)) for one in rest or keys}
         return mysql.insert(table).values(values).on_duplicate_key_update(changed)
+    if dialect.name in MERGING:
+        return Merge(table, keys, holdlock)
     if dialect.name in ("sqlite", "postgresql"):
         upsert: Any = (sqlite if dialect.name == "sqlite" else postgresql).insert(table).values(values)
         made: sa.Executable = (

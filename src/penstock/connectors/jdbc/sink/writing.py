@@ -154,10 +154,17 @@ class TableChangeWriter(ABC):
                 raise ConnectException(f"{missing_table(name, self._address)}. Create it, or set auto.create=true")
             if not has_rows:
                 return None
-            self._run([create_table(name, columns, self._catalog.dialect)])
-            found = self._catalog.table(name)
-            if found is None:
-                raise missing_table(name, self._address)
+            try:
+                self._run([create_table(name, columns, self._catalog.dialect)])
+            except ConnectException:
+                # Another task may have made it; not every database has IF NOT EXISTS.
+                found = self._catalog.table(name)
+                if found is None:
+                    raise
+            else:
+                found = self._catalog.table(name)
+                if found is None:
+                    raise missing_table(name, self._address)
         lacking = _lacking(found, columns)
         if lacking:
             names = ", ".join(one.name for one in lacking)
@@ -345,7 +352,8 @@ class RowWriter(TableChangeWriter):
         if changes.rows.num_rows:
             mode = self._config.insert_mode
             texts = [field.name for field in changes.rows.schema if pa.types.is_string(field.type)]
-            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect, texts)
+            holdlock = self._config.mssql_use_merge_holdlock
+            statement = write_rows(one.table, changes.rows.column_names, keys, mode, dialect, texts, holdlock)
             for rows in self._rows(changes.rows, one.table, keys, mode is InsertMode.UPDATE):
                 connection.execute(statement, rows)
 
@@ -383,6 +391,8 @@ def _values(cells: pa.Array, table: Table, name: str, zone: ZoneInfo) -> list[ob
     """
     values: list[Any] = cells.to_pylist()
     kind = table.types[name]
+    if pa.types.is_boolean(cells.type) and isinstance(kind, (sa.Numeric, sa.Integer)):
+        return [None if one is None else int(one) for one in values]
     if pa.types.is_decimal(cells.type) and not isinstance(kind, sa.Numeric):
         print_or_count = int if isinstance(kind, sa.Integer) else "{:f}".format
         return [None if one is None else print_or_count(one) for one in values]

@@ -19,7 +19,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from penstock.connectors.jdbc import mysql
+from penstock.connectors.jdbc import mysql, oracle, sqlserver
 from penstock.connectors.jdbc.addresses import DatabaseAddress
 from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of, utc
 from penstock.connectors.jdbc.faults import fault_of
@@ -36,6 +36,7 @@ from penstock.connectors.jdbc.source.late_commits import (
 from penstock.connectors.jdbc.source.position import RowPosition
 from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, RowSelection, utc_nanoseconds
 from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
+from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
 
 #: What was seen of tables, by their names.
 Looks: TypeAlias = dict[TableName | str, Look]
@@ -360,14 +361,15 @@ def query_columns(
         from penstock.connectors.jdbc.duckdb import DuckDbCatalog
 
         return DuckDbCatalog(address, mapping).query_columns(query)
-    statement = sa.text(f"SELECT * FROM ({query}) AS penstock_source WHERE 1 = 0".replace(":", "\\:"))
+    statement = sa.text(f"SELECT * FROM ({query}) penstock_source WHERE 1 = 0".replace(":", "\\:"))
     with catalog.connection() as connection:
         cursor = connection.execute(statement).cursor
         assert cursor is not None
         if connection.dialect.name == mysql.NAME:
             return tuple(column_of(name, kind, True, mapping) for name, kind in mysql.query_types(cursor))
         described = cursor.description
-    return tuple(column_of(one[0], _type_of(one), True, mapping) for one in described)
+        type_of = {ORACLE: oracle.query_type, SQL_SERVER: sqlserver.query_type}.get(connection.dialect.name, _type_of)
+    return tuple(column_of(one[0], type_of(one), True, mapping) for one in described)
 
 
 def _type_of(described: Any) -> sa.types.TypeEngine[Any]:

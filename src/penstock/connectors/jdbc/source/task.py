@@ -42,6 +42,7 @@ from penstock.connectors.jdbc.source.ranges import (
 from penstock.connectors.jdbc.source.reading import Looks, ReadConnection, query_columns, reader_for
 from penstock.connectors.jdbc.source.settings import JdbcSourceConfig
 from penstock.connectors.jdbc.tables import Table, TableName, catalog_of, missing_table
+from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
 from penstock.data import Schema, SchemaBuilder
 from penstock.errors import BadRequestException, ConnectException, RetriableException
 
@@ -109,6 +110,12 @@ class Tables:
         names = config.timestamps_of(name) if config.mode.has_timestamp else ()
         of_timestamps = "timestamp.column.mapping" if config.timestamp_column_mapping else "timestamp.column.name"
         timestamps = [_column(table, one, what, of_timestamps) for one in names]
+        zoned = [one.name for one in timestamps if one.zoned]
+        if zoned and self.address.dialect.name == ORACLE:
+            raise ConnectException(
+                f"{of_timestamps}: the column {zoned[0]!r} of {what} has a time zone, by which Oracle's driver cannot "
+                "order rows: select SYS_EXTRACT_UTC of it in query, and name that column"
+            )
         if config.validate_non_null:
             # What the database generates is never null, whatever SQLite says of its own key.
             generated = incrementing is not None and incrementing.name == table.generated
@@ -133,10 +140,14 @@ class Tables:
 
     def _cut_by(self, table: Table, incrementing: TableColumn | None) -> tuple[str, ...]:
         """The primary key, or else the incrementing column, if it has an order that ranges can name."""
-        if self.address.dialect.name == "duckdb":
+        dialect = self.address.dialect.name
+        if dialect == "duckdb":
             return ()
         for names in (table.primary_key, (incrementing.name,) if incrementing is not None else ()):
             columns = [one for one in table.columns if one.name in names]
+            if dialect in (ORACLE, SQL_SERVER) and len(names) > 1:
+                # They compare no keys of several columns as one value.
+                continue
             if names and len(columns) == len(names) and all(self._has_ranges(one, table) for one in columns):
                 return tuple(names)
         return ()
