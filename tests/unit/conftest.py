@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +18,42 @@ def shared_server_ends() -> Iterator[None]:
     yield
     if (client := sys.modules.get("tests.unit.rest.api_client")) is not None:
         client.SHARED.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def the_machine_is_read_once() -> Iterator[None]:
+    """Which authorities clients of HTTP trust, and which distributions declare plugins, is read once for all tests.
+
+    Each client and each set of plugins would read it anew, which takes longer than most tests of it.
+    """
+    import httpx
+    from httpx._transports import default as transport
+
+    from penstock.plugins import registry
+
+    make_context, find = httpx.create_ssl_context, registry.find_entry_points
+
+    @functools.cache
+    def trusting(*environment: str | None) -> Any:
+        return make_context()
+
+    def create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        if verify is not True or cert is not None or not trust_env:
+            return make_context(verify=verify, cert=cert, trust_env=trust_env)
+        return trusting(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    @functools.cache
+    def installed(*path: str) -> Any:
+        return find()
+
+    def find_entry_points(paths: Sequence[str] | None = None) -> Any:
+        return list(installed(*sys.path)) if paths is None else find(paths)
+
+    with (
+        mock.patch.object(transport, "create_ssl_context", create_ssl_context),
+        mock.patch.object(registry, "find_entry_points", find_entry_points),
+    ):
+        yield
 
 
 @pytest.fixture(scope="session")

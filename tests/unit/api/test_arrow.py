@@ -74,7 +74,7 @@ def test_a_schema_comes_back_from_its_type(schema: Schema) -> None:
         assert connect_schema(arrow_type(one), optional=optional) == one
 
 
-@examples(60)
+@examples(30)
 @given(schemas())
 def test_any_schema_comes_back_without_what_no_type_has(schema: Schema) -> None:
     assert connect_schema(arrow_type(schema), optional=schema.optional) == bare(schema)

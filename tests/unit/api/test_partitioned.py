@@ -323,7 +323,7 @@ def test_a_start_that_finds_nothing_to_look_at_fails() -> None:
 ITEMS = st.lists(st.sampled_from("abcdefgh"), unique=True)
 
 
-@examples(100)
+@examples(40)
 @given(ITEMS, ITEMS, st.integers(1, 5))
 def test_shares_are_even_and_whole(before: list[str], after: list[str], most: int) -> None:
     first = share_out(before, [], most)

@@ -57,7 +57,7 @@ def test_the_sub_protocols_that_a_setting_offers():
     assert [one.version for one in offered("sessioned")] == [2, 2, 1, 0]
 
 
-@examples(100)
+@examples(40)
 @given(assignments, st.sampled_from([1, 2]))
 def test_what_is_written_is_read(assignment, version):
     read = decode_assignment(encode_assignment(assignment, version))
@@ -73,7 +73,7 @@ def test_what_is_written_is_read(assignment, version):
     assert decode_metadata(encode_metadata(metadata, 0)) == MemberMetadata(URL, 5)
 
 
-@examples(100)
+@examples(40)
 @given(st.binary(max_size=60))
 def test_bytes_of_other_protocols_are_refused_in_words(data):
     for decode in (decode_metadata, decode_assignment):
@@ -86,7 +86,7 @@ def test_the_refusal_says_what_to_look_for():
         decode_metadata(bytes.fromhex("00010017"))
 
 
-@examples(100)
+@examples(40)
 @given(assignments)
 def test_cut_bytes_are_never_taken_for_a_longer_message(assignment):
     whole = encode_assignment(assignment, 2)

@@ -28,7 +28,7 @@ paths = st.text("abcdef", min_size=1, max_size=2)
 
 
 class TestAssign:
-    @examples(100)
+    @examples(40)
     @given(
         st.dictionaries(paths, st.integers(0, 100)),
         st.lists(st.lists(paths, max_size=4), max_size=5),
@@ -41,7 +41,7 @@ class TestAssign:
         assert all(groups)
         assert groups == assign(remaining, previous, max_tasks)
 
-    @examples(100)
+    @examples(40)
     @given(st.dictionaries(paths, st.integers(0, 100), min_size=1), st.integers(1, 5))
     def test_asked_again_it_moves_nothing(self, remaining, max_tasks):
         groups = assign(remaining, [], max_tasks)
@@ -219,7 +219,7 @@ class TestSettings:
             DirectorySourceConfig.parse(props)
         assert list(DirectorySourceConnector().validate(props).errors()) == [setting]
 
-    @examples(100)
+    @examples(40)
     @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), unique=True))
     def test_any_names_survive_the_task_configuration(self, names):
         files = TaskFiles(names, {name: Committed(3, 4) for name in names[::2]})

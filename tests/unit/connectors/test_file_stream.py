@@ -80,7 +80,7 @@ class TestSplitLines:
 
 
 class TestLineReader:
-    @examples(100)
+    @examples(40)
     @given(
         appended=st.lists(st.binary(max_size=40).map(lambda data: data.translate(FEW_BYTES)), max_size=6),
         first=st.integers(1, 9),

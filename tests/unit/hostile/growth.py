@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.shares import QUICK
-
-#: Sizes and times are a quarter where slow tests are left out, which finds what is grossly out of step.
-_PART: Final = 4 if QUICK else 1
+#: Sizes are divided by it, and the time that is too short to measure: a quarter finds what is out of step.
+_PART: Final = 4
 #: Twice the input may take so many times as long; four times would be quadratic.
 MOST = 3.0
 #: What is quicker than this is measured with too much noise, and does no harm.

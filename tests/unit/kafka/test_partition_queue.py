@@ -217,7 +217,7 @@ EVENTS = st.lists(
 )
 
 
-@examples(100)
+@examples(40)
 @given(counts=st.lists(st.integers(1, 4), max_size=12), events=EVENTS)
 def test_every_batch_is_stored_once_and_in_order_whatever_happens(counts: list[int], events: list[str]) -> None:
     queue: PartitionQueue[Batch] = PartitionQueue()

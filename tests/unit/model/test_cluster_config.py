@@ -186,7 +186,7 @@ _any_record = st.one_of(
 )
 
 
-@examples(200)
+@examples(60)
 @given(st.lists(_any_record, max_size=30), st.data())
 def test_whatever_the_records_a_snapshot_holds_whole_sets_and_pieces_make_the_whole(pairs, data):
     all_records = records(*pairs)

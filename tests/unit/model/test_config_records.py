@@ -156,7 +156,7 @@ NAMES = TEXT.filter(bool)
 PROPERTIES = st.dictionaries(TEXT, st.none() | TEXT, max_size=4)
 
 
-@examples(60)
+@examples(30)
 @given(NAMES, PROPERTIES, st.none() | st.sampled_from(TargetState), st.lists(PROPERTIES, max_size=3))
 def test_what_is_written_is_what_is_read(name, config, target, tasks):
     found = folded(*connector_entries(name, config, target), *task_entries(name, tasks))

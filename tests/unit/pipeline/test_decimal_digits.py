@@ -27,7 +27,7 @@ def written(number: int, size: int) -> bytes:
     return number.to_bytes(max(size, (number.bit_length() + 8) // 8), "big", signed=True)
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(st.tuples(st.integers(-MOST, MOST), st.integers(1, 16)), min_size=1))
 def test_digits_of_any_width_are_the_numbers_they_are(numbers: list[tuple[int, int]]) -> None:
     found = column_of([written(*one) for one in numbers])

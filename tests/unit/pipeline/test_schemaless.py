@@ -70,7 +70,7 @@ def frame_with(values: Sequence[object]) -> SinkFrame:
     return SinkFrame(table, None, None, _marks=pa.table({"value": column.marks}))
 
 
-@examples(300)
+@examples(80)
 @given(st.lists(st.lists(VALUES, max_size=5), min_size=1, max_size=3))
 def test_values_come_back_as_they_were_whatever_came_before(batches: list[list[object]]) -> None:
     known = KnownTypes()
@@ -80,7 +80,7 @@ def test_values_come_back_as_they_were_whatever_came_before(batches: list[list[o
         assert exact(values_of(column)) == exact(batch)
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4) | st.none(), min_size=1, max_size=6), st.data())
 def test_parts_of_a_frame_give_back_their_values_also_in_another_process(
     values: list[object], data: st.DataObject
@@ -93,7 +93,7 @@ def test_parts_of_a_frame_give_back_their_values_also_in_another_process(
         assert exact(frame_of(crossing_frame(part)).objects()) == exact(wanted)
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(st.dictionaries(NAMES, VALUES, max_size=4) | st.none(), min_size=1, max_size=6))
 def test_present_is_true_where_an_object_has_the_field(values: list[dict[str, object] | None]) -> None:
     frame = frame_with(values)
@@ -315,7 +315,7 @@ BATCHES = st.lists(
 
 @pytest.mark.slow
 @given(batches=BATCHES)
-@examples(60)
+@examples(30)
 def test_structs_become_the_columns_that_their_values_would(batches: Sequence[Any]) -> None:
     known, same = KnownTypes(), KnownTypes()
     for batch in batches:

@@ -17,7 +17,7 @@ from penstock.pipeline.columns.temporal import (
 )
 
 
-@examples(100)
+@examples(40)
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_every_raw_timestamp_comes_back(millis: int) -> None:
     found = datetime_of_millis(millis)
@@ -25,7 +25,7 @@ def test_every_raw_timestamp_comes_back(millis: int) -> None:
     assert (found if isinstance(found, int) else millis_of_datetime(found)) == millis
 
 
-@examples(100)
+@examples(40)
 @given(st.integers(-(1 << 31), (1 << 31) - 1))
 def test_every_raw_date_and_time_comes_back(raw: int) -> None:
     day, moment = date_of_days(raw), time_of_millis(raw)

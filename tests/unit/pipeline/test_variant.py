@@ -64,7 +64,7 @@ def same(one: object, other: object) -> bool:
 
 
 @given(values)
-@examples(300)
+@examples(80)
 def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
     assert same(decode(*encode(value)), value)
 
@@ -75,7 +75,7 @@ def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
         lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=6),
     )
 )
-@examples(100)
+@examples(40)
 def test_pyspark_reads_what_we_write(value: object) -> None:
     tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant_reading.TAGS
     assert tagged or VariantVal(*encode(value)).toPython() == value

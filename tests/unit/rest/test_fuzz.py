@@ -15,7 +15,7 @@ from testkit.doubles.control_plane import SINK, SOURCE
 from tests.unit.rest.api_client import Api, serving
 
 # Raised to thousands by whoever wants to look longer.
-EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "8"))
+EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "4"))
 ROUNDS = EXAMPLES * 40
 
 

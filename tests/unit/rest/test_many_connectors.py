@@ -30,8 +30,8 @@ def test_with_two_hundred_connectors_requests_are_quick_also_while_one_blocks_in
 
         def quick() -> None:
             # Alone it takes a fortieth of that: other tests run beside this one.
-            assert slowest_but_5_percent(lambda: api.call("GET", ALL)) < 2
-            assert slowest_but_5_percent(create) < 5
+            assert slowest_but_5_percent(lambda: api.call("GET", ALL), 2) < 2
+            assert slowest_but_5_percent(create, 5) < 5
 
         quick()
         BOARD.block["blocked", "start"] = leave = threading.Event()
@@ -48,14 +48,16 @@ def running(api: Api) -> int:
     return sum({one["connector"]["state"], *(task["state"] for task in one["tasks"])} == {"RUNNING"} for one in found)
 
 
-def slowest_but_5_percent(request: Callable[[], object]) -> float:
-    """The 95th percentile of 20 requests in seconds, in the better of two series: the machine may do something else."""
-    series = []
+def slowest_but_5_percent(request: Callable[[], object], limit_s: float) -> float:
+    """The 95th percentile of 20 requests in seconds; of a second series where the machine did something else."""
+    best = float("inf")
     for _ in range(2):
         took = []
         for _ in range(20):
             began = time.monotonic()
             request()
             took.append(time.monotonic() - began)
-        series.append(sorted(took)[18])
-    return min(series)
+        best = min(best, sorted(took)[18])
+        if best < limit_s:
+            break
+    return best

@@ -102,7 +102,7 @@ SPELLINGS = st.sampled_from(
 )
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(st.dictionaries(SPELLINGS, st.none() | st.sampled_from([b"1", b"2", b"3"]), max_size=4), max_size=8))
 def test_it_is_a_map_by_identity_whatever_is_written(writes: list[dict[bytes, bytes | None]]) -> None:
     entries = OffsetEntries()

@@ -46,7 +46,7 @@ def plan_of(keys: list[Key], count: int) -> RangePlan:
     return RangePlan("p", tuple("abc"[: len(keys[0])]), bounds, RowPosition(None, 7), len(keys))
 
 
-@examples(100)
+@examples(40)
 @given(KEYS.filter(bool), KEYS, st.integers(2, 20))
 def test_ranges_are_disjoint_and_cover_every_key_also_those_of_no_sample(
     sample: list[Key], others: list[Key], count: int
@@ -59,7 +59,7 @@ def test_ranges_are_disjoint_and_cover_every_key_also_those_of_no_sample(
         assert sum(has(one, key) for one in plan.ranges) == 1
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(NUMBERS, min_size=50, max_size=300, unique=True), st.integers(2, 12))
 def test_ranges_of_any_spread_have_about_as_many_rows_each(keys: list[Key], count: int) -> None:
     plan = plan_of(keys, count)
@@ -67,7 +67,7 @@ def test_ranges_of_any_spread_have_about_as_many_rows_each(keys: list[Key], coun
     assert max(sizes) <= len(keys) / count + 2
 
 
-@examples(100)
+@examples(40)
 @given(KEYS.filter(bool), st.integers(2, 9), st.integers(0, 10**12))
 def test_a_plan_comes_back_from_its_offset(keys: list[Key], count: int, moment: int) -> None:
     plan = plan_of(keys, count)
@@ -153,7 +153,7 @@ class Life:
 ACTIONS = st.lists(st.tuples(st.one_of(st.just(-1), st.integers(0, 8)), st.booleans()), max_size=150)
 
 
-@examples(300)
+@examples(80)
 @given(KEYS.filter(bool), st.integers(2, 9), ACTIONS)
 def test_a_kill_at_every_step_loses_nothing_and_repeats_at_most_a_chunk(
     keys: list[Key], count: int, actions: list[tuple[int, bool]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,11 @@ from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog import load_catalog
 
 FORMATS = ("delta", "iceberg")
+
+
+def kills(few: int, first: int = 0) -> range:
+    """Steps at which a task is killed: each one of these, or all of them with PENSTOCK_KILLS."""
+    return range(first, 200, 1 if "PENSTOCK_KILLS" in os.environ else few)
 
 
 def settings(path: Path, lake: str, **more: str) -> dict[str, str]:

@@ -165,7 +165,7 @@ ANY = st.recursive(SCALARS, _nested, max_leaves=6)
 RECORDS = _records(ANY)
 
 
-@examples(40)
+@examples(20)
 @given(data=st.data())
 def test_any_values_are_what_they_are_one_by_one(data: st.DataObject) -> None:
     schema, values = data.draw(RECORDS)
@@ -175,7 +175,7 @@ def test_any_values_are_what_they_are_one_by_one(data: st.DataObject) -> None:
     assert check(codec, bodies) == []
 
 
-@examples(40)
+@examples(20)
 @given(data=st.data())
 def test_damaged_messages_are_left_and_their_neighbours_read(data: st.DataObject) -> None:
     schema, values = data.draw(RECORDS)

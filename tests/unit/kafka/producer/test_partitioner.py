@@ -68,7 +68,7 @@ def test_hashes_are_those_that_kafka_tests_for():
 
 
 @given(st.lists(st.one_of(st.binary(max_size=24), st.binary(max_size=150)), max_size=12), st.integers(0, 3), st.data())
-@examples(150)
+@examples(50)
 def test_hashes_of_any_keys_and_of_any_slice_of_them_are_those_of_the_definition(
     keys: list[bytes], skipped: int, data: st.DataObject
 ):
@@ -274,7 +274,7 @@ calls = st.tuples(
 
 
 @given(st.lists(calls, max_size=8), st.integers(1, 200))
-@examples(150)
+@examples(50)
 def test_columns_get_the_partitions_that_their_rows_would_get_one_at_a_time(
     several: list[tuple[str, int, list[tuple[int | None, bytes | None, int]]]], batch_size: int
 ):

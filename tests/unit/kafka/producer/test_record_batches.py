@@ -476,7 +476,7 @@ some_rows = st.lists(
 )
 
 
-@examples(120)
+@examples(50)
 @given(
     chunks=st.lists(some_rows, max_size=3),
     margins=st.tuples(st.integers(0, 4), st.integers(0, 4)),

@@ -213,7 +213,7 @@ def test_a_move_of_a_poll_that_fails_in_spark_is_not_in_the_last_transaction(rig
 
 
 # ---------------------------------------------------------------- any order
-@examples(100)
+@examples(40)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.booleans()), min_size=1, max_size=14), st.randoms())
 def test_no_move_overtakes_an_open_record_and_the_last_of_all_counts(
     steps: list[tuple[str, bool]], chance: Any

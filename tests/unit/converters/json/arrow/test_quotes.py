@@ -136,7 +136,7 @@ OBJECT = st.tuples(PLAIN, st.integers(-(10**18) + 1, 10**18 - 1), st.booleans(),
 )
 
 
-@examples(100)
+@examples(40)
 @given(st.lists(OBJECT, min_size=1, max_size=12), st.sampled_from([(",", ":"), (", ", ": "), (" , ", " : ")]))
 def test_any_plain_object_is_what_a_parser_makes_of_it(
     found: list[dict[str, object]], separators: tuple[str, str]

@@ -99,7 +99,7 @@ def test_structs_hold_their_fields_in_order_and_null_structs_are_null() -> None:
 
 
 @given(data=st.data(), schema=schemas(), numeric=st.booleans(), with_schemas=st.booleans())
-@examples(150)
+@examples(50)
 def test_any_column_that_is_written_has_those_texts(
     data: st.DataObject, schema: Schema, numeric: bool, with_schemas: bool
 ) -> None:
@@ -140,26 +140,26 @@ def test_values_without_a_schema_are_left_to_the_plan() -> None:
 
 
 @given(st.lists(st.one_of(st.floats(), st.sampled_from(NUMBERS))))
-@examples(200)
+@examples(60)
 def test_doubles_are_printed_as_java_prints_them(found: list[float]) -> None:
     assert float_texts(pa.array(found, pa.float64())).to_pylist() == [java_double(one) for one in found]
 
 
 @given(st.lists(st.floats(width=32)))
-@examples(200)
+@examples(60)
 def test_floats_are_printed_as_java_prints_them(found: list[float]) -> None:
     assert float_texts(pa.array(found, pa.float32())).to_pylist() == [java_float(one) for one in found]
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40))))
-@examples(100)
+@examples(40)
 def test_base64_is_that_of_each_value(found: list[bytes | None]) -> None:
     wanted = [None if one is None else base64.b64encode(one).decode() for one in found]
     assert base64_texts(pa.array(found, pa.binary())).to_pylist() == wanted
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(1 - 10**38, 10**38 - 1))))
-@examples(200)
+@examples(60)
 def test_digits_of_decimals_are_the_fewest_bytes(found: list[int | None]) -> None:
     made = unscaled_bytes(pa.array([None if one is None else Number(one) for one in found], pa.decimal128(38, 0)))
     bits = [0 if one is None else (~one if one < 0 else one).bit_length() for one in found]

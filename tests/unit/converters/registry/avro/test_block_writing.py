@@ -160,7 +160,7 @@ def _odd(value: Any, draw: st.DrawFn) -> Any:
 SETTINGS = st.sampled_from([{}, {"ignore.default.for.nullables": "true"}, {"scrub.invalid.names": "true"}])
 
 
-@examples(100)
+@examples(40)
 @given(st.data())
 def test_any_values_have_the_bytes_of_one_by_one(data: st.DataObject) -> None:
     schema = data.draw(ROOTS)
@@ -172,7 +172,7 @@ def test_any_values_have_the_bytes_of_one_by_one(data: st.DataObject) -> None:
     assert all(one_by_one(codec, schema, values[place]) is None for place in left)
 
 
-@examples(150)
+@examples(50)
 @given(st.data())
 def test_values_of_other_kinds_are_left_and_their_neighbours_written(data: st.DataObject) -> None:
     schema = data.draw(ROOTS)
@@ -184,7 +184,7 @@ def test_values_of_other_kinds_are_left_and_their_neighbours_written(data: st.Da
     assert all(one == place or [*good, None][one - (one > place)] is None for one in left)
 
 
-@examples(80)
+@examples(30)
 @given(st.data())
 def test_columns_have_the_bytes_of_their_values(data: st.DataObject) -> None:
     schema = data.draw(ROOTS)

@@ -439,7 +439,7 @@ def test_members_of_oneofs_keep_their_kind_through_connect(general: bool, flat: 
 
 
 @given(st.binary(max_size=12))
-@examples(40)
+@examples(20)
 def test_whatever_the_bytes_a_message_is_read_or_its_record_fails(data: bytes) -> None:
     try:
         _, value = SOME.decode(b"\0" + data, "a test")
