@@ -253,13 +253,14 @@ _POSTGRESQL: Final[Dialect] = postgresql.dialect()  # type: ignore[no-untyped-ca
 def temporary_table(name: str, schema: pa.Schema) -> str:
     """A temporary table for rows of these types, which each commit empties."""
     quote = _POSTGRESQL.identifier_preparer.quote
-    columns = ", ".join(f"{quote(field.name)} {_copied_type(field.type)}" for field in schema)
+    columns = ", ".join(f"{quote(field.name)} {copied_type(field.type)}" for field in schema)
     return f"CREATE TEMPORARY TABLE IF NOT EXISTS {quote(name)} ({columns}) ON COMMIT DELETE ROWS"
 
 
-def _copied_type(kind: pa.DataType) -> str:
+def copied_type(kind: pa.DataType) -> str:
+    """PostgreSQL's type for the values of an Arrow type that COPY sends."""
     if pa.types.is_list(kind):
-        return f"{_copied_type(kind.value_type)}[]"
+        return f"{copied_type(kind.value_type)}[]"
     if pa.types.is_timestamp(kind):
         return "timestamptz" if kind.tz else "timestamp"
     for matches, name in _COPIED:

@@ -1,7 +1,8 @@
 """Connections of the sink: they read table definitions, create and alter tables, and write changes in a transaction.
 
-Main types: `TableChangeWriter`, with `writer_for`; `AdbcWriter` for PostgreSQL, which loads rows by COPY into a
-temporary table and moves them with one statement; `RowWriter` for every other database. Needs SQLAlchemy and a driver.
+Main types: `TableChangeWriter`, with `writer_for`; `AdbcWriter` for PostgreSQL, which loads rows by COPY, into the
+table or into a temporary one and from there with one statement; `RowWriter` for every other database. Needs SQLAlchemy
+and a driver.
 
 Thread: the task's.
 """
@@ -25,6 +26,7 @@ from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.faults import FaultKind, fault_of
 from penstock.connectors.jdbc.sink.changes import TableChanges, Target
+from penstock.connectors.jdbc.sink.direct import COLUMNS, LEAST_ROWS, UNIQUE, CopyTarget, DirectLoads
 from penstock.connectors.jdbc.sink.fitting import widened
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
@@ -34,6 +36,7 @@ from penstock.connectors.jdbc.sink.statements import (
     copied_rows,
     create_table,
     delete_rows,
+    quoted_name,
     temporary_table,
     widen_column,
     write_rows,
@@ -220,9 +223,33 @@ class AdbcWriter(TableChangeWriter):
         self._temporary: dict[tuple[tuple[str, str], ...], str] = {}
         #: The tables with rows of this transaction.
         self._filled: set[str] = set()
+        self._direct: dict[TableName, DirectLoads] = {}
+        #: The loads of this transaction straight into a table.
+        self._tried: list[DirectLoads] = []
+
+    def forget(self) -> None:
+        """See `TableChangeWriter`."""
+        super().forget()
+        self._direct.clear()
 
     def write(self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None = None) -> None:
         """See `TableChangeWriter`."""
+        try:
+            self._transact(writes, before)
+        except ConnectException as error:
+            if isinstance(error, RetriableException) or not self._tried:
+                raise
+            for load in self._tried:
+                load.failed()
+            self._transact(writes, before, may_try=False)
+        for load in self._tried:
+            load.worked()
+
+    def _transact(
+        self, writes: Sequence[Write], before: Callable[[RunStatement], object] | None, *, may_try: bool = True
+    ) -> None:
+        self._filled.clear()
+        self._tried.clear()
         connection = self._open()
 
         def run(statement: str, parameters: Sequence[object]) -> Sequence[Sequence[Any]]:
@@ -231,13 +258,12 @@ class AdbcWriter(TableChangeWriter):
                 found: Sequence[Sequence[Any]] = other.fetchall() if other.description else ()
                 return found
 
-        self._filled.clear()
         try:
             with connection.cursor() as cursor:
                 if before is not None:
                     before(run)
                 for one in writes:
-                    self._write(cursor, one)
+                    self._write(cursor, one, run if may_try else None)
             connection.commit()
         except Exception as error:
             fault = fault_of(self._address, error)
@@ -272,7 +298,8 @@ class AdbcWriter(TableChangeWriter):
                 raise unreachable(self._address, error) from error
         return self._connection
 
-    def _write(self, cursor: Any, one: Write) -> None:
+    def _write(self, cursor: Any, one: Write, run: RunStatement | None) -> None:
+        """Makes the changes of a table; rows go straight into it if there is a function that asks what it is like."""
         table, changes, name = one.table, one.changes, one.table.name
         casts = [(column, cast_to(table.types.get(column))) for column in changes.rows.column_names]
         keys = changes.keys
@@ -282,8 +309,36 @@ class AdbcWriter(TableChangeWriter):
                 copied_deletes(name, temporary, [(column, cast) for column, cast in casts if column in keys])
             )
         if changes.rows.num_rows:
+            load = None if run is None else self._direct_load(run, one)
+            if load is not None:
+                self._load(cursor, run, one, load)
+                return
             temporary = self._copy(cursor, changes.rows)
             cursor.execute(copied_rows(name, temporary, casts, keys, self._config.insert_mode))
+
+    def _direct_load(self, run: RunStatement, one: Write) -> DirectLoads | None:
+        """The load straight into a table that is to be tried; None: by a temporary table."""
+        rows, name = one.changes.rows, one.table.name
+        if rows.num_rows < LEAST_ROWS:
+            return None
+        load = self._direct.get(name)
+        if load is None:
+            load = self._direct[name] = DirectLoads(self._look_at(run, name))
+        takes = load.table.takes(rows.schema, one.changes.keys, self._config.insert_mode)
+        return load if takes and load.are_worth_it() else None
+
+    def _load(self, cursor: Any, run: RunStatement, one: Write, load: DirectLoads) -> None:
+        name = one.table.name
+        self._tried.append(load)
+        cursor.adbc_ingest(name.name, one.changes.rows, mode="append", db_schema_name=name.schema)
+        # From here on the table cannot be altered before the commit: its key may have gone since it was looked at.
+        if self._look_at(run, name) != load.table:
+            del self._direct[name]
+            raise ConnectException(f"The table {name} was altered")
+
+    def _look_at(self, run: RunStatement, name: TableName) -> CopyTarget:
+        quoted = [quoted_name(name, self._catalog.dialect)]
+        return CopyTarget.of(run(COLUMNS, quoted), run(UNIQUE, quoted))
 
     def _copy(self, cursor: Any, rows: pa.Table) -> str:
         """Loads rows into a temporary table of their types, which commits empty."""
