@@ -398,7 +398,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=500_000, help="messages that are written (500,000)")
     parser.add_argument("--only", choices=["snapshot", "sink", "mirror", "lakes"], help="one of the four")
     parser.add_argument("--records", type=int, default=4_000_000, help="records of 100 B that are mirrored (4 million)")
-    parser.add_argument("--no-java", action="store_true", help="without Debezium and MirrorMaker 2")
+    parser.add_argument(
+        "--no-java", action="store_true", help="without Debezium, MirrorMaker 2 and the sink of Iceberg"
+    )
     parser.add_argument("--timeout", type=float, default=600, help="seconds that a run may take")
     parser.add_argument("--json", type=Path, help="write all figures to this file")
     options = parser.parse_args(arguments)
@@ -423,7 +425,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.only in (None, "mirror"):
             missed += mirrored(Path(scratch), options.records, load.timeout_s, java=not options.no_java)
         if options.only in (None, "lakes"):
-            missed += lakes(Path(scratch), load.messages, load.timeout_s)
+            missed += lakes(Path(scratch), load.messages, load.timeout_s, java=not options.no_java)
         if options.only in ("mirror", "lakes"):
             return 1 if missed else 0
         directory = Path(scratch)

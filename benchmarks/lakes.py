@@ -1,8 +1,9 @@
 """The part of `bin/bench connectors` about files and tables: a topic into Parquet, Delta and Iceberg, and Parquet back.
 
 Four tasks write a topic of 8 partitions, JSON of 0.9 KB with a schema and without, into a directory. The limit is
-PyArrow, which reads the same bytes and writes Parquet in one process. Then one task reads rows of 230 bytes of Parquet
-files into a topic. All rows are counted. Each worker does it twice, and the second time counts: CPU seconds are those
+PyArrow, which reads the same bytes and writes Parquet in one process; Iceberg's own sink in Java Connect writes the
+same topic into a table of a Hadoop catalog. Then one task reads rows of 230 bytes of Parquet files into a topic. All
+rows are counted. Each worker does it twice, and the second time counts: CPU seconds are those
 of all its processes since the connector was made.
 
 Main function: `lakes`. Thread: the main thread.
@@ -27,6 +28,15 @@ from penstock.broker import EmbeddedBroker
 
 #: What is to be reached: CPU of the sink over PyArrow's, and rows a second from Parquet into a topic.
 OVER_PYARROW, ROWS_A_SECOND = 2.2, 100_000.0
+#: The rate of the table sink over that of Iceberg's own.
+OVER_JAVA: Final = 2.0
+_ICEBERG: Final = "1.10.1"
+#: Iceberg's sink, its format of files, and Hadoop's client for its catalog in a directory.
+_JAVA_SINK: Final = (
+    f"org.apache.iceberg:iceberg-kafka-connect:{_ICEBERG}",
+    f"org.apache.iceberg:iceberg-parquet:{_ICEBERG}",
+    "org.apache.hadoop:hadoop-client-runtime:3.4.2",
+)
 _PARTITIONS, _TASKS = 8, 4
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 _WORKER: Final = {"key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter": _JSON}
@@ -37,13 +47,14 @@ _KINDS: Final = {"id": "int64", "name": "string", "amount": "double", "at": "int
 _SCHEMA: Final = {"type": "struct", "fields": [{"field": name, "type": kind} for name, kind in _KINDS.items()]}
 
 
-def lakes(directory: Path, records: int, timeout_s: float) -> list[str]:
+def lakes(directory: Path, records: int, timeout_s: float, *, java: bool = True) -> list[str]:
     """Runs all, and prints what they used; what was missed.
 
     Args:
         directory: For files.
         records: How many messages; from Parquet twice as many rows.
         timeout_s: How long a run may take.
+        java: False: without Iceberg's own sink.
     """
     print("a topic into files and tables, and files into a topic", flush=True)
     missed = []
@@ -55,13 +66,21 @@ def lakes(directory: Path, records: int, timeout_s: float) -> list[str]:
             what = "JSON with a schema" if with_schema else "JSON without"
             limit = _pyarrow(values, directory / f"pyarrow-{with_schema}.parquet")
             print(f"  PyArrow, {what:38} CPU a record: {limit * 1e6:6.2f} us", flush=True)
-            used = _sink(environment, "FileSink", topic, what, with_schema, timeout_s)
+            used, _ = _sink(environment, "FileSink", topic, what, with_schema, timeout_s)
             print(f"  over PyArrow: {used / limit:.2f} (aim at most {OVER_PYARROW})", flush=True)
             if used / limit > OVER_PYARROW:
                 missed.append(f"topic into Parquet, {what}")
             if with_schema:
-                for kind in ("delta", "iceberg"):
-                    _sink(environment, kind, topic, what, with_schema, timeout_s)
+                _sink(environment, "delta", topic, what, with_schema, timeout_s)
+                cpu, rate = _sink(environment, "iceberg", topic, what, with_schema, timeout_s)
+                if java:
+                    java_cpu, java_rate = _sink(environment, "java", topic, what, with_schema, timeout_s)
+                    print(
+                        f"  rate over Java's {rate / java_rate:.2f} (aim {OVER_JAVA}), CPU {cpu / java_cpu:.2f}",
+                        flush=True,
+                    )
+                    if rate / java_rate < OVER_JAVA:
+                        missed.append("rate into Iceberg over that of its own sink")
             environment.delete_topic(topic)
         rate = _source(environment, 2 * records, timeout_s)
         if rate < ROWS_A_SECOND:
@@ -99,8 +118,10 @@ def _pyarrow(values: list[bytes], target: Path) -> float:
     return (time.process_time() - began) / len(values)
 
 
-def _sink(environment: Environment, kind: str, topic: str, what: str, with_schema: bool, timeout_s: float) -> float:
-    """CPU seconds of a worker for each record of a topic that a sink writes."""
+def _sink(
+    environment: Environment, kind: str, topic: str, what: str, with_schema: bool, timeout_s: float
+) -> tuple[float, float]:
+    """CPU seconds of a worker for each record of a topic that a sink writes, and records a second."""
     table = {
         "connector.class": "TableSink",
         "table.format": kind,
@@ -109,21 +130,34 @@ def _sink(environment: Environment, kind: str, topic: str, what: str, with_schem
         "commit.interval.ms": "2000",
     }
     files = {"connector.class": "FileSink", "flush.size": "50000", "rotate.schedule.interval.ms": "2000"}
+    java = {
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "iceberg.tables": "bench.rows",
+        "iceberg.tables.auto-create-enabled": "true",
+        "iceberg.catalog.type": "hadoop",
+        "iceberg.control.commit.interval-ms": "2000",
+        "iceberg.kafka.bootstrap.servers": environment.bootstrap_servers,
+    }
+    settings = {"FileSink": files, "java": java}.get(kind, table)
     connector = {
         "topics": topic,
         "tasks.max": str(_TASKS),
         "value.converter": _JSON,
         "value.converter.schemas.enable": str(with_schema).lower(),
-        **(files if kind == "FileSink" else table),
+        **settings,
     }
-    label = f"{'FileSink, Parquet' if kind == 'FileSink' else f'TableSink, {kind}'}, {what}"
+    label = {"FileSink": "FileSink, Parquet", "java": "Iceberg's sink in Java"}.get(kind, f"TableSink, {kind}")
 
     def made() -> Made:
         name = f"bench{next(numbers)}"
         place = environment.directory / name
-        return {"name": name, "url": str(place), **connector}, _counter(kind, place)
+        if kind != "java":
+            return {"name": name, "url": str(place), **connector}, _counter(kind, place)
+        environment.create_topic(f"{name}-control", 1)
+        own = {"iceberg.catalog.warehouse": f"file://{place}", "iceberg.control.topic": f"{name}-control"}
+        return {"name": name, **own, **connector}, _counter(kind, place)
 
-    return _run(environment, label, made, environment.records, timeout_s)[0]
+    return _run(environment, f"{label}, {what}", made, environment.records, timeout_s, java=kind == "java")
 
 
 def _counter(kind: str, place: Path) -> Callable[[], int]:
@@ -156,7 +190,19 @@ def _counter(kind: str, place: Path) -> Callable[[], int]:
             return 0
         return int(snapshot.summary["total-records"] or 0) if snapshot and snapshot.summary else 0
 
-    return {"FileSink": files, "delta": delta, "iceberg": iceberg}[kind]
+    def java() -> int:
+        metadata = place / "bench/rows/metadata"
+        try:
+            version = (metadata / "version-hint.text").read_text().strip()
+            said = json.loads((metadata / f"v{version}.metadata.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return 0
+        newest = said.get("current-snapshot-id")
+        return sum(
+            int(one["summary"]["total-records"]) for one in said.get("snapshots", ()) if one["snapshot-id"] == newest
+        )
+
+    return {"FileSink": files, "delta": delta, "iceberg": iceberg, "java": java}[kind]
 
 
 def _source(environment: Environment, rows: int, timeout_s: float) -> float:
@@ -194,9 +240,12 @@ def _run(
     made: Callable[[], Made],
     total: int,
     timeout_s: float,
+    *,
+    java: bool = False,
 ) -> tuple[float, float]:
     """CPU seconds of the worker for each record, and records a second, when it does the same a second time."""
-    worker = start_worker(Contestant("penstock"), environment, dict(_WORKER))
+    contestant, plugins = (Contestant("java"), _JAVA_SINK) if java else (Contestant("penstock"), ())
+    worker = start_worker(contestant, environment, dict(_WORKER), java_plugins=plugins)
     try:
         worker.await_rest(_START_S)
         worker.await_health(_START_S)

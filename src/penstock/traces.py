@@ -81,8 +81,8 @@ def _leave_out_our_frames(shown: traceback.TracebackException) -> None:
 
 
 def is_authors_part(file: str) -> bool:
-    """True if a file of this package is written as users write theirs: a built-in connector, a double for tests."""
-    return file[len(_PACKAGE) + 1 :].split(os.sep, 1)[0] == "connectors"
+    """True if a file of this package runs as code of users does: a built-in connector, or files that it writes."""
+    return file[len(_PACKAGE) + 1 :].split(os.sep, 1)[0] in ("connectors", "files")
 
 
 def is_library(file: str) -> bool:

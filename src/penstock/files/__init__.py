@@ -4,8 +4,8 @@ Start from:
 
 - ``RollingFiles`` (``rolling``): the files of a sink task, closed by a ``Rotation`` (``generations``, pure decisions,
   with ``Rows``), named by ``FileNames`` (``names``). ``publishing`` sends closed files, ``manifests`` commits files of
-  many partitions, ``spill`` stores rows that do not fit into memory, ``widening`` finds types that hold the values of
-  two types.
+  many partitions, ``owners`` finds other connectors that write the same files, ``spill`` stores rows that do not fit
+  into memory, ``widening`` finds types that hold the values of two types.
 - ``stores``: directories, buckets and file systems under one interface, each created from its address.
 - ``StoreConfig`` (``settings``): the settings for the location of files, with the names of Confluent's connectors.
 
@@ -15,6 +15,7 @@ memory for tests is ``MemoryStore`` of ``penstock.testing``.
 
 from penstock.files.generations import Rotation, Rows
 from penstock.files.names import FileNames
+from penstock.files.owners import Owners
 from penstock.files.publishing import Beside, FileWriter
 from penstock.files.rolling import RollingFiles
 from penstock.files.settings import StoreConfig
@@ -29,6 +30,7 @@ __all__ = [
     "Found",
     "GoneException",
     "Location",
+    "Owners",
     "RollingFiles",
     "Rotation",
     "Rows",

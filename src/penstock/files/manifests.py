@@ -67,9 +67,12 @@ class Manifests:
         root: The directory of all files.
         connector: The connector's name.
         names: What the names of claims begin with.
+        renamed_from: The former name of the connector: a partition without a commit of this one continues where the
+            former one ended; empty: there is none.
     """
 
-    def __init__(self, store: Store, root: str, connector: str, names: FileNames) -> None:
+    def __init__(self, store: Store, root: str, connector: str, names: FileNames, renamed_from: str = "") -> None:
+        self._former = Manifests(store, root, renamed_from, names) if renamed_from not in ("", connector) else None
         self.store = store
         self.names = names
         self._root = root
@@ -109,7 +112,11 @@ class Manifests:
                 self.store.delete(key)
             end_uploads(self.store, self._root, tuple(key.rpartition("/")[2] for key in claim.files))
             self.store.delete(self._key(place, start))
-        return None
+        if self._former is None or (end := self._former.end(place)) is None:
+            return None
+        self._latest = max(self._latest, self._former._latest)
+        self._ends[place] = end
+        return end
 
     def claim(self, name: str, ranges: Ranges, files: Iterable[str]) -> None:
         """Begins a commit; idempotent for a commit whose end is unknown.

@@ -15,6 +15,7 @@ from penstock.errors import ConnectException, RetriableException
 from penstock.files.generations import Generations, Rotation, Rows
 from penstock.files.manifests import ManifestPublisher, Manifests
 from penstock.files.names import FileNames
+from penstock.files.owners import Owners
 from penstock.files.publishing import Beside, FileWriter, Publisher, end_uploads
 from penstock.files.stores import Store
 
@@ -48,6 +49,7 @@ class RollingFiles:
         manifest: The name of the connector: files contain the records of all partitions of the task, and a manifest
             lists their offsets; None: each file belongs to one partition.
         clock: The time in milliseconds of the epoch; None: the system clock.
+        owners: Marks directories as the connector's, and refuses those of another one; None: without marks.
 
     Source: KIP-275 and the sinks of Confluent for object stores.
     """
@@ -67,8 +69,10 @@ class RollingFiles:
         beside: Sequence[Beside] = (),
         manifest: str | None = None,
         clock: Callable[[], int] | None = None,
+        owners: Owners | None = None,
     ) -> None:
         self._context = context
+        self._owners = owners
         self._store = store
         self._root = root.strip("/")
         self._names = names
@@ -76,7 +80,8 @@ class RollingFiles:
         if manifest is None:
             self._publisher = Publisher(store, self._root, write, names, buffer_dir, beside)
         else:
-            log_of_commits = Manifests(store, self._root, manifest, names)
+            former = owners.renamed_from if owners is not None else ""
+            log_of_commits = Manifests(store, self._root, manifest, names, former)
             self._publisher = ManifestPublisher(log_of_commits, self._root, write, buffer_dir, beside, self._clock)
         self._generations = Generations(rotation, buffer_bytes, together=manifest is not None)
         self._retry_backoff_ms = retry_backoff_ms
@@ -91,6 +96,8 @@ class RollingFiles:
             RetriableException: The store is away.
         """
         self._publisher.opened()
+        if self._owners is not None:
+            self._owners.opened()
         starts = tuple(self._names.start(one) for one in partitions)
         end_uploads(self._store, self._root, starts)
         ends = self._publisher.ends(partitions)
@@ -121,6 +128,8 @@ class RollingFiles:
             place: The partition that they were read from.
             rows: The rows, in order of their offsets.
         """
+        if self._owners is not None:
+            self._owners.note(place.topic, rows.directories)
         self._generations.append(place, rows, self._clock())
 
     def pre_commit(
@@ -201,6 +210,8 @@ class RollingFiles:
             raise
 
     def _publish(self) -> None:
+        if self._owners is not None:
+            self._owners.claim(self._store, self._root)
         for generation in self._generations.closed:
             size = self._publisher.publish(generation)
             self._generations.written(generation, size)

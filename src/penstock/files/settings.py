@@ -73,6 +73,11 @@ class StoreConfig(AbstractConfig):
     azblob_container_name: str = setting(default="", doc="The container of Azure, if url does not say it.")
     azblob_account_name: str = setting(default="", doc="The account of Azure.")
     azblob_account_key: Password | None = setting(default=None, doc="Its key; left out: Azure's default chain.")
+    store_timeout_ms: int = setting(
+        default=20_000,
+        validator=Range.at_least(100),
+        doc="How long a store may take to answer before the call ends, and is made again after retry.backoff.ms.",
+    )
     hdfs_url: str = setting(default="", doc="The address of HDFS, if url does not say it.")
 
     def location(self) -> Location:
@@ -92,7 +97,7 @@ class StoreConfig(AbstractConfig):
         if scheme.lower() in ("s3", "s3a", "s3n"):
             bucket, _, prefix = rest.partition("/")
             s3 = self._s3(bucket, prefix.strip("/"))
-        return Location(url, s3, self.azblob_account_name, secret)
+        return Location(url, s3, self.azblob_account_name, secret, self.store_timeout_ms / 1000)
 
     def _s3(self, bucket: str, prefix: str) -> S3Options:
         return S3Options(
@@ -111,4 +116,5 @@ class StoreConfig(AbstractConfig):
             self.s3_acl_canned,
             self.s3_part_retries,
             self.s3_proxy_url,
+            self.store_timeout_ms / 1000,
         )

@@ -1,13 +1,16 @@
 """Tables of Delta Lake, by the library ``deltalake``. Main type: `DeltaLake`.
 
 The offsets of a connector are application transactions of the table, one for each topic partition: a commit carries
-them, and the log refuses a commit that another one of the same application has overtaken.
+them, and the log refuses a commit that another one of the same application has overtaken. The first commit with records
+of a partition also carries a transaction that all connectors share, whose number stands for the connector's name: of
+two connectors that write the same partition one is refused.
 
 Thread: the task's. Source: Delta Lake's protocol, "Transaction Identifiers".
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -23,7 +26,15 @@ from pyarrow.fs import FileSystem, FileType
 from penstock.api import TopicPartition
 from penstock.connectors.tables.delta_files import DeltaFiles, action, system_of
 from penstock.connectors.tables.faults import fault_of
-from penstock.connectors.tables.lake import GONE, CommitConflictException, Files, Lake, LakeTable, Moves
+from penstock.connectors.tables.lake import (
+    GONE,
+    CommitConflictException,
+    Files,
+    Lake,
+    LakeTable,
+    Moves,
+    second_writer,
+)
 from penstock.connectors.tables.sizes import Ratio
 from penstock.connectors.tables.types import DELTA, Kinds, columns_for
 from penstock.errors import ConnectException
@@ -32,6 +43,8 @@ from penstock.files.stores.opening import local_path
 
 #: The version of an application that has written nothing.
 _NOTHING = -1
+#: The number of newest versions that are searched for the name of another connector.
+_SEARCHED = 100
 
 
 class DeltaLake(Lake):
@@ -40,6 +53,8 @@ class DeltaLake(Lake):
     Args:
         url: Where they are.
         connector: Whose offsets the commits carry.
+        renamed_from: The former name of the connector; empty: there is none.
+        is_shared: True if other connectors may write the same topics into the tables.
         options: Gives the options of the object store; asked for each table, as credentials change.
         configuration: Properties of tables that are made.
         codec: The compression of files.
@@ -52,6 +67,8 @@ class DeltaLake(Lake):
         self,
         url: str,
         connector: str,
+        renamed_from: str,
+        is_shared: bool,
         options: Callable[[], dict[str, str]],
         configuration: Mapping[str, str],
         codec: str,
@@ -60,6 +77,8 @@ class DeltaLake(Lake):
         self.root = str(Path(local_path(url)).absolute()) if urlsplit(url).scheme in ("", "file") else url.rstrip("/")
         self._is_local = "://" not in self.root
         self.connector = connector
+        self.renamed_from = renamed_from
+        self.is_shared = is_shared
         self.options = options
         self._configuration = dict(configuration)
         self.codec = codec
@@ -144,6 +163,8 @@ class DeltaLakeTable(LakeTable):
         self._id = table.metadata().id
         self._ratio = Ratio(lake.file_bytes)
         self._beside: tuple[dict[str, str], FileSystem, str] | None = None
+        #: The partitions of which the table says that this connector writes them.
+        self._own: set[TopicPartition] = set()
 
     @property
     def columns(self) -> pa.Schema:
@@ -180,6 +201,10 @@ class DeltaLakeTable(LakeTable):
             with faults(f"the table {self.name}", "alter"):
                 write_deltalake(self._table, columns.empty_table(), mode="append", schema_mode="merge")
         self.refresh()
+
+    def check_writer(self, places: Iterable[TopicPartition]) -> None:
+        """See ``LakeTable``."""
+        self._unmarked(places)
 
     def append(self, rows: Iterable[pa.Table], moves: Moves) -> None:
         """See ``LakeTable``."""
@@ -290,12 +315,58 @@ class DeltaLakeTable(LakeTable):
         nothing = pa.schema(self._table.schema().to_arrow()).empty_table()
         write_deltalake(self._table, nothing, mode="append", commit_properties=self._commit(moves))
 
-    def _application(self, place: TopicPartition) -> str:
-        return f"penstock/{self._lake.connector}/{place.topic}/{place.partition}"
+    def _application(self, place: TopicPartition, connector: str = "") -> str:
+        return f"penstock/{connector or self._lake.connector}/{place.topic}/{place.partition}"
 
     def _position(self, place: TopicPartition) -> int | None:
         found = self._table.transaction_version(self._application(place))
+        if found is None and self._lake.renamed_from:
+            found = self._table.transaction_version(self._application(place, self._lake.renamed_from))
         return None if found is None or found == _NOTHING else int(found)
+
+    def _unmarked(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """The partitions of which the table does not say yet that this connector writes them.
+
+        Raises:
+            ConnectException: Another connector writes one of them.
+        """
+        found = []
+        for place in places:
+            if place in self._own:
+                continue
+            with faults(f"the table {self.name}", "read"):
+                number = self._table.transaction_version(_mark(place))
+                if number == _number_of(self._lake.connector):
+                    self._own.add(place)
+                elif number is None or number == _number_of(self._lake.renamed_from):
+                    found.append(place)
+                elif self._lake.is_shared or self._has_written(place, number):
+                    self._own.add(place)
+                else:
+                    raise second_writer(self.name, self._lake.connector, self._name_of(number), place.topic)
+        return found
+
+    def _has_written(self, place: TopicPartition, other: int) -> bool:
+        """True if this connector wrote a partition before there were marks, and was not renamed to the marked one."""
+        written = self._table.transaction_version(self._application(place))
+        return written is not None and self._table.transaction_version(_renamed(self._lake.connector)) != other
+
+    def _marks(self, places: Iterable[TopicPartition]) -> list[Transaction]:
+        """The marks that a commit adds; the former name of a renamed connector is not to write any more.
+
+        Raises:
+            ConnectException: Another connector writes one of the partitions.
+        """
+        own = _number_of(self._lake.connector)
+        found = [Transaction(_mark(place), own) for place in self._unmarked(places)]
+        if found and self._lake.renamed_from:
+            found.append(Transaction(_renamed(self._lake.renamed_from), own))
+        return found
+
+    def _name_of(self, number: int) -> str | None:
+        """The name of a connector, from the newest versions; None: it is in none of them."""
+        names = (one.get("penstock.connector") for one in self._table.history(_SEARCHED))
+        return next((name for name in names if name is not None and _number_of(name) == number), None)
 
     def _commit(self, moves: Moves) -> CommitProperties:
         ranges = [
@@ -304,7 +375,10 @@ class DeltaLakeTable(LakeTable):
         ]
         return CommitProperties(
             custom_metadata={"penstock.connector": self._lake.connector, "penstock.offsets": json.dumps(ranges)},
-            app_transactions=[Transaction(self._application(place), after) for place, (_, after) in moves.items()],
+            app_transactions=[
+                *(Transaction(self._application(place), after) for place, (_, after) in moves.items()),
+                *self._marks(moves),
+            ],
         )
 
 
@@ -338,6 +412,25 @@ def faults(where: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise fault_of(error, where, what) from error
+
+
+def _mark(place: TopicPartition) -> str:
+    """The application that all connectors share: its version says which of them writes a partition."""
+    return f"penstock.writer/{place.topic}/{place.partition}"
+
+
+def _renamed(connector: str) -> str:
+    """The application whose version says what a connector was renamed to."""
+    return f"penstock.renamed/{connector}"
+
+
+def _number_of(connector: str) -> int:
+    """A number for the name of a connector.
+
+    >>> _number_of("orders") == _number_of("orders"), _number_of("orders") == _number_of("orders-2")
+    (True, False)
+    """
+    return int.from_bytes(hashlib.sha256(connector.encode()).digest()[:6])
 
 
 def _types(table: DeltaTable) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -128,10 +129,24 @@ def system_of(url: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, str]
         "scheme": endpoint.scheme or None,
         "force_virtual_addressing": is_virtual if endpoint.netloc else None,
     }
+    half_s = _seconds(given.get("AWS_TIMEOUT", "")) / 2
     system = fs.S3FileSystem(
-        connect_timeout=10, request_timeout=30, **{name: value for name, value in wanted.items() if value is not None}
+        connect_timeout=min(5.0, half_s),
+        request_timeout=half_s,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=2),
+        **{name: value for name, value in wanted.items() if value is not None},
     )
     return system, f"{place.netloc}{place.path}"
+
+
+def _seconds(text: str) -> float:
+    """A time as the library writes it.
+
+    >>> _seconds("20s"), _seconds("500ms"), _seconds("?")
+    (20.0, 0.5, 20.0)
+    """
+    found = re.fullmatch(r"(\d+) *(ms|s|sec|m|min)?", text)
+    return int(found[1]) * {"ms": 0.001, "m": 60.0, "min": 60.0}.get(found[2], 1.0) if found else 20.0
 
 
 def action(file: Mapping[str, Any]) -> AddAction:

@@ -22,6 +22,8 @@ _PASSING: Final = re.compile(
 )
 #: Colours for terminals, and arrows to causes, as deltalake writes them.
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")
+#: Times and ports are numbers, too, and no status: "in 401.9ms", "127.0.0.1:50312".
+_NO_STATUS: Final = re.compile(r"\d+\.\d+\S*|:\d+|\d+(?:ns|us|\u00b5s|ms|s)\b")
 #: A second request to complete an upload, whose first answer was cut off, is refused by some stores as one without
 #: rights; a real lack of rights shows with the parts before it.
 _AGAIN: Final = re.compile(r"access denied during completemultipartupload", re.IGNORECASE)
@@ -57,7 +59,7 @@ def fault_of(error: BaseException, where: str, what: str) -> ConnectException:
     text = " ".join(_COLOUR.sub("", str(error)).split()) or type(error).__name__
     said = f"Cannot {what} {where}: {text[:800]}"
     # PyArrow writes NO_SUCH_BUCKET.
-    text = text.replace("_", " ")
+    text = _NO_STATUS.sub(" ", text).replace("_", " ")
     if _AGAIN.search(text):
         return RetriableException(f"{said}. It is tried again; if that does not help, grant the right to write there")
     for pattern, advice in _RULES[:3]:

@@ -2,7 +2,8 @@
 
 The offsets of a connector are in the summaries of snapshots: each of its commits has all of them, so that the newest
 one says where the connector is. A table that was rolled back has the offsets of the snapshot that it was rolled back
-to. They are properties of the table, too, for the case that the snapshots are expired.
+to. They are properties of the table, too, for the case that the snapshots are expired. Another property says for each
+topic which connector writes it.
 
 Thread: the task's.
 """
@@ -24,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow.fs import FileSystem, FileType
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -43,8 +44,17 @@ from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables import partitions
 from penstock.connectors.tables.faults import fault_of
+from penstock.connectors.tables.iceberg_clients import open_catalog
 from penstock.connectors.tables.iceberg_files import data_file, described
-from penstock.connectors.tables.lake import GONE, CommitConflictException, Files, Lake, LakeTable, Moves
+from penstock.connectors.tables.lake import (
+    GONE,
+    CommitConflictException,
+    Files,
+    Lake,
+    LakeTable,
+    Moves,
+    second_writer,
+)
 from penstock.connectors.tables.sizes import Ratio, parts, windows
 from penstock.connectors.tables.types import ICEBERG, Kinds, columns_for
 from penstock.errors import ConnectException
@@ -67,6 +77,8 @@ class IcebergLake(Lake):
         catalog_name: The name of the catalog.
         properties: Of the catalog: type, uri, warehouse, and those of its file system.
         connector: Whose offsets the commits carry.
+        renamed_from: The former name of the connector; empty: there is none.
+        is_shared: True if other connectors may write the same topics into the tables.
         namespace: That of tables whose names have none.
         configuration: Properties of tables that are made.
         file_bytes: The wanted size of files.
@@ -79,6 +91,8 @@ class IcebergLake(Lake):
         catalog_name: str,
         properties: Mapping[str, str],
         connector: str,
+        renamed_from: str,
+        is_shared: bool,
         namespace: str,
         configuration: Mapping[str, str],
         file_bytes: int,
@@ -86,6 +100,8 @@ class IcebergLake(Lake):
         self._name = catalog_name
         self._properties = dict(properties)
         self.connector = connector
+        self.renamed_from = renamed_from
+        self.is_shared = is_shared
         self._namespace = namespace
         self._configuration = dict(configuration)
         self.file_bytes = file_bytes
@@ -103,7 +119,7 @@ class IcebergLake(Lake):
             with faults(f"the catalog {self._name}", "open"):
                 if file := self._file():
                     file.parent.mkdir(parents=True, exist_ok=True)
-                self._catalog = load_catalog(self._name, **self._properties)
+                self._catalog = open_catalog(self._name, self._properties)
         return self._catalog
 
     def check(self) -> None:
@@ -215,7 +231,6 @@ class IcebergTable(LakeTable):
         self._lake = lake
         self._table = table
         self._branch = branch
-        self._key = f"penstock.offsets.{lake.connector}"
         self._ratio = Ratio(lake.file_bytes)
 
     @property
@@ -225,16 +240,54 @@ class IcebergTable(LakeTable):
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """See ``LakeTable``."""
+        found = self._positions_of(_offsets_key(self._lake.connector))
+        if found is None and self._lake.renamed_from:
+            found = self._positions_of(_offsets_key(self._lake.renamed_from))
+        return found or {}
+
+    def _positions_of(self, key: str) -> dict[TopicPartition, int] | None:
+        """The positions of a connector; None: the table knows none."""
         snapshots = {one.snapshot_id: one for one in self._table.metadata.snapshots}
         one: Snapshot | None = self._table.metadata.snapshot_by_name(self._branch)
         while one is not None:
-            if (said := self._said(one)) is not None:
+            if (said := _said(one, key)) is not None:
                 return _of_text(said)
             one = None if one.parent_snapshot_id is None else snapshots.get(one.parent_snapshot_id)
-        if any(self._said(one) is not None for one in snapshots.values()):
+        if any(_said(one, key) is not None for one in snapshots.values()):
             return {}  # The branch was rolled back to before the first commit.
         # None is left: they are expired, if there were any.
-        return _of_text(self._table.properties.get(self._key, "{}"))
+        said = self._table.properties.get(key)
+        return None if said is None else _of_text(said)
+
+    def check_writer(self, places: Iterable[TopicPartition]) -> None:
+        """See ``LakeTable``."""
+        for place in places:
+            other = self._other_writer(place.topic)
+            if other is not None and not self._lake.is_shared and not self._has_written(place, other):
+                raise second_writer(self.name, self._lake.connector, other, place.topic)
+
+    def _has_written(self, place: TopicPartition, other: str) -> bool:
+        """True if this connector wrote a partition before there were marks, and was not renamed to the marked one."""
+        written = self._positions_of(_offsets_key(self._lake.connector)) or {}
+        return place in written and self._table.properties.get(_renamed_key(self._lake.connector)) != other
+
+    def _other_writer(self, topic: str) -> str | None:
+        """The connector that writes a topic; None: it is this one, or none yet."""
+        found = self._table.properties.get(self._writer_key(topic))
+        return None if found in (self._lake.connector, self._lake.renamed_from) else found
+
+    def _marks(self, places: Iterable[TopicPartition]) -> dict[str, str]:
+        """The properties by which a table names its writers; the former name of a renamed connector is not to write."""
+        topics = {one.topic for one in places}
+        own = self._lake.connector
+        found = {self._writer_key(topic): own for topic in topics if self._other_writer(topic) is None}
+        if found and self._lake.renamed_from:
+            found[_renamed_key(self._lake.renamed_from)] = own
+        return found
+
+    def _writer_key(self, topic: str) -> str:
+        """The property that says which connector writes records of a topic to the branch."""
+        return f"penstock.writer.{topic}" + ("" if self._branch == _MAIN else f"@{self._branch}")
 
     def refresh(self) -> None:
         """See ``LakeTable``."""
@@ -364,10 +417,6 @@ class IcebergTable(LakeTable):
             self._table.refresh()
         return before - len(self._table.metadata.snapshots)
 
-    def _said(self, snapshot: Snapshot) -> str | None:
-        """The offsets of the connector in a snapshot."""
-        return None if snapshot.summary is None else snapshot.summary.additional_properties.get(self._key)
-
     def _head(self) -> int | None:
         found = self._table.metadata.snapshot_by_name(self._branch)
         return None if found is None else found.snapshot_id
@@ -384,9 +433,10 @@ class IcebergTable(LakeTable):
     ) -> None:
         if positions is None:
             positions = {**self.positions(), **{place: after for place, (_, after) in moves.items()}}
-        text = _text(positions)
+        self.check_writer(moves)
+        text, key = _text(positions), _offsets_key(self._lake.connector)
         ranges = [[*place, before, after] for place, (before, after) in moves.items()]
-        summary = {self._key: text, "penstock.ranges": json.dumps(ranges), **(more or {})}
+        summary = {key: text, "penstock.ranges": json.dumps(ranges), **(more or {})}
         self._table.metadata.properties[_RETRIES] = "0"
         try:
             with self._table.transaction() as transaction:
@@ -396,7 +446,7 @@ class IcebergTable(LakeTable):
                         files.delete_data_file(file)
                     for file in added:
                         files.append_data_file(file)
-                transaction.set_properties({self._key: text})
+                transaction.set_properties({key: text, **self._marks(moves)})
         except (CommitFailedException, ValidationException) as error:
             if not keeps:
                 self._forget(added)
@@ -462,6 +512,21 @@ def _between(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.with_nullable(True) for one in schema])
+
+
+def _offsets_key(connector: str) -> str:
+    """The name of a connector's offsets, in summaries of snapshots and among the properties of a table."""
+    return f"penstock.offsets.{connector}"
+
+
+def _renamed_key(connector: str) -> str:
+    """The property that says what a connector was renamed to."""
+    return f"penstock.renamed.{connector}"
+
+
+def _said(snapshot: Snapshot, key: str) -> str | None:
+    """The offsets of a connector in a snapshot."""
+    return None if snapshot.summary is None else snapshot.summary.additional_properties.get(key)
 
 
 def _text(positions: Mapping[TopicPartition, int]) -> str:

@@ -47,6 +47,24 @@ class CommitConflictException(RetriableException):
     """Another writer was faster; the commit has to be made again, on the newest version of the table."""
 
 
+def second_writer(table: str, connector: str, other: str | None, topic: str) -> ConnectException:
+    """The error of a connector whose records another one has written into the table.
+
+    Args:
+        table: The table.
+        connector: The connector.
+        other: The other one; None: its name is not known any more.
+        topic: Whose records they are.
+    """
+    by, who = (f"the connector {other}", other) if other else ("another connector", "that connector")
+    return ConnectException(
+        f"The table {table} has the records of the topic {topic} from {by}, and {connector} would double them. Give "
+        f"one of the two another table, or leave the topic out of one. If {who} is gone or was renamed, set "
+        f"renamed.from={other or 'NAME'}, and {connector} continues after its offsets. If both write different "
+        "records of the topic, by filters, set shared.tables=true"
+    )
+
+
 class LakeTable(ABC):
     """A table, and the offsets of a connector that its commits carry.
 
@@ -81,6 +99,15 @@ class LakeTable(ABC):
         Raises:
             CommitConflictException: Another writer was faster.
             ConnectException: The table refuses.
+        """
+
+    @abstractmethod
+    def check_writer(self, places: Iterable[TopicPartition]) -> None:
+        """Refuses a table in which another connector has written these partitions; each commit does so, too.
+
+        Raises:
+            RetriableException: The table cannot be reached.
+            ConnectException: Another connector writes them, or has written them.
         """
 
     @abstractmethod

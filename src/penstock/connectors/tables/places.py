@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, Password, setting
+from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, Password, Range, setting
 
 if TYPE_CHECKING:
     from penstock.connectors.tables.lake import Lake
@@ -23,6 +23,10 @@ _CATALOGS: Final = {
     "DynamoDbCatalog": "dynamodb",
     "BigQueryMetastoreCatalog": "bigquery",
 }
+
+
+#: The property of a catalog that says how long it may take to answer, in seconds.
+TIMEOUT: Final = "penstock.timeout"
 
 
 class TableFormat(Enum):
@@ -59,6 +63,11 @@ class LakeConfig(AbstractConfig):
     )
     aws_secret_access_key: Password | None = setting(default=None, doc="The secret that belongs to it.")
     aws_session_token: Password | None = setting(default=None, doc="The token, where they are of a session.")
+    store_timeout_ms: int = setting(
+        default=20_000,
+        validator=Range.at_least(100),
+        doc="How long a store or a catalog may take to answer before a commit ends, and is made again.",
+    )
 
     @property
     def format(self) -> TableFormat:
@@ -89,7 +98,6 @@ class LakeConfig(AbstractConfig):
                     "s3.force-virtual-addressing": str(not self.s3_path_style_access_enabled) if self.store_url else "",
                 }
             )
-            found |= {"s3.connect-timeout": "10", "s3.request-timeout": "30"}
         given = below(properties, "iceberg.catalog.")
         # PyArrow is what writes here, whatever class Java had for it.
         given.pop("io-impl", None)
@@ -107,6 +115,16 @@ class LakeConfig(AbstractConfig):
             found |= {"type": "sql", "uri": f"sqlite:///{_absolute(self.url)}/catalog.db"}
         return found
 
+    def catalog_limits(self) -> dict[str, str]:
+        """The properties of any catalog that limit the time of its requests, and of those to its store."""
+        half_s = self.store_timeout_ms / 2000
+        return {
+            "s3.connect-timeout": str(min(5.0, half_s)),
+            "s3.request-timeout": str(half_s),  # The client makes two attempts.
+            "s3.retry-strategy-impl": f"{__package__}.iceberg_clients.TwoAttempts",
+            TIMEOUT: str(2 * half_s),
+        }
+
     def storage_options(self, properties: Mapping[str, object]) -> dict[str, str]:
         """The options of the object store, as deltalake knows them."""
         found: dict[str, str] = {}
@@ -123,7 +141,8 @@ class LakeConfig(AbstractConfig):
                 }
             )
             # A store that is away is the task's to wait for, not the library's, which would take minutes.
-            found |= {"max_retries": "3", "retry_timeout": "20s", "timeout": "60s"}
+            limit, connect = f"{self.store_timeout_ms}ms", f"{min(5000, self.store_timeout_ms)}ms"
+            found |= {"max_retries": "3", "retry_timeout": limit, "timeout": limit, "connect_timeout": connect}
         return {**found, **below(properties, "delta.storage.")}
 
 
@@ -141,6 +160,8 @@ def open_lake(
     codec: str = "zstd",
     file_bytes: int = 128 << 20,
     renew: Callable[[], Mapping[str, object]] | None = None,
+    renamed_from: str = "",
+    is_shared: bool = False,
 ) -> Lake:
     """The lake of the settings; nothing is asked of it yet.
 
@@ -151,6 +172,8 @@ def open_lake(
         codec: The compression of files that are written.
         file_bytes: Their size.
         renew: Gives the settings with newer credentials, for each table of Delta that is opened.
+        renamed_from: The former name of the connector.
+        is_shared: True if other connectors may write the same topics into the tables.
     """
     made = {**below(properties, "iceberg.tables.auto-create-props."), **below(properties, "table.properties.")}
     if config.format is TableFormat.DELTA:
@@ -162,12 +185,14 @@ def open_lake(
             newest = renew()
             return type(config).parse(newest).storage_options(newest)
 
-        return DeltaLake(config.url, connector, options, made, codec, file_bytes)
+        return DeltaLake(config.url, connector, renamed_from, is_shared, options, made, codec, file_bytes)
     from penstock.connectors.tables.iceberg import IcebergLake
 
     made.setdefault("write.parquet.compression-codec", "uncompressed" if codec == "none" else codec)
-    catalog = config.catalog_properties(properties)
-    return IcebergLake(config.catalog_name, catalog, connector, config.namespace, made, file_bytes)
+    catalog = {**config.catalog_limits(), **config.catalog_properties(properties)}
+    return IcebergLake(
+        config.catalog_name, catalog, connector, renamed_from, is_shared, config.namespace, made, file_bytes
+    )
 
 
 def below(properties: Mapping[str, object], prefix: str) -> dict[str, str]:

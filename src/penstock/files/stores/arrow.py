@@ -1,13 +1,18 @@
 """Files in file systems of PyArrow and fsspec. Main type: ``ArrowStore``. Any thread.
 
-A file is written under another name and moved. Source: the documentation of PyArrow, "Filesystem Interface".
+A file is written under another name and moved. The libraries of these file systems wait for minutes, or for ever,
+for a store that does not answer, so each call has a limit in time here. Source: the documentation of PyArrow,
+"Filesystem Interface".
 """
 
 from __future__ import annotations
 
+import io
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from contextlib import suppress
+from functools import partial
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -15,8 +20,12 @@ from pyarrow import fs
 from penstock.errors import ConnectException
 from penstock.files.stores.faults import GoneException, of_system
 from penstock.files.stores.store import UNFINISHED, Found, Store
+from penstock.files.stores.timed import TimedCalls
 
+_T = TypeVar("_T")
 _PART = 1 << 20
+#: Bytes that a reader asks for at once.
+_READ_BYTES = 4 << 20
 
 
 class ArrowStore(Store):
@@ -26,30 +35,33 @@ class ArrowStore(Store):
         filesystem: The file system.
         root: The path in it, below which all files are.
         label: The address, for people.
+        timeout_s: The time that a call may take, in seconds.
     """
 
     appends = True
 
-    def __init__(self, filesystem: Any, root: str, label: str) -> None:
+    def __init__(self, filesystem: Any, root: str, label: str, timeout_s: float = 20.0) -> None:
         self._fs = filesystem
         self._root = root.rstrip("/")
         self._label = label
+        self._timed = TimedCalls(timeout_s, label)
 
     def put(self, key: str, data: BinaryIO, size: int) -> None:
         """See ``Store``."""
         target = f"{self._root}/{key}"
         temporary = f"{self._root}/{UNFINISHED}/{key.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
-        try:
+        where = f"{self._label}/{key}"
+
+        def begin() -> Any:
             for one in (temporary, target):
                 self._fs.create_dir(one.rsplit("/", 1)[0], recursive=True)
-            with self._fs.open_output_stream(temporary) as out:
-                while part := data.read(_PART):
-                    out.write(part)
-            if self._fs.get_file_info(target).type != fs.FileType.NotFound:
-                self._fs.delete_file(target)  # HDFS does not move over a file.
-            self._fs.move(temporary, target)
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{key}", "write") from error
+            return self._fs.open_output_stream(temporary)
+
+        out = self._call(where, "write", begin)
+        while part := data.read(_PART):
+            self._call(where, "write", partial(out.write, part))
+        self._call(where, "write", out.close)
+        self._call(where, "write", lambda: self._replace(temporary, target))
 
     def create_if_absent(self, key: str, data: bytes) -> bool:
         """Not supported: these file systems have no common call for it.
@@ -61,21 +73,17 @@ class ArrowStore(Store):
 
     def list_from(self, directory: str, start: str) -> Iterator[str]:
         """See ``Store``."""
-        selector = fs.FileSelector(f"{self._root}/{directory}", allow_not_found=True)
-        try:
-            found = self._fs.get_file_info(selector)
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{directory}", "list") from error
+        found = self._listed(f"{self._root}/{directory}", f"{self._label}/{directory}", missing_ok=True)
         yield from sorted(one.base_name for one in found if one.is_file and one.base_name >= start)
 
     def delete(self, key: str) -> None:
         """See ``Store``."""
-        try:
-            self._fs.delete_file(f"{self._root}/{key}")
-        except FileNotFoundError:
-            pass
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{key}", "delete") from error
+
+        def delete() -> None:
+            with suppress(FileNotFoundError):
+                self._fs.delete_file(f"{self._root}/{key}")
+
+        self._call(f"{self._label}/{key}", "delete", delete)
 
     def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
         """See ``Store``."""
@@ -86,21 +94,47 @@ class ArrowStore(Store):
 
     def check(self) -> None:
         """See ``Store``."""
-        try:
-            self._fs.get_file_info(self._root or "/")
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, self._label, "look at") from error
+        self._call(self._label, "look at", self._look)
 
     def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """See ``Store``."""
         yield from self._walk(below and f"{below}/", skip)
 
+    def look_at(self, key: str) -> Found:
+        """See ``Store``."""
+        one = self._call(f"{self._label}/{key}", "read", lambda: self._fs.get_file_info(f"{self._root}/{key}"))
+        if not one.is_file:
+            raise GoneException(f"{self._label}/{key} is gone: it was moved or deleted before it was read to its end")
+        return _found(key, one)
+
+    def open(self, found: Found) -> Any:
+        """See ``Store``."""
+        call = partial(self._call, f"{self._label}/{found.key}", "read")
+        file = call(lambda: self._fs.open_input_file(f"{self._root}/{found.key}"))
+        return pa.PythonFile(io.BufferedReader(_TimedFile(file, call), _READ_BYTES), mode="r")
+
+    def move(self, key: str, target: str) -> None:
+        """See ``Store``."""
+        source, to = f"{self._root}/{key}", f"{self._root}/{target}"
+
+        def move() -> None:
+            if self._fs.get_file_info(source).type != fs.FileType.NotFound:
+                self._fs.create_dir(to.rsplit("/", 1)[0], recursive=True)
+                self._replace(source, to)
+
+        self._call(f"{self._label}/{key}", "move", move)
+
+    def _replace(self, source: str, target: str) -> None:
+        if self._fs.get_file_info(target).type != fs.FileType.NotFound:
+            self._fs.delete_file(target)  # HDFS does not move over a file.
+        self._fs.move(source, target)
+
+    def _look(self) -> object:
+        return self._fs.get_file_info(self._root or "/")
+
     def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
-        where = f"{self._root}/{prefix}".rstrip("/")
-        try:
-            found = self._fs.get_file_info(fs.FileSelector(where or "/", allow_not_found=bool(prefix)))
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{prefix}", "list") from error
+        directory = f"{self._root}/{prefix}".rstrip("/") or "/"
+        found = self._listed(directory, f"{self._label}/{prefix}", missing_ok=bool(prefix))
         for one in sorted(found, key=lambda one: one.base_name):
             key = prefix + one.base_name
             if one.type == fs.FileType.Directory:
@@ -109,40 +143,56 @@ class ArrowStore(Store):
             elif one.is_file:
                 yield _found(key, one)
 
-    def look_at(self, key: str) -> Found:
-        """See ``Store``."""
-        try:
-            one = self._fs.get_file_info(f"{self._root}/{key}")
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{key}", "read") from error
-        if not one.is_file:
-            raise GoneException(f"{self._label}/{key} is gone: it was moved or deleted before it was read to its end")
-        return _found(key, one)
+    def _listed(self, directory: str, where: str, *, missing_ok: bool) -> Any:
+        """What is in a directory: one call, however much that is."""
+        selector = fs.FileSelector(directory, allow_not_found=missing_ok)
+        return self._call(where, "list", lambda: self._fs.get_file_info(selector), self._look)
 
-    def open(self, found: Found) -> Any:
-        """See ``Store``."""
-        try:
-            return self._fs.open_input_file(f"{self._root}/{found.key}")
-        except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{found.key}", "read") from error
+    def _call(self, where: str, what: str, call: Callable[[], _T], alive: Callable[[], object] | None = None) -> _T:
+        """Makes a call in the time that it may take; see ``TimedCalls``.
 
-    def move(self, key: str, target: str) -> None:
-        """See ``Store``."""
-        source, to = f"{self._root}/{key}", f"{self._root}/{target}"
+        Raises:
+            ConnectException: See ``Store``.
+        """
         try:
-            if self._fs.get_file_info(source).type == fs.FileType.NotFound:
-                return
-            self._fs.create_dir(to.rsplit("/", 1)[0], recursive=True)
-            if self._fs.get_file_info(to).type != fs.FileType.NotFound:
-                self._fs.delete_file(to)
-            self._fs.move(source, to)
+            return self._timed(call, alive)
         except (OSError, pa.ArrowException) as error:
-            raise _fault(error, f"{self._label}/{key}", "move") from error
+            raise of_system(error if isinstance(error, OSError) else OSError(str(error)), where, what) from error
+
+
+class _TimedFile(io.RawIOBase):
+    """A file that is read by timed calls.
+
+    Args:
+        file: PyArrow's file.
+        call: Makes a timed call.
+    """
+
+    def __init__(self, file: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._file, self._call = file, call
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._call(lambda: self._file.seek(offset, whence)))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._call(lambda: self._file.read(len(buffer)))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._call(self._file.close)
 
 
 def _found(key: str, one: Any) -> Found:
     return Found(key, one.size or 0, one.mtime_ns or 0)
-
-
-def _fault(error: Exception, where: str, what: str) -> ConnectException:
-    return of_system(error if isinstance(error, OSError) else OSError(str(error)), where, what)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,8 @@ from penstock.files.stores.store import Store
 if TYPE_CHECKING:
     from penstock.files.stores.s3 import S3Options
 
+#: The time, in seconds, that a store has for an answer while a configuration is checked.
+_LOOK_S = 10.0
 #: Schemes that PyArrow has file systems for.
 _ARROW = ("gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 
@@ -28,6 +31,7 @@ class Location:
         s3: The options, if it is a bucket of S3.
         account: Of Azure.
         secret: Its key.
+        timeout_s: The time that the store may take to answer, in seconds.
 
     Source: Penstock's own.
     """
@@ -36,6 +40,7 @@ class Location:
     s3: S3Options | None = None
     account: str = ""
     secret: str | None = None
+    timeout_s: float = 20.0
 
     @property
     def scheme(self) -> str:
@@ -43,8 +48,10 @@ class Location:
         return urlsplit(self.url).scheme.lower() or "file"
 
     def tried_once(self) -> Location:
-        """The same, for a look whether the store is there: the client does not try again by itself."""
-        return self if self.s3 is None else replace(self, s3=replace(self.s3, retries=0))
+        """The same, for a look whether the store is there: it has less time, and the client makes one request."""
+        limit_s = min(_LOOK_S, self.timeout_s)
+        s3 = None if self.s3 is None else replace(self.s3, retries=0, timeout_s=limit_s)
+        return replace(self, s3=s3, timeout_s=limit_s)
 
     def missing(self) -> str:
         """The reason why no store can be created: a library that is not installed, a login of the wrong form.
@@ -126,21 +133,27 @@ def _of_arrow(location: Location) -> Store:
 
     parts = urlsplit(location.url)
     path = f"{parts.netloc}{parts.path}"
+    limit_s = location.timeout_s
     try:
         match location.scheme:
             case "gs" | "gcs":
-                return ArrowStore(fs.GcsFileSystem(), path, location.url)
+                return ArrowStore(
+                    fs.GcsFileSystem(retry_time_limit=timedelta(seconds=limit_s)), path, location.url, limit_s
+                )
             case "abfs" | "abfss":
                 account = _azure_account(location.url, location.account)
                 container = parts.username or parts.netloc.split("@")[0]
                 system = fs.AzureFileSystem(account_name=account, account_key=location.secret)
-                return ArrowStore(system, f"{container}{parts.path}", location.url)
+                return ArrowStore(system, f"{container}{parts.path}", location.url, limit_s)
             case "hdfs" | "viewfs":
-                return ArrowStore(fs.HadoopFileSystem.from_uri(location.url), parts.path, location.url)
-            case scheme:
-                import fsspec
+                system = fs.HadoopFileSystem.from_uri(location.url)
+                return ArrowStore(system, parts.path, location.url, limit_s)
+            case _:
+                from fsspec.core import url_to_fs
 
-                return ArrowStore(fs.PyFileSystem(fs.FSSpecHandler(fsspec.filesystem(scheme))), path, location.url)
+                # Host, port and user of the address, where the file system has them, and the path in it.
+                system, path = url_to_fs(location.url)
+                return ArrowStore(fs.PyFileSystem(fs.FSSpecHandler(system)), path, location.url, limit_s)
     except (OSError, pa.ArrowException, ImportError, ValueError, TypeError) as error:
         why = _NO_HADOOP if "libjvm" in str(error) or "libhdfs" in str(error) else error
         raise ConnectException(f"The file system of {location.url} cannot be made: {why}") from error

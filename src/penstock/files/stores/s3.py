@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +25,10 @@ log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 #: Bytes that one request of a reader fetches at least.
 _RANGE_BYTES = 8 << 20
+#: The time that a connection may take, in seconds.
+_CONNECT_S = 5.0
+#: Where the context of a request has the time at which it began.
+_BEGAN = "penstock.began"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class S3Options:
         acl: A canned ACL, or nothing.
         retries: How often the client itself retries.
         proxy: The address of a proxy, or nothing.
+        timeout_s: The time that the store may take to answer, in seconds.
 
     Source: the API reference of Amazon S3.
     """
@@ -65,6 +71,7 @@ class S3Options:
     acl: str = ""
     retries: int = 3
     proxy: str = ""
+    timeout_s: float = 20.0
 
 
 class S3Store(Store):
@@ -367,14 +374,36 @@ def _translated(what: str, where: str, call: Callable[[Any], _T], client: Any) -
         raise RetriableException(f"{where} answers {what} in part for now: {error!r}") from error
 
 
+def _begin(params: dict[str, Any], **_: Any) -> None:
+    params["context"][_BEGAN] = time.monotonic()
+
+
+def _end_late(
+    limit_s: float, request_dict: dict[str, Any], response: Any, caught_exception: Exception | None, **_: Any
+) -> None:
+    """Ends a call of boto3 that has had its time: another attempt by itself could take as long again.
+
+    Raises:
+        BotoCoreError: The time is over, and the call has failed.
+    """
+    from botocore.exceptions import ReadTimeoutError
+
+    if time.monotonic() - request_dict["context"].get(_BEGAN, 0.0) < limit_s:
+        return
+    if caught_exception is not None:
+        raise caught_exception
+    if response is not None and response[0].status_code >= 500:
+        raise ReadTimeoutError(endpoint_url=request_dict["url"], error=f"status {response[0].status_code}")
+
+
 def _client(options: S3Options) -> Any:
     import boto3
     from botocore.config import Config
     from botocore.handlers import add_expect_header, set_list_objects_encoding_type_url
 
     config = Config(
-        connect_timeout=5,
-        read_timeout=60,
+        connect_timeout=min(_CONNECT_S, options.timeout_s),
+        read_timeout=options.timeout_s,
         retries={"mode": "standard", "total_max_attempts": options.retries + 1},
         s3={"addressing_style": "path" if options.path_style else "virtual"},
         # Stores other than Amazon's do not support the checksums that newer clients send after a body.
@@ -398,6 +427,8 @@ def _client(options: S3Options) -> Any:
     )
     # With `Expect: 100-continue` botocore reads for ever where the connection is cut in the answer to that.
     client.meta.events.unregister("before-call.s3", add_expect_header)
+    client.meta.events.register("before-call.s3", _begin)
+    client.meta.events.register_first("needs-retry.s3", partial(_end_late, options.timeout_s))
     # Names come as they are: see `_listed`.
     client.meta.events.unregister("before-parameter-build.s3.ListObjectsV2", set_list_objects_encoding_type_url)
     return client

@@ -112,8 +112,9 @@ def frame(
     continued: bool = False,
     context: Any = None,
     partition: int = 0,
+    read_from: str = "t",
 ) -> SinkFrame:
-    """Records of the topic ``t``, with the offsets from ``first`` on; ``topic`` is where a router sent them."""
+    """Records of the topic ``read_from`` with the offsets from ``first`` on; ``topic`` is where a router sent them."""
     count = len(values)
     if schema is VALUE and kind is None:
         kind = KIND
@@ -132,7 +133,7 @@ def frame(
     )
     origin = pa.table(
         {
-            "topic": ["t"] * count,
+            "topic": [read_from] * count,
             "partition": pa.array([partition] * count, pa.int32()),
             "offset": pa.array(at, pa.int64()),
         }

@@ -25,6 +25,18 @@ from penstock.errors import ConnectException, RetriableException
         ("AWS Error UNKNOWN (HTTP status 400): ExpiredToken", ConnectException, "correct the credentials"),
         ("AWS Error NO_SUCH_BUCKET during PutObject", ConnectException, "create the bucket"),
         ("AWS Error SLOW_DOWN during PutObject", RetriableException, "again"),
+        (
+            "Error performing GET http://127.0.0.1:403/b in 401.900937ms - operation timed out",
+            RetriableException,
+            "again",
+        ),
+        ("error after 401ms: Connection refused (127.0.0.1:401)", RetriableException, "again"),
+        (
+            "HTTP status client error (401 Unauthorized) for url (http://127.0.0.1:8181/v1)",
+            ConnectException,
+            "credentials",
+        ),
+        ("HTTP status server error (503 Service Unavailable) in 403.5ms", RetriableException, "again"),
         ("NoSuchBucket: the bucket does not exist", ConnectException, "create the bucket"),
     ],
 )

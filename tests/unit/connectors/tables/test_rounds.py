@@ -17,7 +17,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyarrow.fs import S3FileSystem
+from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 from tests.unit.connectors.tables import lakes
 from tests.unit.connectors.tables.writing import Writing, records
 
@@ -504,8 +504,8 @@ def test_upserts_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_delta_table_with_rules_is_refused(tmp_path: Path) -> None:
-    made = Writing(tmp_path, "delta", name="other")
-    made.put(records(0, 1))
+    made = Writing(tmp_path, "delta", name="other", places=[TopicPartition("u", 0)])
+    made.put(records(0, 1), read_from="u")
     made.tick()
     DeltaTable(str(tmp_path / "lake/t")).alter.add_constraint({"positive": "id >= 0"})
     task = Task(tmp_path, "delta", P0)
@@ -568,11 +568,12 @@ def test_values_of_every_type_come_back_also_as_partitions(tmp_path: Path, lake:
     ],
 )
 def test_the_options_of_the_library_are_those_of_the_file_system(options: dict[str, str]) -> None:
-    system, path = system_of("s3a://lake/prefix/t", {**options, "secret_access_key": "s"})
+    system, path = system_of("s3a://lake/prefix/t", {**options, "secret_access_key": "s", "timeout": "8s"})
     assert path == "lake/prefix/t"
     assert system.region == "eu-1"
-    same = {"access_key": "i", "secret_key": "s", "region": "eu-1", "scheme": "http", "request_timeout": 30}
-    assert system == S3FileSystem(**same, endpoint_override="there:9000", connect_timeout=10)
+    same = {"access_key": "i", "secret_key": "s", "region": "eu-1", "scheme": "http", "request_timeout": 4}
+    twice = AwsStandardS3RetryStrategy(max_attempts=2)
+    assert system == S3FileSystem(**same, endpoint_override="there:9000", connect_timeout=4, retry_strategy=twice)
 
 
 # ------------------------------------------------------------------------------------------------------ the decision

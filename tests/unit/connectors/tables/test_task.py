@@ -40,6 +40,7 @@ from penstock.errors import ConnectException, RetriableException
 pytestmark = pytest.mark.slow
 
 formats = pytest.mark.parametrize("lake", lakes.FORMATS)
+ELSEWHERE = TopicPartition("u", 0)
 
 
 def struct(**fields: Schema) -> Schema:
@@ -90,7 +91,84 @@ def test_another_task_goes_on_behind_the_offset_of_the_table(tmp_path: Path, lak
     second.put(records(3, 4), first=5)
     second.tick()
     assert len(second.rows()) == 9
-    assert Writing(tmp_path, lake, name="other").context.rewound == {}
+
+
+@formats
+def test_a_second_connector_of_a_topic_is_refused_by_the_table_and_the_first_one_named(
+    tmp_path: Path, lake: str
+) -> None:
+    first, late = Writing(tmp_path, lake), Writing(tmp_path, lake, name="late")
+    late.put(records(0, 5))
+    first.put(records(0, 5))
+    first.tick()
+    named = r"the connector s, and \S+ would double them.* set renamed\.from=s, and"
+    with pytest.raises(ConnectException, match=named):
+        late.tick()
+    with pytest.raises(ConnectException, match=named):
+        Writing(tmp_path, lake, name="other")
+    other = Writing(tmp_path, lake, name="of-another-topic", places=[ELSEWHERE])
+    other.put(records(5, 1), read_from="u")
+    other.tick()
+    first.put(records(6, 1), first=5)
+    first.tick()
+    assert first.ids() == list(range(7))
+
+
+@formats
+def test_a_renamed_connector_continues_behind_the_offsets_of_the_former_one(tmp_path: Path, lake: str) -> None:
+    first = Writing(tmp_path, lake)
+    first.put(records(0, 5))
+    first.tick()
+    renamed = Writing(tmp_path, lake, name="new", renamed_from="s")
+    assert renamed.context.rewound == {HERE: 5}
+    renamed.put(records(5, 2), first=5)
+    renamed.tick()
+    again = Writing(tmp_path, lake, name="new", renamed_from="s")
+    assert again.context.rewound == {HERE: 7}
+    assert Writing(tmp_path, lake, name="new").context.rewound == {HERE: 7}
+    with pytest.raises(ConnectException, match="the connector new, and s would"):
+        Writing(tmp_path, lake)
+    assert again.ids() == list(range(7))
+    TableSink().alter_offsets(again.props, {HERE: None})
+    assert Writing(tmp_path, lake, name="new", renamed_from="s").context.rewound == {}
+
+
+@formats
+def test_a_table_that_was_written_before_there_were_marks_goes_on(
+    tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as before:
+        before.setattr(DeltaLakeTable, "_unmarked", lambda *_: [])
+        before.setattr(IcebergTable, "_writer_key", lambda *_: "older")
+        before.setattr(IcebergTable, "check_writer", lambda *_: None)
+        first = Writing(tmp_path, lake)
+        first.put(records(0, 2))
+        first.tick()
+    again = Writing(tmp_path, lake)
+    assert again.context.rewound == {HERE: 2}
+    again.put(records(2, 2), first=2)
+    again.tick()
+    assert again.ids() == [0, 1, 2, 3]
+    with pytest.raises(ConnectException, match="the connector s, and other would"):
+        Writing(tmp_path, lake, name="other")
+
+
+@formats
+def test_connectors_that_have_written_one_topic_into_a_table_before_there_were_marks_both_go_on(
+    tmp_path: Path, lake: str
+) -> None:
+    first, second = Writing(tmp_path, lake), Writing(tmp_path, lake, name="second", shared_tables="true")
+    for one in (first, second):
+        one.put(records(0, 2))
+        one.tick()
+    again = Writing(tmp_path, lake, name="second")
+    assert again.context.rewound == {HERE: 2}
+    for one in (again, first):
+        one.put(records(2, 2), first=2)
+        one.tick()
+    assert again.ids() == [0, 0, 1, 1, 2, 2, 3, 3]
+    with pytest.raises(ConnectException, match=r"and third would .* set shared\.tables=true"):
+        Writing(tmp_path, lake, name="third")
 
 
 @formats
@@ -151,10 +229,10 @@ def test_a_commit_whose_end_was_not_seen_is_not_made_again(tmp_path: Path, lake:
 
 @formats
 def test_other_writers_are_not_overwritten_and_commits_go_on_the_newest_version(tmp_path: Path, lake: str) -> None:
-    one, other = Writing(tmp_path, lake, name="a"), Writing(tmp_path, lake, name="b")
+    one, other = Writing(tmp_path, lake, name="a"), Writing(tmp_path, lake, name="b", places=[ELSEWHERE])
     for round_ in range(3):
         one.put(records(round_ * 2, 2), first=round_ * 2)
-        other.put(records(round_ * 2, 2), first=round_ * 2)
+        other.put(records(round_ * 2, 2), first=round_ * 2, read_from="u")
         one.tick()
         other.tick()
     assert len(one.rows()) == 12
@@ -590,9 +668,9 @@ def test_a_bad_row_is_reported_and_those_around_it_are_written(tmp_path: Path, l
     writing.tick()
     assert writing.ids() == [1, 3]
     assert [offset for offset, _ in writing.context.reported] == [1]
-    strict = Writing(tmp_path, lake, tolerant=False, name="strict")
+    strict = Writing(tmp_path, lake, tolerant=False)
     with pytest.raises(ConnectException, match="Tolerance"):
-        strict.put([None])
+        strict.put([None], first=3)
 
 
 # ------------------------------------------------------------------------------------------- partitions and routes

@@ -267,6 +267,11 @@ class FileSinkConfig(StoreConfig):
         validator=Range.at_least(0),
         doc="How long to wait before a store that was away is written to again.",
     )
+    renamed_from: str = setting(
+        default="",
+        doc="The former name of this connector, or of a deleted one, whose files it continues: a path is written by "
+        "one connector.",
+    )
     storage_class: str = setting(default="", importance=Importance.LOW, doc="Not used: url says which store it is.")
     schema_generator_class: str = setting(default="", importance=Importance.LOW, doc="Not used.")
     schema_cache_size: int = setting(default=1000, importance=Importance.LOW, doc="Not used.")

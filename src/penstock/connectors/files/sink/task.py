@@ -29,7 +29,7 @@ from penstock.connectors.files.sink.partitioners import DirectoryPartitioner
 from penstock.connectors.files.sink.settings import FileSinkConfig
 from penstock.connectors.setting_values import OnNull
 from penstock.errors import DataException
-from penstock.files import FileNames, Location, RollingFiles, Rows, open_store
+from penstock.files import FileNames, Location, Owners, RollingFiles, Rows, open_store
 
 _ESCAPES: Final = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
 
@@ -71,6 +71,7 @@ class FileSinkTask(FrameSinkTask):
             beside=[one.file for one in self._beside],
             manifest=str(props["name"]) if config.layout == "manifest" else None,
             clock=self._now_ms,
+            owners=Owners(str(props["name"]), f"{config.location().url}/{config.topics_dir}", config.renamed_from),
         )
 
     def open(self, partitions: Collection[TopicPartition]) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 from penstock.connectors.files.source.archive import Archive, Beside
 from penstock.connectors.files.source.ledger import LOGS, FileLedger, FileOutcome, identity, log_of
 from penstock.files.manifests import CLAIMS, MANIFESTS
+from penstock.files.owners import OWNERS
 from penstock.files.stores import Found, Store
 
 #: Files that are kept of a list that is sorted.
@@ -93,7 +94,9 @@ class FileSelection:
     def skips(self, directory: str) -> bool:
         """True if a directory is not looked into."""
         name = directory.rpartition("/")[2]
-        return not self.recursive or directory in self.skipped or name.startswith((".", "_tmp", MANIFESTS, CLAIMS))
+        return (
+            not self.recursive or directory in self.skipped or name.startswith((".", "_tmp", MANIFESTS, CLAIMS, OWNERS))
+        )
 
     def takes(self, found: Found) -> bool:
         """True if a file is to be read, whatever its age."""

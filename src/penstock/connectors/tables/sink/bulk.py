@@ -89,6 +89,8 @@ class TableBulkSinkTask(BulkSinkTask):
             if name not in tables:
                 tables[name] = self._table(name)
             there = tables[name]
+            if there is not None:
+                there.check_writer([place])
             if there is not None and (offset := there.positions().get(place)) is not None:
                 found[place] = offset
         return found

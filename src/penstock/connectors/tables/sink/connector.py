@@ -60,10 +60,11 @@ class TableSink(SinkConnector):
             ConnectException: A table cannot be reached, or refuses.
         """
         from penstock.connectors.tables.sink.handover import Handover
+        from penstock.connectors.tables.sink.intake import sink_lake
         from penstock.connectors.tables.sink.routing import Router
 
         config = TableSinkConfig.parse(props)
-        lake = open_lake(config, props, props["name"])
+        lake = sink_lake(config, props)
         try:
             router = Router(config.table_name_format, config.tables, config.route_field, config.dynamic_tables)
             names = router.all_tables(sorted({place.topic for place in offsets}))

@@ -32,7 +32,14 @@ def sink_lake(
 ) -> Lake:
     """The lake of a sink; nothing is asked of it yet. See ``open_lake``."""
     return open_lake(
-        config, props, props["name"], codec=config.parquet_codec, file_bytes=config.target_file_bytes, renew=renew
+        config,
+        props,
+        props["name"],
+        codec=config.parquet_codec,
+        file_bytes=config.target_file_bytes,
+        renew=renew,
+        renamed_from=config.renamed_from,
+        is_shared=config.shared_tables,
     )
 
 

@@ -251,6 +251,16 @@ class TableSinkConfig(LakeConfig):
         validator=Range.at_least(0),
         doc="How long to wait before a commit that failed is tried again; each time twice as long, up to 60 s.",
     )
+    renamed_from: str = setting(
+        default="",
+        doc="The former name of this connector, or of a deleted one, after whose offsets in the tables it continues: "
+        "the records of a topic are written to a table by one connector.",
+    )
+    shared_tables: bool = setting(
+        default=False,
+        doc="Other connectors write records of the same topics into the tables, such as those that a filter lets "
+        "through.",
+    )
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:

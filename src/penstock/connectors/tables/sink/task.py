@@ -91,6 +91,8 @@ class TableSinkTask(FrameSinkTask):
                     self._rounds.finish(found_there)
         for place, name in names.items():
             there = None if name is None else self._taking.load(name)
+            if there is not None and there.table is not None:
+                there.table.check_writer([place])
             found = None if there is None else there.position(place)
             if found is not None:
                 self._claimed[place] = found

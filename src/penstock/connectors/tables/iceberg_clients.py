@@ -1,0 +1,69 @@
+"""Clients of pyiceberg with a limit in time: its own wait for ever for a catalog that does not answer.
+
+Main types: `TimedRestCatalog`, and `TwoAttempts` for the client of S3. Main function: `open_catalog`. Thread: any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyarrow.fs import AwsStandardS3RetryStrategy
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.rest import RestCatalog
+from requests import PreparedRequest, Response, Session
+from requests.adapters import HTTPAdapter
+
+from penstock.connectors.tables.places import TIMEOUT
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """The catalog of the properties, which answers in the time that they give it, where it is one of REST.
+
+    Args:
+        name: The name of the catalog.
+        properties: The properties, of which pyiceberg may find more in its own configuration.
+    """
+    given = dict(properties)
+    is_rest = given.get("type", "rest" if given.get("uri", "").startswith("http") else "") == "rest"
+    if is_rest and "py-catalog-impl" not in given:
+        given.pop("type", None)
+        given["py-catalog-impl"] = f"{__name__}.{TimedRestCatalog.__name__}"
+    return load_catalog(name, **given)
+
+
+class TimedRestCatalog(RestCatalog):
+    """A REST catalog whose requests end in the time of the property ``penstock.timeout``."""
+
+    def _create_session(self) -> Session:
+        # In front of what pyiceberg does in it: it may ask for a token there.
+        adapter = _TimedAdapter(float(self.properties[TIMEOUT]))
+        session = super()._create_session()
+        for start in ("http://", "https://"):
+            if type(session.get_adapter(start)) is HTTPAdapter:
+                session.mount(start, adapter)
+        return session
+
+
+class TwoAttempts(AwsStandardS3RetryStrategy):  # type: ignore[misc]
+    """The client of S3 tries twice: whoever called it tries again later."""
+
+    def __init__(self) -> None:
+        super().__init__(max_attempts=2)
+
+
+class _TimedAdapter(HTTPAdapter):  # type: ignore[misc]
+    """Gives each request a limit in time.
+
+    Args:
+        limit_s: The limit, in seconds.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        super().__init__()
+        self._limit_s = limit_s
+
+    def send(self, request: PreparedRequest, *args: Any, **named: Any) -> Response:
+        if named.get("timeout") is None:
+            named["timeout"] = (min(5.0, self._limit_s), self._limit_s)
+        return super().send(request, *args, **named)
