@@ -93,7 +93,7 @@ def fence_producers(
 
 
 def _collect(asked: dict[str, tuple[Transaction, Coordinator]], found: dict[str, Fenced]) -> None:
-    """Takes the ids out that are fenced, or failed for good."""
+    """Moves the ids that are fenced, or failed permanently, from ``asked`` to ``found``."""
     for one, (transaction, _) in list(asked.items()):
         if transaction.phase is TransactionPhase.READY and transaction.identity is not None:
             found[one] = transaction.identity
@@ -109,18 +109,18 @@ def _nothing() -> None:
 
 
 def failed(fenced: Mapping[str, Fenced]) -> dict[str, KafkaException]:
-    """Those that could not be fenced, and why."""
+    """The error of each id that could not be fenced."""
     return {one: result for one, result in fenced.items() if isinstance(result, KafkaException)}
 
 
-#: As long as Kafka's admin client takes for one call.
+#: The default timeout of Kafka's admin client for one call.
 _TIMEOUT_S: Final = 60.0
 
 
 def fence_zombies(
     worker: Mapping[str, str], connector: str, config: Mapping[str, str], ids: Sequence[str]
 ) -> dict[str, KafkaException]:
-    """Fences whoever sends with these transactional ids.
+    """Fences the producers of a connector with these transactional ids.
 
     Args:
         worker: The worker's settings.
@@ -129,11 +129,11 @@ def fence_zombies(
         ids: The transactional ids.
 
     Returns:
-        Why some could not be fenced, by id.
+        The error of each id that could not be fenced.
 
     Raises:
         ConfigException: the settings of the connector's producers cannot be used.
     """
-    # Producers may be sent to another cluster than the worker's; that is where their ids count.
+    # The connector's producers may use another cluster than the worker's; their ids belong to that cluster.
     client = producer_settings(worker, config, client_id=f"connector-fencing-{connector}")
     return failed(fence_producers(ColumnSettings.of(client), ids, _TIMEOUT_S, name=f"{connector} (fencing)"))

@@ -1,4 +1,4 @@
-"""Requests about consumer groups which the Kafka client has no call for.
+"""Requests about consumer groups that the Kafka client does not support.
 
 Main type: ``GroupClient``, a ``TopicAdmin`` that also deletes single offsets. Thread: any; calls block.
 """
@@ -20,7 +20,7 @@ from penstock.kafka.settings.producer import own_connections
 
 @dataclass(frozen=True)
 class _Answered:
-    """An answer that has arrived already."""
+    """An answer that is already complete, with the interface of a future."""
 
     codes: Mapping[TopicPartition, int]
 
@@ -50,7 +50,7 @@ class GroupClient(TopicAdmin):
         A partition without a committed offset is no error.
 
         Raises:
-            KafkaException: A member of the group reads a topic of them, or the cluster refused or could not be asked.
+            KafkaException: A member of the group reads one of their topics, or the cluster refused or did not answer.
         """
         named = list(partitions)
         if not named:

@@ -1,4 +1,4 @@
-"""Deletes single committed offsets of a consumer group (KIP-496), which the Python client has no call for.
+"""Deletes single committed offsets of a consumer group (KIP-496), which the Python client does not support.
 
 Main function: ``delete_offsets``, over connections of the worker's own. ``offset_delete_request`` and
 ``offset_delete_response`` are the bytes of the protocol; they are pure.

@@ -69,10 +69,9 @@ NEEDS: Final = {
 }
 #: The time limit of one search, and of the wait for another search of this process.
 LOOK_S: Final = 5.0
-#: Of how many partitions of one transaction the commands are given.
+#: The number of partitions of one transaction for which the message has commands.
 _NAMED: Final = 3
-#: The longest timeout that brokers allow where they are not told otherwise (``transaction.max.timeout.ms``): for ids of
-#: which nothing is known.
+#: The brokers' default for the longest timeout (``transaction.max.timeout.ms``), used for ids without a description.
 _LONGEST_TIMEOUT_MS: Final = 900_000
 _UNDER_WAY: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 _NONE: Final = 0
@@ -180,17 +179,17 @@ class OpenTransactions:
         self._name = name
         self._clock = clock
         self._wall_ms = wall_ms
-        #: When each open transaction was seen first.
+        #: The time at which each open transaction was first seen.
         self._seen: dict[tuple[Place, int, int | None], float] = {}
         self._unsupported = False
-        # One for all looks: a broker that is away is not told of with each.
+        # Shared by all searches, so that an unreachable broker is not logged by each.
         self._seldom = SeldomLog(logger)
 
     def is_own(self, transactional_id: str) -> bool:
-        """If an id is one of this group: of a task, of changes of offsets, or of its leader."""
+        """True if an id belongs to this group: to a task, to changes of offsets, or to its leader."""
         leaders = "connect-cluster-"
         if transactional_id.startswith(leaders) and not f"{self._group}-".startswith(leaders):
-            # Beside a group of the name connect, this is how the leaders of all groups are called.
+            # With a group called "connect", the ids of the leaders of all groups begin like this.
             return transactional_id == f"{leaders}{self._group}"
         return transactional_id.startswith(f"{self._group}-") or transactional_id == f"{leaders}{self._group}"
 
@@ -218,9 +217,9 @@ class OpenTransactions:
                 talk.close()
         except UnsupportedVersionException as error:
             self._unsupported = True
-            logger.debug("%s cannot ask for open transactions: %s", self._name, error)
+            logger.debug("%s cannot search for open transactions: %s", self._name, error)
         except KafkaException as error:
-            logger.debug("%s cannot ask for open transactions now: %s", self._name, error)
+            logger.debug("%s cannot search for open transactions now: %s", self._name, error)
         finally:
             _one_at_a_time.release()
         return None
@@ -339,14 +338,14 @@ class OpenTransactions:
 
 
 class _Cluster:
-    """The requests to the brokers during one look."""
+    """The requests to the brokers during one search."""
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._metadata: ClusterMetadata | None = None
 
     def extend(self, seconds: float) -> None:
-        """Gives the questions that follow so much time."""
+        """Gives the following requests this many seconds."""
         self._talk.extend(seconds)
 
     def _known(self, topics: Sequence[str] | None) -> ClusterMetadata:
@@ -360,7 +359,7 @@ class _Cluster:
         return found
 
     def open_in(self, places: Collection[Place]) -> tuple[list[OpenTransaction], str | None]:
-        """The transactions that are open in these partitions, and why some could not be asked."""
+        """The transactions that are open in these partitions, and the reason if some brokers did not answer."""
         if not places:
             return [], None
         return self._open(self._known(sorted({topic for topic, _ in places})), places)
@@ -396,10 +395,10 @@ class _Cluster:
         return found, refused
 
     def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
-        """The transactional ids that have these producer ids, as far as the user may see them.
+        """The transactional ids that have these producer ids and that the user may see.
 
         Raises:
-            KafkaRetriableException: A coordinator cannot tell now.
+            KafkaRetriableException: A coordinator does not know at the moment.
         """
         known = self._metadata
         assert known is not None, "partitions were asked for"
@@ -440,7 +439,7 @@ class _Cluster:
         return found
 
     def abort(self, one: OpenTransaction, epoch: int) -> int:
-        """Writes a marker that aborts it in its partition; the error code."""
+        """Writes a marker that aborts the transaction in its partition; returns the error code."""
         known = self._metadata
         assert known is not None, "partitions were asked for"
         topic, number = one.place

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class NewTopic:
-    """The specification of a topic to be created. -1 partitions or replicas: as the broker's defaults say."""
+    """The specification of a topic to be created. -1 partitions or replicas: the broker's default."""
 
     name: str
     partitions: int
@@ -35,10 +35,10 @@ class NewTopic:
 
 
 class TopicMaker(Protocol):
-    """The part of an admin client that is needed here."""
+    """The part of an admin client that topic creation uses."""
 
     def topic_exists(self, topic: str) -> bool:
-        """True if the topic exists. Raises when the cluster cannot be asked."""
+        """True if the topic exists. Raises if the cluster does not answer."""
 
     def create_topic(self, topic: NewTopic) -> None:
         """Creates a topic. Raises AlreadyExistsException, among others, if another client created it first."""
@@ -51,7 +51,7 @@ def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The rules of a connector as a function, which may be sent to other processes."""
+    """The rules of a connector as a function that can be pickled."""
 
     rules: TopicCreation
 
@@ -65,9 +65,9 @@ class TopicCreator:
 
     Args:
         owner: the task, for messages.
-        plan: how a topic of this name is to be made; None when topic creation is not active for the connector, and the
-            broker's own auto-creation decides.
-        admin: makes the topics; not used without a plan.
+        plan: Returns the specification of a topic by its name; None if topic creation is not active for the connector,
+            and the broker's own auto-creation decides.
+        admin: Creates the topics; unused without a plan.
     """
 
     def __init__(self, owner: str, plan: Callable[[str], NewTopic] | None, admin: TopicMaker | None) -> None:

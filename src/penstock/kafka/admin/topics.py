@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _Error = ck.KafkaError
 _MISSING_TOPIC = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
 MISSING_GROUP = frozenset({_Error.GROUP_ID_NOT_FOUND, _Error._UNKNOWN_GROUP})
-# The coordinator or leader moves or is being loaded; the client hands these on instead of asking again.
+# The coordinator or leader moves or is being loaded; the client returns these errors instead of retrying.
 _PASSING = frozenset(
     {
         _Error.COORDINATOR_LOAD_IN_PROGRESS,
@@ -58,7 +58,7 @@ _BUSY_GROUP = frozenset(
         _Error.FENCED_INSTANCE_ID,
     }
 )
-#: States in which a group is made of members that are not listed yet.
+#: States in which the members of a group are not listed yet.
 _REBALANCING = frozenset({"PREPARING_REBALANCING", "COMPLETING_REBALANCING"})
 _RETRY_S = 0.1
 _TIMEOUTS = frozenset(
@@ -71,7 +71,7 @@ _EARLIEST: Any = cast(Any, OffsetSpec).earliest()
 
 
 class _Answer(Protocol):
-    """The part of a request's future that is used here."""
+    """The part of a request's future that this module uses."""
 
     def result(self, timeout: float) -> Any: ...
 
@@ -87,7 +87,7 @@ class _Together:
 
 
 class _Settled:
-    """The future of an answer about partitions, which is an error while the cluster is only moving one of them."""
+    """A future of an answer about partitions; raises a retriable error while the cluster moves one of them."""
 
     def __init__(self, future: _Answer) -> None:
         self._future = future
@@ -138,7 +138,7 @@ class TopicSpecification(Protocol):
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """The description of a topic; its id tells it from one that was deleted and had the same name."""
+    """The description of a topic; its id distinguishes it from a deleted topic with the same name."""
 
     name: str
     partitions: int
@@ -147,7 +147,7 @@ class TopicDescription:
 
 
 def error_code(error: BaseException | None) -> int | None:
-    """The code of the client's error that an error of this package was raised from; None where there is none."""
+    """The code of the client's error that caused an error of this package; None if there is none."""
     cause = error if isinstance(error, ck.KafkaException) else getattr(error, "__cause__", None)
     known = isinstance(cause, ck.KafkaException) and cause.args and isinstance(cause.args[0], ck.KafkaError)
     return int(cause.args[0].code()) if known and cause is not None else None
@@ -158,12 +158,12 @@ class TopicAdmin:
 
     Args:
         settings: librdkafka's (see `penstock.kafka.settings.client.admin_settings`).
-        name: whose client it is, for messages.
-        timeout_s: how long one call may take.
-        clock: seconds, for the deadline of a call.
+        name: The owner of the client, for messages.
+        timeout_s: The timeout of one call.
+        clock: The clock for the timeout of a call, in seconds.
 
     Raises:
-        KafkaException: a setting is wrong. (An unreachable broker shows with the first call.)
+        KafkaException: a setting is invalid. (An unreachable broker raises at the first call.)
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class TopicAdmin:
             raise KafkaException(f"The admin client of {name} cannot be made: {error}") from error
 
     def close(self) -> None:
-        """Let the client go; further calls raise. Safe to call twice."""
+        """Closes the client; further calls raise. Safe to call twice."""
         self._closed.set()
         self._client = None
 
@@ -198,11 +198,11 @@ class TopicAdmin:
         return str(found.cluster_id)
 
     def topic_exists(self, topic: str) -> bool:
-        """True if the topic exists. Asking does not create it."""
+        """True if the topic exists. The query does not create it."""
         return topic in self.describe_topics([topic])
 
     def describe_topics(self, topics: Iterable[str], *, timeout_s: float | None = None) -> dict[str, TopicDescription]:
-        """Those of the topics that exist."""
+        """Descriptions of the topics that exist."""
         found = {}
         for name in dict.fromkeys(topics):
             description = self.ask(
@@ -221,8 +221,8 @@ class TopicAdmin:
         """Create a topic and wait until it shows.
 
         Raises:
-            AlreadyExistsException: it is there already; perhaps somebody else was faster.
-            KafkaException: the cluster refused, or could not be asked in time.
+            AlreadyExistsException: it exists already; perhaps another client was faster.
+            KafkaException: the cluster refused, or did not answer in time.
         """
         new = ClientTopic(
             topic.name,
@@ -301,12 +301,12 @@ class TopicAdmin:
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a consumer group; none when the group does not exist.
 
-        A consumer that never joins asks for them. (librdkafka's own admin call ends the process when the group's
-        coordinator has moved, which is also the answer to the very first question a cluster gets about groups.)
+        A consumer that never joins requests them. (librdkafka's own admin call ends the process when the group's
+        coordinator has moved, which is also the answer to a cluster's first request about groups.)
 
         Args:
             group: the group's id.
-            topics: where to look; all topics of the cluster when None.
+            topics: The topics to look in; all topics of the cluster when None.
         """
         doing = f"reading the offsets of group {group}"
         partitions = self._partitions(doing, None if topics is None else set(topics))
@@ -331,10 +331,10 @@ class TopicAdmin:
         }
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group without members; it is made if need be.
+        """Commits offsets for a group without members, and creates the group if necessary.
 
         Raises:
-            KafkaException: the group has members, or the cluster refused or could not be asked.
+            KafkaException: the group has members, or the cluster refused or did not answer.
         """
         if not offsets:
             return
@@ -349,10 +349,10 @@ class TopicAdmin:
         self._check_partitions(doing, answer.topic_partitions)
 
     def require_idle(self, group: str) -> None:
-        """Refuse a group that has members, or is about to get some; one that does not exist has none.
+        """Raises if a group has members, or is about to get some; a group that does not exist has none.
 
         Raises:
-            KafkaException: it has (see `group_busy`), or the cluster refused or could not be asked.
+            KafkaException: it has members (see `group_busy`), or the cluster refused or did not answer.
         """
         doing = f"looking for members of group {group}"
         found = self.ask(
@@ -364,10 +364,10 @@ class TopicAdmin:
             raise self._failure(doing, busy := _busy(len(found.members))) from busy
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with all its offsets; a group that does not exist is no error.
+        """Deletes a group with all its offsets; a group that does not exist is no error.
 
         Raises:
-            KafkaException: the group has members, or the cluster refused or could not be asked.
+            KafkaException: the group has members, or the cluster refused or did not answer.
         """
         self.ask(
             f"deleting the group {group}",
@@ -376,7 +376,7 @@ class TopicAdmin:
         )
 
     def _await_topic(self, topic: str) -> None:
-        """The cluster answers as soon as the topic is decided on; the brokers hear of it a moment later."""
+        """Waits until the brokers know a new topic: the cluster answers before they do."""
         deadline = self._clock() + self._timeout_s
         while not self.topic_exists(topic) and self._clock() < deadline:
             self._closed.wait(_RETRY_S)
@@ -428,23 +428,23 @@ class TopicAdmin:
         otherwise: object = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """The answer to one request, repeated while the cluster says that it is only moving something.
+        """The answer to one request, which is repeated while the cluster only moves a leader or coordinator.
 
         Args:
-            doing: for messages.
-            request: starts it, given the client and the seconds that are left.
-            missing: error codes that are an answer too: `otherwise`.
-            timeout_s: how long it may take, where not as long as other calls.
+            doing: The operation, for messages.
+            request: Starts the request, with the client and the remaining seconds.
+            missing: Error codes for which `otherwise` is the answer.
+            timeout_s: The timeout, if it differs from that of other calls.
 
         Raises:
-            KafkaException: the cluster refused, or could not be asked in time.
+            KafkaException: the cluster refused, or did not answer in time.
         """
         deadline = self._clock() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
             client = self._open_client(doing)
             left = max(0.1, deadline - self._clock())
             try:
-                # The client gives up by itself at the deadline; the surplus lets its own error win.
+                # The client stops by itself at the deadline; the surplus lets its own error come first.
                 return request(client, left).result(left + 5)
             except ck.KafkaException as error:
                 code = error.args[0].code()
@@ -455,7 +455,7 @@ class TopicAdmin:
             except (TimeoutError, ValueError, TypeError) as error:
                 raise self._failure(doing, error) from error
             finally:
-                # Log events of the client wait in a queue, which would grow without limit while a broker is down.
+                # The client queues its log events; the queue would grow without limit while a broker is down.
                 _serve_log(client)
             self._closed.wait(_RETRY_S)
 

@@ -50,16 +50,16 @@ class ActiveProducer:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id as its coordinator knows it. Without meaning when there is an error code.
+    """A coordinator's description of a transactional id; the other fields are invalid if there is an error code.
 
     Attributes:
-        error_code: Why the coordinator says nothing of it; 0 if it does.
+        error_code: The reason why the coordinator has no description; 0 if it has one.
         transactional_id: The id.
         state: ``Ongoing``, ``PrepareCommit``, ``Empty`` and the like.
-        timeout_ms: After which the coordinator ends a transaction.
-        producer_id: Of the producer that has the id.
-        epoch: Of that producer.
-        places: The partitions of its transaction that are still to be ended; none where none is open.
+        timeout_ms: The time after which the coordinator ends a transaction.
+        producer_id: The id of the producer that has the transactional id.
+        epoch: The epoch of that producer.
+        places: The partitions of its transaction that still need a marker; none if no transaction is open.
     """
 
     error_code: int
@@ -72,7 +72,7 @@ class TransactionDescription:
 
 
 def describe_producers_request(correlation: int, client_id: str, places: Iterable[Place]) -> bytes:
-    """Asks the leader of these partitions which producers have written there."""
+    """Asks the leader of these partitions for the producers that have written there."""
     return sized(_head(Api.DESCRIBE_PRODUCERS, correlation, client_id), _topics(places), _NO_TAGS)
 
 
@@ -98,7 +98,7 @@ def describe_producers_response(payload: memoryview) -> Mapping[Place, tuple[int
 
 
 def list_transactions_request(correlation: int, client_id: str, producer_ids: Sequence[int]) -> bytes:
-    """Asks a broker which transactional ids it coordinates that have these producer ids."""
+    """Asks a broker for the transactional ids with these producer ids that it coordinates."""
     numbers = b"".join(INT64.pack(one) for one in producer_ids)
     return sized(
         _head(Api.LIST_TRANSACTIONS, correlation, client_id),
@@ -196,7 +196,7 @@ def abort_marker_response(payload: memoryview) -> Mapping[Place, int]:
     """The error code of each partition.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = _answer(payload, Api.WRITE_TXN_MARKERS)
 

@@ -1,4 +1,4 @@
-"""Reading records for a sink task: a group member whose messages come as Arrow tables.
+"""Reads records for a sink task, as a group member whose messages come as Arrow tables.
 
 Main types: ``RecordConsumer``, ``FetchedChunk`` (the result of one fetch), ``RebalanceListener`` and ``Placement`` (the
 owner's response to assigned and revoked partitions). Start positions, commits, and the meaning of the client's errors
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 #: The number of messages taken from the client at once: this many objects stay in a core's cache until they become
 #: columns. Fifty thousand take twice the time, and memory that is never used again.
 CHUNK_RECORDS: Final = 2_000
-#: The most that the client takes at once, of an answer or of a batch that it unpacks: the most it can be told.
+#: The most bytes that the client takes at once, of an answer or of a batch that it unpacks: the maximum of the setting.
 MOST_BYTES: Final = 2_147_483_647
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
@@ -80,17 +80,17 @@ class FetchedChunk:
 
 @dataclass(frozen=True)
 class Placement:
-    """The positions at which newly assigned partitions begin, and which of all partitions do not deliver for now."""
+    """The start positions of newly assigned partitions, and the partitions that deliver nothing for now."""
 
     starts: Mapping[TopicPartition, int]
     paused: frozenset[TopicPartition] = frozenset()
 
 
 class RebalanceListener(Protocol):
-    """Told of partitions that come and go, inside ``fetch``; the group waits until it returns."""
+    """Callbacks for assigned and revoked partitions, inside ``fetch``; the group waits until they return."""
 
     def before_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        """Called before partitions come; their committed offsets are read when it returns."""
+        """Called before partitions are assigned; the consumer reads their committed offsets when it returns."""
 
     def on_assigned(
         self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
@@ -103,10 +103,10 @@ class RebalanceListener(Protocol):
         """
 
     def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions are about to go; commits for them are still accepted."""
+        """Called before partitions are revoked; commits for them are still accepted."""
 
     def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
-        """Partitions have gone already: somebody else may read them."""
+        """Called after partitions were lost: another member may read them already."""
 
 
 class RecordConsumer:
@@ -146,7 +146,7 @@ class RecordConsumer:
         self._closing = False
         # True while the group has been asked for partitions and has not responded yet.
         self._joining = False
-        # False while no broker answers: then the group has not heard of this member, and will not.
+        # False while no broker answers: then the group does not know this member.
         self._reachable = True
         self._static = bool(settings.get("group.instance.id"))
         self._settings = self.client_settings(settings)
@@ -155,10 +155,10 @@ class RecordConsumer:
         # The next position of each partition, and unreadable records.
         self._positions: dict[TopicPartition, int] = {}
         self._troubles = Troubles()
-        # Partitions that were sought after a wrong checksum. The client may have gone to an offset that it made up, and
-        # from there to the beginning, as the user says for offsets that are not there.
+        # Partitions that were sought after a wrong checksum. The client may have moved to an invented offset, and from
+        # there to the beginning, as the user's setting says for offsets that do not exist.
         self._shaken: set[TopicPartition] = set()
-        # What the next calls of `fetch` return.
+        # The results of the next calls of `fetch`.
         self._ready: deque[FetchedChunk] = deque()
         self._commits = ConsumerCommits(self._consumer, name, self._interrupted)
         self._start_offsets = StartOffsets(
@@ -178,14 +178,14 @@ class RecordConsumer:
             "queued.max.messages.kbytes": 4096,
             # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
-            # Java's consumer has no limit for the size of records, so none must be too large here.
+            # Java's consumer has no limit for the size of records, so no record may be too large here.
             "receive.message.max.bytes": MOST_BYTES,
             # As in Java.
             "check.crcs": True,
             # Without it the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,
             **for_client(settings),
-            # Invariant 2: whatever the user asks for, the client commits and stores nothing by itself.
+            # Invariant 2: whatever the user sets, the client commits and stores nothing by itself.
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "enable.partition.eof": False,
@@ -194,7 +194,7 @@ class RecordConsumer:
     # -- Subscription and rebalances ---------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
-        """Join the group; partitions come with later fetches."""
+        """Joins the group; later fetches assign partitions."""
         self._subscription = subscription
         self._listener = listener
         if subscription.pattern is None:
@@ -224,9 +224,9 @@ class RecordConsumer:
             self._subscribe_to(found)
 
     def _ask_for_missing(self) -> None:
-        """Asks for topics that are not there, which makes brokers create them (``allow.auto.create.topics``).
+        """Requests missing topics, which makes brokers create them (``allow.auto.create.topics``).
 
-        The client asks for the topics of a subscription without leave to create them, whatever the setting says.
+        The client requests the topics of a subscription without permission to create them, whatever the setting says.
         """
         now = time.monotonic()
         if not (self._creates and self._missing) or now < self._next_request:
@@ -246,7 +246,7 @@ class RecordConsumer:
             self._joining = False
             return
         if not self._cooperative and self._owned:
-            # The client joined again without having asked for them, as it does when it notices new partitions.
+            # The client joined again on its own, as it does when it notices new partitions.
             self._on_revoke(self._consumer, [ck.TopicPartition(*owned) for owned in sorted(self._owned)])
         self._joining = False
         self._reachable = True
@@ -301,8 +301,8 @@ class RecordConsumer:
             None when nothing came.
 
         Raises:
-            KafkaException, ConnectException: The consumer cannot go on (authorization, no offset to begin at, ...). A
-                broker that cannot be reached is not an error: the client keeps trying and logs.
+            KafkaException, ConnectException: The consumer cannot continue (authorization, no offset to begin at, ...).
+                An unreachable broker is not an error: the client keeps trying and logs.
         """
         if self._pending_error is not None:
             raise exception_of(self._name, self._pending_error)
@@ -325,7 +325,8 @@ class RecordConsumer:
                 messages = self._consumer.consume(most - 1, 0) if most > 1 else []
                 if self._epoch == epoch or first.error() is not None:
                     return self._chunk([first, *messages], one_partition=0 < before == self._sole_owner())
-                # Partitions have come or gone between the two: the first message is one of before.
+                # Partitions were assigned or revoked between the two: the first message belongs to the earlier
+                # assignment.
                 if messages and (later := self._chunk(messages, one_partition=False)) is not None:
                     self._ready.append(later)
                 table, ends = to_arrow([first], one_partition=False)
@@ -334,7 +335,7 @@ class RecordConsumer:
             raise exception_of(self._name, failure.args[0]) from failure
 
     def _sole_owner(self) -> int:
-        """The epoch if exactly one partition is owned, else 0: equal before and after, all messages are of that one."""
+        """The epoch if exactly one partition is owned, else 0. While it is constant, all messages are of that one."""
         return self._epoch if len(self._owned) == 1 else 0
 
     def _chunk(self, messages: list[ck.Message], *, one_partition: bool) -> FetchedChunk | None:
@@ -427,7 +428,7 @@ class RecordConsumer:
         """Continues from other offsets; partitions that are not assigned are ignored.
 
         Returns:
-            The epoch of messages that are fetched from now on.
+            The epoch of messages that are fetched after this call.
         """
         self._epoch += 1
         self._positions.update(positions)
@@ -451,12 +452,12 @@ class RecordConsumer:
                     raise KafkaException(f"{self._name} could not seek {where} to {position.offset}: {error}") from None
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing of these until ``resume``; group membership goes on."""
+        """Fetches nothing of these until ``resume``; the group membership continues."""
         if asked := self._those_owned(partitions):
             self._consumer.pause(asked)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch these again."""
+        """Fetches these again."""
         if asked := self._those_owned(partitions):
             self._consumer.resume(asked)
 
@@ -466,14 +467,14 @@ class RecordConsumer:
     # -- Commits -----------------------------------------------------------------------------------------------------
 
     def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
-        """Commit without waiting; ``answer`` is called inside a later ``fetch``."""
+        """Commits without waiting; ``answer`` is called inside a later ``fetch``."""
         self._commits.commit_async(offsets, answer)
 
     def _on_commit(self, error: ck.KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
         self._commits.answered(error, partitions)
 
     def commit_sync(self, offsets: Offsets) -> None:
-        """Commit and wait for the answer.
+        """Commits and waits for the answer.
 
         Raises:
             KafkaException: It failed.
@@ -499,14 +500,14 @@ class RecordConsumer:
         return found
 
     def interrupt(self) -> None:
-        """End waiting for the broker inside callbacks and seeks; for use before ``close``.
+        """Ends waiting for the broker inside callbacks and seeks; call it before ``close``.
 
         Thread: any.
         """
         self._interrupted.set()
 
     def close(self) -> None:
-        """Leaves the group, even as a static member; the listener is not called any more.
+        """Leaves the group, even as a static member; the listener is not called again.
 
         A group that waits for another member does not respond to this one before that, and would keep it as a member if
         it just disconnected. So this may take minutes: callers need not wait for it.
@@ -528,7 +529,9 @@ class RecordConsumer:
             self._consumer.poll(_RETRY_S)
 
     def _leave(self) -> None:
-        """A static member that is closed does not leave (KIP-345), but one that reads no topic any more does."""
+        """Leaves the group as a static member. Closing does not (KIP-345); a member that reads no topic any more
+        leaves.
+        """
         deadline = time.monotonic() + _LEAVE_S
         self._consumer.unsubscribe()
         while self._consumer.memberid() and self._pending_error is None and time.monotonic() < deadline:

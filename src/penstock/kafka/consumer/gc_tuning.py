@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-#: Objects made more than dropped before the youngest are looked through, and how seldom older ones are.
+#: The surplus of created over dropped objects that starts a collection of the youngest generation, and the intervals of
+#: the older ones.
 _THRESHOLDS: Final = (300_000, 20, 50)
 
 
@@ -31,7 +32,7 @@ def collect_rarely() -> None:
 
 
 class _Pauses:
-    """The number of threads that have paused the garbage collector, and whether it ran before the first of them."""
+    """The number of threads that have paused the garbage collector, and whether it was enabled before the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -34,7 +34,7 @@ def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa
         ends = {TopicPartition(topic, partition): end}
         columns["topic"] = pa.repeat(pa.scalar(topic, pa.string()), count)
         columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), count)
-        # Offsets ascend, so first, last and count tell whether there is a gap (compaction, transactions).
+        # Offsets ascend, so first, last and count show if there is a gap (compaction, transactions).
         whole = end - first == count
         columns["offset"] = pa.array(
             np.arange(first, end, dtype=np.int64) if whole else list(map(ck.Message.offset, messages)), pa.int64()
@@ -58,7 +58,7 @@ def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa
 
 
 def placeholder(partition: TopicPartition, offset: int) -> pa.Table:
-    """One row in the place of records that cannot be read: where they are, without key, value and headers."""
+    """One row for records that cannot be read: their position, without key, value and headers."""
     row = {"topic": partition.topic, "partition": partition.partition, "offset": offset, "timestamp_type": -1}
     return pa.Table.from_pylist([row], CONSUMED_SCHEMA)
 
@@ -72,7 +72,7 @@ def _coordinates(message: ck.Message) -> tuple[str, int, int]:
 
 def _timestamps(messages: Sequence[ck.Message]) -> tuple[pa.Array, pa.Array]:
     """Milliseconds and type; the client counts types from 1 and has 0 for "none"."""
-    # No pair outlives the next one, so they all take turns in the same memory.
+    # No pair outlives the next one, so all of them reuse the same memory.
     pairs = np.fromiter(chain.from_iterable(map(ck.Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, stamps = pairs[::2], np.ascontiguousarray(pairs[1::2])
     unknown = kinds == ck.TIMESTAMP_NOT_AVAILABLE

@@ -27,7 +27,7 @@ from penstock.kafka.settings.values import BY_DURATION
 from penstock.telemetry.logs import SeldomLog
 
 _Error = ck.KafkaError
-#: The task fails on these; anything else that is not fatal for the client itself is waited out.
+#: Errors that fail the task; after any other error that is not fatal for the client itself the consumer waits.
 _ENDING: Final = frozenset(
     {
         _Error.TOPIC_AUTHORIZATION_FAILED,
@@ -43,19 +43,19 @@ _ENDING: Final = frozenset(
         _Error._FATAL,
     }
 )
-#: In the text of the error; a batch that cannot be read has the same code.
+#: Part of the error's text; an unreadable batch has the same code.
 _LIMIT: Final = "receive.message.max.bytes"
 _QUIET: Final = frozenset({_Error._PARTITION_EOF})
 _FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
 
 
 def ends_reading(error: ck.KafkaError) -> bool:
-    """True if the task fails; after other errors it waits and goes on."""
+    """True if the task fails; after other errors the consumer waits and continues."""
     return bool(error.code() in _ENDING or error.fatal() or refuses_login(error) or _is_too_large(error))
 
 
 def _is_too_large(error: ck.KafkaError) -> bool:
-    """True if a broker's answer is larger than the user lets the client take: it asks for the same again, for ever."""
+    """True if a broker's answer is larger than the client's limit: the client would repeat the request for ever."""
     return error.code() == _Error._BAD_MSG and _LIMIT in error.str()
 
 
@@ -65,11 +65,11 @@ def is_usual(error: ck.KafkaError) -> bool:
 
 
 def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
-    """The error as it is raised.
+    """The exception for an error of the client.
 
     Args:
-        name: Says whose consumer it is.
-        error: Of the client.
+        name: The owner of the consumer.
+        error: The client's error.
     """
     text = f"{name}: {error.str()} ({error.name()})"
     if _is_too_large(error):
@@ -87,7 +87,7 @@ def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
 
 #: Values of ``auto.offset.reset`` that mean the end of a partition for librdkafka.
 _AT_END: Final = frozenset({"latest", "largest", "end"})
-#: And its beginning.
+#: Values of ``auto.offset.reset`` that mean the beginning of a partition for librdkafka.
 _AT_BEGINNING: Final = frozenset({"earliest", "smallest", "beginning"})
 _RETRY_S: Final = 0.2
 
@@ -168,13 +168,13 @@ class StartOffsets:
         )
 
     def _at(self, partitions: Sequence[TopicPartition], moment: int) -> dict[TopicPartition, int]:
-        """The first offset from a time on; the special times mean the first and the next offset of all."""
+        """The first offset at or after a time; the special times mean the first and the next offset."""
         asked = [ck.TopicPartition(tp.topic, tp.partition, moment) for tp in partitions]
         found = self._retried("look up offsets", lambda left: self._client.offsets_for_times(asked, timeout=left))
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 
     def _retried(self, what: str, ask: Callable[[float], list[ck.TopicPartition]]) -> list[ck.TopicPartition]:
-        """Ask the broker until every partition has an answer, or the time is up."""
+        """Asks the broker until every partition has an answer, or the time is up."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -209,9 +209,9 @@ class ConsumerCommits:
     """Commits of one consumer.
 
     Args:
-        client: Of the consumer; it calls ``answered`` (``on_commit``).
-        name: Says whose consumer this is in errors.
-        interrupted: Ends waiting.
+        client: The client of the consumer; it calls ``answered`` (``on_commit``).
+        name: The owner of the consumer, for errors.
+        interrupted: An event that ends waiting.
     """
 
     def __init__(self, client: ck.Consumer, name: str, interrupted: threading.Event) -> None:
@@ -221,7 +221,7 @@ class ConsumerCommits:
         self._commits: list[_Commit] = []
 
     def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
-        """Commit without waiting; ``answer`` is called inside a later ``fetch``."""
+        """Commits without waiting; ``answer`` is called inside a later ``fetch``."""
         self._commits.append(_Commit({(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}, answer))
         try:
             self._client.commit(offsets=_positions(offsets), asynchronous=True)
@@ -230,7 +230,9 @@ class ConsumerCommits:
             answer(exception_of(self._name, failure.args[0]))
 
     def answered(self, error: ck.KafkaError | None, partitions: list[ck.TopicPartition]) -> None:
-        """Takes the answer to a commit: to the oldest one of these offsets, as the client does not say to which."""
+        """Handles the answer to a commit. It belongs to the oldest commit of these offsets; the client does not
+        identify it.
+        """
         answered = {(p.topic, p.partition): p.offset for p in partitions}
         waiting = next((commit for commit in self._commits if commit.positions == answered), None)
         if waiting is None:

@@ -22,7 +22,7 @@ from penstock.kafka.consumer.unreadable import is_about_records
 
 @dataclass(frozen=True)
 class SampledMessage:
-    """A message as it is in Kafka."""
+    """An unconverted message."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ def sample(
     """The first messages of topics, each partition in order.
 
     Args:
-        settings: the settings of a consumer, by librdkafka's names.
+        settings: The settings of a consumer, by librdkafka's names.
         topics: Their names, or a pattern for whole names.
         records: The maximum number of messages.
         size: The maximum number of bytes.
@@ -123,12 +123,12 @@ def read_values(bootstrap_servers: str, topic: str, count: int, timeout_s: float
 
     Args:
         bootstrap_servers: the brokers.
-        topic: the topic; waits when it is not there yet.
-        count: how many values to wait for.
-        timeout_s: how long to wait for them.
+        topic: the topic; the function waits if it does not exist yet.
+        count: the number of values to wait for.
+        timeout_s: the time limit.
 
     Returns:
-        At most `count` values; fewer when the time is over.
+        At most `count` values; fewer at the end of the time limit.
     """
     consumer = ck.Consumer(
         {

@@ -33,10 +33,10 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> Subscription:
-        """Reads these topics; one that does not exist yet is waited for.
+        """Reads these topics, and waits for those that do not exist yet.
 
         Raises:
-            ConfigException: librdkafka would take one for a pattern, which it compiles without any limit.
+            ConfigException: librdkafka would treat a name as a pattern, which it compiles without any limit.
         """
         named = tuple(topics)
         for topic in named:
@@ -55,7 +55,7 @@ class Subscription:
 
     def covers(self, topic: str) -> bool:
         """True if the pattern matches this topic."""
-        # No broker of Kafka's has a topic that begins so.
+        # No broker of Kafka has a topic with such a name.
         if self.pattern is None or topic in _INTERNAL_TOPICS or is_pattern(topic):
             return False
         return self.pattern.matches(topic)

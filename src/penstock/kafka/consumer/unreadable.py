@@ -68,7 +68,7 @@ class UnreadableRecords:
     reason: str
 
     def __str__(self) -> str:
-        """The text of the error that they become."""
+        """The text of the error for these records."""
         topic, number = self.partition
         last = self.end - 1
         which = f"offset {self.offset}" if last == self.offset else f"offsets {self.offset} to {last}, one batch,"
@@ -82,7 +82,7 @@ class UnreadableRecords:
 
 
 def is_about_records(error: ck.KafkaError, topic: str | None) -> bool:
-    """True if an error that came in the place of a message is about records of its partition."""
+    """True if an error in place of a message is about records of its partition."""
     return topic is not None and error.code() in _ABOUT_RECORDS
 
 
@@ -98,7 +98,7 @@ class Troubles:
         self._tries: dict[TopicPartition, tuple[int, int]] = {}
 
     def is_final(self, partition: TopicPartition, position: int) -> bool:
-        """Counts one more failure at a position; True if it is not to be read again. That begins the count anew."""
+        """Counts one more failure at a position; True if the batch is to be skipped, which resets the count."""
         at, tries = self._tries.pop(partition, (position, 0))
         tries = tries + 1 if at == position else 1
         if tries >= TRIES:
@@ -107,12 +107,12 @@ class Troubles:
         return False
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition has gone, or is read elsewhere."""
+        """Forgets a partition that was revoked, or is read from another position."""
         self._tries.pop(partition, None)
 
 
 def batch_start(told: int, position: int, end: int | None) -> int:
-    """The first record that cannot be read: where the client says, unless that cannot be.
+    """The first unreadable record: the client's offset, unless that is impossible.
 
     >>> batch_start(7, 5, 100), batch_start(3, 5, 100), batch_start(1 << 60, 5, 100), batch_start(-1001, 5, None)
     (7, 5, 5, 5)
@@ -173,11 +173,11 @@ def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, firs
         if not name.startswith(("group.", "partition.assignment.")) and name not in ("on_commit", "error_cb")
     }
     own |= {
-        # It does not join the group, but may have no right to any other.
+        # It does not join the group, but may have no rights to any other group.
         "group.id": settings.get("group.id", "penstock"),
         "enable.auto.commit": False,
         "enable.partition.eof": True,
-        # Offsets that a wrong checksum made up are not to lead anywhere.
+        # Offsets that a wrong checksum made up must not move the position.
         "auto.offset.reset": "error",
     }
     deadline = time.monotonic() + _ANSWER_S

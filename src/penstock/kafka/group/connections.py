@@ -77,7 +77,7 @@ class Access:
         return cls(tls, credentials)
 
     def close(self, timeout_s: float) -> bool:
-        """Waits for its threads; False when one has not ended in time."""
+        """Waits for its threads; False if one has not ended in time."""
         if self.credentials is not None:
             self.credentials.close()
         return self.names.close(timeout_s)
@@ -110,11 +110,11 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
         self._elsewhere = elsewhere
         self._let_alone_s: dict[Any, float] = {}
         self._ready: dict[str, Mechanism] = {}
-        # The library hands this on to whatever logs in; it is the only setting of its that may be any object.
+        # The library passes this on to the login; it is the only setting of the library that may be any object.
         super().__init__(net, sasl_oauth_token_provider=self, **_library_settings(settings, access.tls is not None))
 
     def get_connection(self, node_id: Any, **options: Any) -> Any:
-        """See ``KafkaConnectionManager``. A new connection also tells this object when it fails."""
+        """See ``KafkaConnectionManager``. A new connection also reports its failure to this object."""
         known = node_id in self._conns
         connection = super().get_connection(node_id, **options)
         if not known:
@@ -150,7 +150,7 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
             raise errors.KafkaConnectionError(f"no encrypted connection to {node.host}:{node.port}: {error}") from error
 
     async def _ready_to_log_in(self, host: str, timeout_at: float | None) -> None:
-        """Waits for a token or ticket, which may have to be asked for."""
+        """Waits for a token or ticket, which may have to be fetched first."""
         while (ready := self._mechanism(host)) is None:
             if timeout_at is not None and time.monotonic() > timeout_at:
                 raise errors.KafkaConnectionError(f"nothing has come to log in at {host} with")
@@ -158,10 +158,10 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
         self._ready[host] = ready
 
     def begin_login(self, host: str) -> Mechanism:
-        """One login at a broker: what was made ready, or something new where the login is over an open connection.
+        """One login at a broker, with prepared credentials, or new ones for a login over an open connection.
 
         Raises:
-            KafkaError: there is nothing to log in with.
+            KafkaError: there are no credentials.
         """
         if (ready := self._ready.pop(host, None) or self._mechanism(host)) is None:
             raise errors.KafkaConnectionError(f"nothing is there yet to log in at {host} with")
@@ -229,7 +229,7 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
     def reset_backoff(self, node_id: Any) -> None:
         """See ``KafkaConnectionManager``. A failed login does not count as a connection."""
         if node_id in self._let_alone_s:
-            # The library counts a connection as one also where the login over it has failed.
+            # The library counts a connection as successful even if the login over it has failed.
             self.update_backoff(node_id)
         else:
             super().reset_backoff(node_id)
@@ -239,9 +239,9 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
 
 
 class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc]
-    """A connection that hands on what came just before its end: why a broker refuses a login, say.
+    """A connection that passes on the last bytes before its end, such as a broker's reason for refusing a login.
 
-    The library drops it where both are read at once. The end is read again with the next look.
+    The library drops them if both are read at once. The next read returns the end.
     """
 
     def _sock_recv(self) -> tuple[bytes, Exception | None]:
@@ -254,7 +254,7 @@ class _EncryptedTransport(_PlainTransport, KafkaSSLTransport):  # type: ignore[m
 
 
 class _Login(SaslMechanism):  # type: ignore[misc]
-    """One login, as the library wants it: by a mechanism of the worker's clients."""
+    """One login through the library's interface, by a mechanism of the worker's clients."""
 
     def __init__(self, **config: Any) -> None:
         self._mechanism: Mechanism = config["sasl_oauth_token_provider"].begin_login(config["host"])
@@ -308,7 +308,7 @@ def _library_settings(settings: GroupSettings, encrypted: bool) -> Mapping[str, 
 
 
 def _socket_options(network: NetworkSettings, session_timeout_ms: int) -> list[tuple[int, int, int]]:
-    """Socket options that end a connection to a dead machine within the session timeout, also during a JoinGroup."""
+    """Socket options that end a connection to a dead machine within the session timeout, even during a JoinGroup."""
     probe_s = max(1, session_timeout_ms // 4000)
     options = [
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),

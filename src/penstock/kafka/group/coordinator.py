@@ -43,7 +43,7 @@ _LONGEST_REASON: Final = 255
 _OTHERS_BEGAN: Final = "another member has begun a round"
 #: Heartbeats are sent slightly early, so that a rebalance that another member began is known within the interval.
 _EARLY: Final = 0.9
-#: Beyond the rebalance timeout, for the broker's answer to arrive.
+#: The time in addition to the rebalance timeout, for the broker's answer to arrive.
 _ROUND_EXTRA_MS: Final = 5_000
 _LIMITS_TIMEOUT_MS: Final = 5_000
 _BROKER_CONFIG: Final = 4
@@ -52,7 +52,7 @@ _SESSION_LIMITS: Final = ("group.min.session.timeout.ms", "group.max.session.tim
 
 # ------------------------------------------------------------------------------------------------------------- rounds
 class RoundCallbacks(Protocol):
-    """The callbacks of the coordinator: what it asks and reports."""
+    """The callbacks of the coordinator."""
 
     @property
     def state(self) -> MemberState:
@@ -89,8 +89,8 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
 
     Args:
         loop: The event loop.
-        settings: Of the member.
-        rounds: Is asked and told.
+        settings: The settings of the member.
+        rounds: The callbacks.
     """
 
     def __init__(self, loop: GroupLoop, settings: GroupSettings, rounds: RoundCallbacks) -> None:
@@ -114,7 +114,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         return self.coordinator_id is not None and bool(self._client.connected(self.coordinator_id))
 
     def view(self) -> GroupView:
-        """Returns the member's state as it is known now."""
+        """Returns a snapshot of the member's state."""
         node = self._cluster.broker_metadata(self.coordinator_id) if self.is_reachable() else None
         return GroupView(
             self._generation.member_id,
@@ -147,10 +147,10 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         return self._heartbeat_loop_future is None or bool(self._heartbeat_loop_future.is_done)
 
     async def leave_group(self, reason: str, timeout_s: float) -> None:
-        """Tells the broker that this member leaves; it is no member afterwards, with or without a response."""
+        """Leaves the group with a request to the broker; it is no member afterwards, with or without a response."""
         member_id, node = self._generation.member_id, self.coordinator_id
         if self._join_task is not None and not self._join_task.is_done:
-            # Behind a request of a round the broker would not read it before that is over.
+            # The broker would read it only after the response to a request of a round.
             node = self._plain_node
         if member_id != UNKNOWN_MEMBER_ID and node is not None:
             logger.info("Leaving the group %s: %s", self._settings.group_id, reason)
@@ -167,7 +167,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         self.reset_generation()
 
     async def session_limits(self) -> str:
-        """The broker's limits for ``session.timeout.ms``; empty where it does not tell them."""
+        """The broker's limits for ``session.timeout.ms``; empty if it does not report them."""
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_BROKER_CONFIG,
             resource_name=str(self._plain_node),
@@ -205,7 +205,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         self._rounds.wake()
 
     def reset_generation(self, member_id: str = UNKNOWN_MEMBER_ID) -> None:
-        """See ``BaseCoordinator``. A member that the broker does not know gives up its work."""
+        """See ``BaseCoordinator``. A member that the broker does not know stops its work."""
         super().reset_generation(member_id)
         if member_id == UNKNOWN_MEMBER_ID:
             self._rounds.lose("the broker does not know this member any more")
@@ -225,7 +225,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
     ) -> None:
         self._rounds.completed(RoundJoined(generation, member_id, protocol, bytes(member_assignment_bytes)))
         if self._rounds.state.asked != self._asked:
-            # The owner's wish came after the request of this round had gone out.
+            # The owner asked to join after the request of this round had been sent.
             self.rejoin_needed = True
         else:
             self._rounds.state.reason = _OTHERS_BEGAN
@@ -275,7 +275,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         took_s = time.monotonic() - synced_at
         state.counts.sync_answered(took_s)
         if took_s * 1000 > self._settings.session_timeout_ms:
-            # The answer may be an old one, where this process was frozen meanwhile.
+            # The answer may be old, if this process was frozen meanwhile.
             await self._send_heartbeat_request()
         self._still_in(generation, losses)
         return assigned
@@ -315,7 +315,7 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         )
 
     async def _in_round(self, request: Any) -> Any:
-        """Sends a request that the broker answers when the other members are ready; its answer."""
+        """Sends a request that the broker answers when the other members are ready, and returns the answer."""
         standing = self._rounds.state.standing
         timeout_ms = max(
             self._settings.network.request_timeout_ms, self._settings.rebalance_timeout_ms + _ROUND_EXTRA_MS

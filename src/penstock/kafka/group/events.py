@@ -77,7 +77,7 @@ class GroupEvents(Protocol):
     """
 
     def metadata(self) -> Sequence[tuple[str, bytes]]:
-        """Name and metadata of each sub-protocol on offer, the preferred one first; asked at every join."""
+        """Name and metadata of each sub-protocol on offer, the preferred one first; called at every join."""
 
     def before_join(self, generation: int) -> None:
         """Called before the member joins; it joins when this returns, or when the rebalance timeout expires.
@@ -118,7 +118,7 @@ class GroupEvents(Protocol):
         """
 
     def refused(self, error: GroupRefusedException) -> None:
-        """Kafka does not let it in. Told once for each cause, until it was let in again."""
+        """Kafka does not admit it. Called once for each cause, until a join succeeds."""
 
 
 INVALID_SESSION_TIMEOUT: Final = "INVALID_SESSION_TIMEOUT"

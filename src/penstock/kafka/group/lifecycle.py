@@ -1,7 +1,7 @@
 """The lifecycle of a group member: when it joins, and when it stops its work.
 
 Main type: ``GroupLife``. ``penstock.kafka.group.member`` runs it on its thread, and starts a new one if it fails.
-``coordinator`` implements the protocol, ``standing`` the time limits. Heartbeats continue while the leader assigns and
+``coordinator`` implements the protocol, ``session`` the time limits. Heartbeats continue while the leader assigns and
 while work stops. A member stops its work when a limit is exceeded or the broker does not know it; after the work has
 stopped it joins again automatically.
 
@@ -43,7 +43,7 @@ _SHORTEST_STEP_MS: Final = 1_000
 
 
 class _OwnerFailedError(Exception):
-    """The owner has not done its part of a round."""
+    """A callback of the owner in a round has failed."""
 
 
 class GroupLife:
@@ -98,7 +98,7 @@ class GroupLife:
             self._loop.close(self._coordinator.heartbeats_ended)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Has something run on the member's thread. Thread: any."""
+        """Runs a call on the member's thread. Thread: any."""
         self._loop.post(call)
 
     def rejoin(self) -> None:
@@ -148,7 +148,7 @@ class GroupLife:
                 await self._loop.pause(self._retry.next_s())
 
     async def _is_in(self) -> bool:
-        """Joins if needed; True once the member is in the group. Returns soon, so that other ways are tried."""
+        """Joins if needed; True once the member is in the group. Returns soon, so that brokers are searched anew."""
         step_ms = max(self._settings.heartbeat_interval_ms, _SHORTEST_STEP_MS)
         if not await self._loop.found_brokers(step_ms):
             return False
@@ -173,7 +173,7 @@ class GroupLife:
         return self._patience.next_s()
 
     def _connection_refused(self, code: str, detail: str) -> float:
-        """Notes that a broker refuses connections; returns the seconds for which to leave it alone."""
+        """Notes that a broker refuses connections; returns the seconds for which not to try it again."""
         refused = refusal(self._settings, code, detail)
         if self.state.standing.joined:
             self._seldom.warning(code, "%s", refused)
@@ -220,7 +220,7 @@ class GroupLife:
         await self._leave(reason, _LEAVE_S)
 
     def lose(self, reason: str) -> None:
-        """See ``Rounds``: work must stop, if there is any; the member then joins again without it."""
+        """See ``RoundCallbacks``: work must stop, if there is any; the member then joins again without it."""
         if not self.state.standing.joined:
             return
         self.state.standing.leave()
@@ -233,14 +233,14 @@ class GroupLife:
 
     # ---------------------------------------------------------------------------------------------------------- rounds
     def protocols(self) -> Sequence[tuple[str, bytes]]:
-        """See ``Rounds``."""
+        """See ``RoundCallbacks``."""
         try:
             return self._events.metadata()
         except Exception as error:
             raise _OwnerFailedError("the worker could not say what it runs") from error
 
     async def prepared(self, generation: int) -> None:
-        """See ``Rounds``: waits for the owner as long as a round may take."""
+        """See ``RoundCallbacks``: waits for the owner up to the rebalance timeout."""
         try:
             preparing = self._owner(self._events.before_join, generation)
             await self._loop.within(preparing, self._settings.rebalance_timeout_ms)
@@ -258,7 +258,7 @@ class GroupLife:
         generation: int,
         beat: Callable[[], Awaitable[None]],
     ) -> Mapping[str, bytes]:
-        """See ``Rounds``."""
+        """See ``RoundCallbacks``."""
         assigning = self._owner(self._events.assign, protocol, leader, members, generation, self.state.last_completed)
         while True:
             try:
@@ -267,7 +267,7 @@ class GroupLife:
                 await beat()
 
     def completed(self, joined: RoundJoined) -> None:
-        """See ``Rounds``."""
+        """See ``RoundCallbacks``."""
         if not self.state.joins:
             return
         self.state.last_completed = joined.generation
@@ -296,7 +296,7 @@ class GroupLife:
         return self._loop.elsewhere(self._calls, calling)
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """Tells the owner something; an error of the owner is logged and does not end the member."""
+        """Calls a callback of the owner; an error of the owner is logged and does not end the member."""
         try:
             call(*arguments)
         except Exception:

@@ -44,8 +44,8 @@ class GroupLoop:
     Args:
         settings: The settings of the member.
         access: Encryption, login and name lookup for brokers.
-        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds to
-            leave that broker alone.
+        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds for
+            which not to try that broker again.
     """
 
     def __init__(self, settings: GroupSettings, access: Access, refused: Callable[[str, str], float]) -> None:
@@ -58,22 +58,22 @@ class GroupLoop:
         self.client: Any = KafkaNetClient(net=self._selector, manager=self.manager)
 
     def turn(self) -> None:
-        """Waits until something is to be done, and does it."""
+        """Waits until there is work, and does it."""
         self._selector.poll()
 
     def begin(self, coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Runs a coroutine beside the others, until it ends or the loop is closed."""
+        """Runs a coroutine concurrently with the others, until it ends or the loop is closed."""
         self._selector.call_soon(coroutine)
 
     def post(self, call: Callable[[], None]) -> None:
-        """Has something run on the loop; nothing happens when the loop has ended. Thread: any."""
+        """Runs a call on the loop; does nothing when the loop has ended. Thread: any."""
         try:
             self._selector.call_soon_threadsafe(partial(_once, call))
         except RuntimeError:
             pass
 
     def bell(self) -> Any:
-        """An event that a coroutine waits for, with or without a limit; ``notify`` wakes it."""
+        """An event that a coroutine waits for, with or without a time limit; ``notify`` wakes it."""
         return WakeupNotifier(self._selector)
 
     def elsewhere(self, calls: GroupCalls, call: Callable[[], object]) -> Any:
@@ -90,7 +90,7 @@ class GroupLoop:
         """Waits for the result of ``elsewhere``.
 
         Raises:
-            KafkaTimeoutError: there is none in time; it may be waited for again.
+            KafkaTimeoutError: there is no result in time; another call may wait for it again.
         """
         return await self.manager.wait_for(awaited, timeout_ms)
 
@@ -109,7 +109,7 @@ class GroupLoop:
         return True
 
     def keep_login_fresh(self) -> None:
-        """Has another token fetched before the time of the last one is over: the next login cannot wait for it."""
+        """Fetches another token before the last one expires: the next login cannot wait for it."""
         now = time.monotonic()
         if not self._has_tokens or self._access.credentials is None or now < self._fresh_at:
             return
@@ -117,7 +117,7 @@ class GroupLoop:
             self._access.credentials.mechanism("")
             self._fresh_at = now + _FRESH_EACH_S
         except SaslAuthenticationException:
-            # The next login says so.
+            # The next login reports it.
             self._fresh_at = now + _FRESH_AFTER_FAILURE_S
 
     def find_brokers_anew(self) -> None:
@@ -130,7 +130,7 @@ class GroupLoop:
         """Ends all connections.
 
         Args:
-            ended: True when everything that ends by itself has ended; it gets a moment.
+            ended: True when every call that ends by itself has ended; they get a moment.
         """
         for _ in range(_LAST_TURNS):
             if ended():

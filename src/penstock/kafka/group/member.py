@@ -29,7 +29,7 @@ from penstock.kafka.group.settings import GroupSettings
 from penstock.telemetry.logs import SeldomLog
 
 _LIBRARY: Final = "kafka"
-#: Lines that repeat other lines or only announce a retry, by their beginning.
+#: The beginnings of lines that repeat other lines or only announce a retry.
 _SAID_ELSEWHERE: Final = (
     "%s: socket disconnected",
     "%s: Error receiving network data",
@@ -62,7 +62,7 @@ def cause_of(record: logging.LogRecord) -> object:
 
 
 def tame() -> None:
-    """Has the library's lines pass through here, in this process, from now on."""
+    """Sends all further lines of the library in this process through ``_Chatter``."""
     logger = logging.getLogger(_LIBRARY)
     if any(isinstance(handler, _Chatter) for handler in logger.handlers):
         return
@@ -81,7 +81,7 @@ class GroupMember:
     """A member of a group.
 
     Args:
-        settings: The group, and how to reach it.
+        settings: The group, its brokers and the login.
         events: The owner.
 
     Raises:
@@ -106,7 +106,7 @@ class GroupMember:
 
     @property
     def view(self) -> GroupView:
-        """Member id, generation, coordinator."""
+        """A snapshot of the member's state."""
         return self._state.view
 
     @property
@@ -135,9 +135,9 @@ class GroupMember:
         self._post(GroupLife.rejoin)
 
     def polled(self) -> None:
-        """The owner's loop is alive.
+        """Reports that the owner's loop is alive.
 
-        Without that for the rebalance timeout the member leaves the group; with the next call it joins again.
+        Without this call for the rebalance timeout the member leaves the group; with the next call it joins again.
         """
         self._state.standing.polled(time.monotonic())
         if self._state.unpolled:
@@ -166,7 +166,7 @@ class GroupMember:
         deadline = time.monotonic() + timeout_s
         self._state.closing = True
         self._closing.set()
-        # The last bit of the time is for the end of the thread.
+        # The rest of the time is for the end of the thread.
         self._post(lambda life: life.end(reason, timeout_s * 0.8))
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
@@ -186,7 +186,7 @@ class GroupMember:
                 life = GroupLife(self._settings, self._events, self._state, self._calls, self._access)
                 with self._lock:
                     self._life = life
-                # If it is closed before its first life, nobody else reports the end.
+                # If it is closed before its loop first runs, this is the only report of its end.
                 if self._closing.is_set():
                     life.end("the worker stops", 0.0)
                 life.run()

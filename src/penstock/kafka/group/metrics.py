@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Timed:
-    """The number of times that something was done, and how long it took."""
+    """A count, and the total and maximum duration."""
 
     count: int = 0
     total_ms: float = 0.0
     max_ms: float = 0.0
 
     def plus(self, took_s: float) -> Timed:
-        """With one more."""
+        """Returns the counts with one more."""
         took_ms = took_s * 1000
         return Timed(self.count + 1, self.total_ms + took_ms, max(self.max_ms, took_ms))
 
@@ -35,12 +35,12 @@ class GroupMetrics:
         heartbeats: Heartbeats with a response, and their latency.
         joins: Successful JoinGroup requests.
         syncs: Successful SyncGroup requests.
-        rebalances: Rounds from the wish to join to the assignment.
+        rebalances: Rounds from the request to join to the assignment.
         failed_rebalances: Rounds that ended without an assignment.
-        losses: How often all work had to stop.
-        last_heartbeat_s: When the last heartbeat was sent, in seconds of the monotonic clock; None before the first.
-        last_answered_s: When the last heartbeat with a response was sent, likewise.
-        last_rebalance_s: When the last round ended with an assignment, likewise.
+        losses: The number of times that all work had to stop.
+        last_heartbeat_s: The time of the last sent heartbeat, in seconds of the monotonic clock; None before the first.
+        last_answered_s: The time at which the last answered heartbeat was sent, likewise.
+        last_rebalance_s: The time of the last assignment, likewise.
     """
 
     heartbeats: Timed = Timed()
@@ -55,10 +55,10 @@ class GroupMetrics:
 
 
 class GroupCounts:
-    """Counts what a member does.
+    """Counts the requests and rounds of a member.
 
     Attributes:
-        snapshot: The numbers now; it is replaced as a whole, so any thread may read it.
+        snapshot: The current numbers; it is replaced as a whole, so any thread may read it.
     """
 
     def __init__(self) -> None:
@@ -66,40 +66,40 @@ class GroupCounts:
         self._round_began: float | None = None
 
     def heartbeat_sent(self, now: float) -> None:
-        """A heartbeat is on its way."""
+        """Counts a sent heartbeat."""
         self.snapshot = replace(self.snapshot, last_heartbeat_s=now)
 
     def heartbeat_answered(self, took_s: float) -> None:
-        """The broker has answered one."""
+        """Counts an answered heartbeat."""
         before = self.snapshot
         self.snapshot = replace(
             before, heartbeats=before.heartbeats.plus(took_s), last_answered_s=before.last_heartbeat_s
         )
 
     def join_answered(self, took_s: float) -> None:
-        """The broker has let this member into a round."""
+        """Counts an answered JoinGroup."""
         self.snapshot = replace(self.snapshot, joins=self.snapshot.joins.plus(took_s))
 
     def sync_answered(self, took_s: float) -> None:
-        """This member has its assignment."""
+        """Counts an answered SyncGroup."""
         self.snapshot = replace(self.snapshot, syncs=self.snapshot.syncs.plus(took_s))
 
     def round_began(self, now: float) -> None:
-        """The member wants to join. A round under way goes on."""
+        """Notes the start of a round; does nothing while a round is in progress."""
         if self._round_began is None:
             self._round_began = now
 
     def round_ended(self, now: float) -> None:
-        """The round has given this member an assignment."""
+        """Counts a round that has ended with an assignment."""
         began, self._round_began = self._round_began, None
         took_s = 0.0 if began is None else now - began
         self.snapshot = replace(self.snapshot, rebalances=self.snapshot.rebalances.plus(took_s), last_rebalance_s=now)
 
     def round_failed(self) -> None:
-        """The round has ended for this member without an assignment."""
+        """Counts a round that has ended without an assignment."""
         self._round_began = None
         self.snapshot = replace(self.snapshot, failed_rebalances=self.snapshot.failed_rebalances + 1)
 
     def lost(self) -> None:
-        """All work had to stop."""
+        """Counts a loss of all work."""
         self.snapshot = replace(self.snapshot, losses=self.snapshot.losses + 1)

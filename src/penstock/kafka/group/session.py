@@ -24,7 +24,7 @@ from penstock.kafka.group.metrics import GroupCounts
 
 
 class LostReason(Enum):
-    """The reasons why a member has to give up its work."""
+    """The reasons why a member has to stop its work."""
 
     NOT_POLLED = "the worker's own loop has not answered"
     """The owner is stuck and would not act on messages of the group."""
@@ -39,9 +39,9 @@ class Limits:
     """The time limits of each state, in seconds.
 
     Attributes:
-        heartbeat_s: Between two heartbeats, and without a coordinator.
-        session_s: Without an answer to a heartbeat.
-        poll_s: Without a sign of the owner.
+        heartbeat_s: The time between two heartbeats, and without a coordinator.
+        session_s: The time without an answer to a heartbeat.
+        poll_s: The time without a sign of life of the owner.
     """
 
     heartbeat_s: float
@@ -71,7 +71,7 @@ class Standing:
 
     @property
     def joined(self) -> bool:
-        """True if the member is in the group, and has work to give up."""
+        """True if the member is in the group, so that it has to stop its work before it leaves."""
         return self._joined
 
     def enter(self, now: float) -> None:
@@ -110,7 +110,7 @@ class Standing:
         return now - self._polled_at <= self._limits.poll_s
 
     def verdict(self, now: float) -> LostReason | None:
-        """Returns the reason why the member has to give up its work now, or None if it need not."""
+        """Returns the reason why the member has to stop its work now, or None if it need not."""
         if not self.is_polled(now):
             return LostReason.NOT_POLLED
         if not self._joined:
@@ -122,24 +122,25 @@ class Standing:
         return None
 
     def look_again_s(self, now: float) -> float:
-        """After how many seconds to ask for a verdict again.
+        """Returns the seconds until the next check of ``verdict``.
 
-        Connections are looked at four times in a heartbeat interval; nothing tells when one ends.
+        Connections are checked four times in a heartbeat interval, because their end causes no event.
         """
         left_s = self._polled_at + self._limits.poll_s - now
         if self._joined and not self._waits:
             left_s = min(left_s, self._answered_at + self._limits.session_s - now)
-        # A little later than the limit, not a little earlier.
+        # Slightly later than the limit, not earlier.
         return min(max(left_s, 0.0) + 0.001, self._limits.heartbeat_s / 4)
 
 
 class RejoinBackoff:
-    """The waiting time before the next attempt: longer each time, up to a limit, and never the same for two members.
+    """The wait before the next attempt: longer each time, up to a limit, and random, so that members do not retry
+    together.
 
     Args:
-        first_s: After the first failure.
+        first_s: The wait after the first failure.
         most_s: The limit.
-        chance: Gives numbers from 0 to 1.
+        chance: Returns random numbers from 0 to 1.
 
     >>> backoff = RejoinBackoff(1, 5, lambda: 0.5)
     >>> [backoff.next_s() for _ in range(4)]
@@ -153,28 +154,28 @@ class RejoinBackoff:
         self._failures = 0
 
     def next_s(self) -> float:
-        """Counts one more failure; the wait after it, a fifth more or less at random."""
+        """Counts one more failure and returns the wait after it, varied by up to a fifth at random."""
         plain_s = min(self._first_s * 2.0 ** min(self._failures, 30), self._most_s)
         self._failures += 1
         return plain_s * (0.8 + 0.4 * self._chance())
 
     def reset(self) -> None:
-        """It has worked."""
+        """Resets the wait after a success."""
         self._failures = 0
 
 
 @dataclass
 class MemberState:
-    """A member.
+    """The state of a member that survives a restart of the loop.
 
     Attributes:
-        standing: Whether the member may consider itself a member.
+        standing: Decides if the member may consider itself a member.
         counts: Its statistics.
         view: A snapshot that any thread may read.
         wanted: The owner wants to be in the group. Written by any thread.
         unpolled: It left because the owner did not respond; the next sign of life from the owner ends this state.
         closing: It has to end. Written by any thread.
-        asked: Counts the owner's requests to join again. Written by any thread.
+        asked: The number of requests of the owner to join again. Written by any thread.
         reason: Why it joins, for the broker's log. Written by any thread.
         last_completed: The generation of the last round whose assignment has arrived; -1 for none.
         refused: The code of the last reported rejection; empty after a successful join.
@@ -193,5 +194,5 @@ class MemberState:
 
     @property
     def joins(self) -> bool:
-        """True if the member is to be in the group."""
+        """True if the member shall be in the group."""
         return self.wanted and not self.unpolled and not self.closing

@@ -159,7 +159,7 @@ def _joined(faults: list[ConfigException]) -> ConfigException:
 
 
 def _network(given: Mapping[str, RdValue], setup_max_ms: int) -> NetworkSettings:
-    """The values as they were checked and converted for an admin client, under its names."""
+    """The values that were checked and converted for an admin client, under its names."""
 
     def number(name: str, default: int = 0) -> int:
         return int(given.get(name, default))

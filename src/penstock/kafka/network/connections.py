@@ -48,15 +48,15 @@ class ProducerConnections:
     """The connections of one producer.
 
     Args:
-        settings: of the producer.
-        name: of its task, for threads and messages.
-        needs: requests that a broker must take, with their versions.
+        settings: The settings of the producer.
+        name: The name of its task, for threads and messages.
+        needs: The requests that a broker must support, with their versions.
         clock: monotonic seconds.
-        dropped: is told after a connection was lost.
-        seldom: where warnings go, where the owner keeps one for connections that it makes anew; None for their own.
+        dropped: Called after a connection was lost.
+        seldom: The log for warnings, if the owner keeps one across several instances; None for a log of its own.
 
     Attributes:
-        fatal: Why no broker can be used any more, for good; None as long as trying again may help.
+        fatal: The permanent error because of which no broker can be used; None as long as retries may help.
 
     Raises:
         ConfigException: a key, a certificate or a package cannot be used.
@@ -100,35 +100,35 @@ class ProducerConnections:
         self._selector.register(self._woken, selectors.EVENT_READ)
 
     def wake(self) -> None:
-        """End the present or next wait. Thread: any."""
-        # The lock keeps `close` away: the number of a closed socket may be that of another one at once.
+        """Ends the present or next wait. Thread: any."""
+        # The lock keeps `close` away: the system may reuse the number of a closed socket at once.
         with self._waking:
             try:
                 self._waker.send(b"w")
             except OSError:
-                # It is full, so it wakes anyway; or closed.
+                # It is full, so it wakes in any case; or it is closed.
                 return
 
     @property
     def trouble(self) -> str | None:
-        """The last thing that went wrong, if any. Thread: any."""
+        """The last error, if any. Thread: any."""
         return self._seldom.last
 
     def warn(self, key: object, text: str, *args: object) -> None:
-        """A warning about the producer, once a minute for each key."""
+        """Logs a warning about the producer, at most once a minute for each key."""
         self._seldom.warning(key, "The producer of %s" + text, self._name, *args)
 
     # ---------------------------------------------------------------- which
     def any(self, now: float, known: Mapping[int, BrokerEndpoint]) -> Link | None:
-        """A connection that can be used; makes one where there is none.
+        """A usable connection; creates one if there is none.
 
         Args:
             now: monotonic seconds.
-            known: the brokers, as far as they are known.
+            known: the known brokers.
         """
         usable = [link for link in self._links.values() if link.usable]
         if usable:
-            # Answers come in the order of requests: one that has little to do, or is not stuck, is the first to tell.
+            # Answers come in the order of requests: an idle connection, or one that is not stuck, answers first.
             return min(usable, key=lambda link: link.under_way)
         if self._links:
             return None
@@ -159,7 +159,7 @@ class ProducerConnections:
         return self._bootstrap
 
     def to(self, address: BrokerEndpoint, now: float) -> Link | None:
-        """The connection to a broker; begins one, where there is none and enough time has passed since it failed."""
+        """The connection to a broker; starts one if there is none and enough time has passed since it failed."""
         link = self._links.get(address)
         if link is not None:
             return link
@@ -188,14 +188,14 @@ class ProducerConnections:
         *,
         has_answer: bool = True,
     ) -> None:
-        """Send a request over a connection.
+        """Sends a request over a connection.
 
         Args:
             link: the connection.
-            make: makes the request of its number.
-            answered: is given the answer.
-            lost: is told that there will be none.
-            has_answer: whether the broker answers it.
+            make: makes the request from its number.
+            answered: receives the answer.
+            lost: called if there will be no answer.
+            has_answer: True if the broker answers it.
         """
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         expected = Expected(self._correlation, self._clock() + self._settings.request_timeout, answered, lost)
@@ -238,13 +238,13 @@ class ProducerConnections:
         link.close(error)
 
     def fail(self, link: Link, error: KafkaException) -> None:
-        """Drops a connection that cannot be used; tells `dropped` and everyone who waits for its answers."""
+        """Drops an unusable connection; calls `dropped`, and `lost` of all requests that wait for its answers."""
         idle = not link.under_way and link.usable
         if isinstance(error, AuthenticationException | UnsupportedVersionException):
             self.fatal = self.fatal or error
             logger.error("The producer of %s: %s", self._name, error)
         elif idle:
-            # Brokers close connections that are not used.
+            # Brokers close unused connections.
             logger.debug("The producer of %s: %s", self._name, error)
         else:
             self._note_failure(link.address, error)
@@ -264,7 +264,7 @@ class ProducerConnections:
 
     # ---------------------------------------------------------------- waiting
     def tend(self, now: float) -> None:
-        """Log in where that is due, and close what is not used."""
+        """Logs in when a login is due, and closes unused connections."""
         for link, login in list(self._logins.items()):
             if now >= login.begin_at:
                 try:
@@ -277,11 +277,11 @@ class ProducerConnections:
                     self._drop(link, LinkLostException("It was not used"))
 
     def times(self, tried: float, *, waiting: bool) -> list[float]:
-        """The times at which something is to be done without any event.
+        """The times of the next work that no event announces.
 
         Args:
-            tried: all that was to be done until then was.
-            waiting: whether connections that failed are needed.
+            tried: the time up to which all due work was done.
+            waiting: True if failed connections are needed.
         """
         found = [link.deadline() for link in self._links.values()]
         found += [login.begin_at for login in self._logins.values()]
@@ -292,7 +292,7 @@ class ProducerConnections:
         return [time for time in found if time > tried]
 
     def wait(self, timeout: float) -> None:
-        """Wait until something happens on a connection, or `wake`, or the time is over; then deal with it."""
+        """Waits for an event on a connection, `wake`, or the end of the time; then handles the events."""
         for link in list(self._links.values()):
             self._watch(link)
         rests = all(link.usable and not link.under_way for link in self._links.values())

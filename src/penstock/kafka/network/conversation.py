@@ -25,14 +25,14 @@ _PAUSE_S: Final = 0.05
 
 
 class Conversation:
-    """Questions to the brokers of one cluster.
+    """Synchronous requests to the brokers of one cluster.
 
     Args:
-        settings: Where the brokers are, and how to log in there.
+        settings: The addresses of the brokers, and the login.
         name: For messages.
-        needs: The requests that a broker must take, with their versions.
-        timeout_s: For all questions together.
-        seldom: Where warnings about connections go.
+        needs: The requests that a broker must support, with their versions.
+        timeout_s: The timeout of all requests together.
+        seldom: The log for warnings about connections.
         clock: Monotonic seconds.
 
     Raises:
@@ -65,17 +65,17 @@ class Conversation:
     def ask(
         self, to: BrokerEndpoint | None, make: Callable[[int, str], bytes], read: Callable[[memoryview], T], what: str
     ) -> T:
-        """Asks one broker and waits for the answer; asks again where the connection is lost.
+        """Sends a request to a broker and waits for the answer; repeats it if the connection is lost.
 
         Args:
             to: The broker; None for any.
-            make: Makes the request of its number and the client's id.
+            make: Makes the request from its number and the client's id.
             read: Reads the answer.
-            what: What is asked, for messages.
+            what: The request, for messages.
 
         Raises:
             KafkaRetriableException: There is no answer in time.
-            KafkaException: The broker does not take such requests, or refuses the login.
+            KafkaException: The broker does not support such requests, or refuses the login.
         """
         found: list[T] = []
         while not found:

@@ -24,7 +24,7 @@ from penstock.kafka.network.sasl import BearerLogin, Mechanism, mechanism_of
 from penstock.kafka.settings.security import KerberosSettings, SaslSettings, TokenSettings
 from penstock.telemetry.logs import SeldomLog
 
-#: No protection of what follows, and no limit of its size.
+#: No protection of the following messages, and no limit of their size.
 _NO_LAYER: Final = 1
 _LAYERS_BYTES: Final = 4
 
@@ -50,8 +50,8 @@ class Kerberos:
     """One login.
 
     Args:
-        context: the security context of gssapi, begun.
-        token: what it said first.
+        context: the started security context of gssapi.
+        token: its first token.
     """
 
     name = "GSSAPI"
@@ -66,12 +66,12 @@ class Kerberos:
         return self._token
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """See ``Mechanism``. Lets the broker prove itself, then agrees with it on a security layer."""
+        """See ``Mechanism``. Verifies the broker, then agrees with it on a security layer."""
         if self._agreed:
             return None
         try:
             if not self._context.complete:
-                # Nothing is left to say when the broker has proved itself; the layers follow.
+                # No message is left when the broker has proved its identity; the layers follow.
                 return bytes(self._context.step(challenge) or b"")
             return self._agree(challenge)
         except SaslAuthenticationException:
@@ -88,15 +88,15 @@ class Kerberos:
 
 
 def kerberos_login(settings: KerberosSettings, host: str) -> Kerberos:
-    """Take a ticket for a broker.
+    """Gets a ticket for a broker.
 
     Args:
-        settings: who logs in.
-        host: of the broker.
+        settings: the principal and its key table.
+        host: the host of the broker.
 
     Raises:
         ConfigException: gssapi is not installed.
-        SaslAuthenticationException: there is no ticket to be had.
+        SaslAuthenticationException: there is no ticket.
     """
     gssapi = gssapi_library()
     try:
@@ -125,10 +125,10 @@ class Credentials(Protocol):
     """Makes the mechanism of each login."""
 
     def mechanism(self, host: str) -> Mechanism | None:
-        """For a login at a broker; None while it is made ready, `wake` is called then.
+        """The mechanism of a login at a broker; None while it is being prepared, then `wake` is called.
 
         Raises:
-            SaslAuthenticationException: there is nothing to log in with, and asking again does not help.
+            SaslAuthenticationException: there are no credentials, and a retry does not help.
         """
 
     def close(self) -> None:
@@ -140,8 +140,8 @@ def credentials_of(settings: SaslSettings, name: str, wake: Callable[[], None]) 
 
     Args:
         settings: mechanism and secrets.
-        name: of the producer, for threads and messages.
-        wake: is called from another thread when a mechanism that was asked for is ready.
+        name: the producer's name, for threads and messages.
+        wake: called from another thread when a requested mechanism is ready.
 
     Raises:
         ConfigException: a package is missing.
@@ -166,7 +166,7 @@ class _Password:
 
 
 class _Errand(Generic[R]):
-    """One call at a time that takes long, on a thread of its own."""
+    """Runs one long call at a time, on a thread of its own."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
         self._name = name
@@ -194,7 +194,7 @@ class _Errand(Generic[R]):
         """Returns the result of the call, once; None while it runs, or if none was begun.
 
         Raises:
-            Exception: what it has raised.
+            Exception: the exception of the call.
         """
         if self._thread is None or self._thread.is_alive():
             return None
@@ -206,13 +206,13 @@ class _Errand(Generic[R]):
         return found
 
     def close(self) -> None:
-        """Wait a moment for its end."""
+        """Waits a moment for its end."""
         if self._thread is not None:
             self._thread.join(_END_S)
 
 
 class _Tokens:
-    """The newest token; another one is fetched before its time is over."""
+    """The newest token; fetches another one before it expires."""
 
     def __init__(self, settings: TokenSettings, name: str, wake: Callable[[], None]) -> None:
         self._settings = settings

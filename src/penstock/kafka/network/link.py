@@ -54,14 +54,14 @@ class Link:
     """One connection.
 
     Args:
-        address: of the broker.
+        address: the address of the broker.
         now: monotonic seconds.
-        settings: how it is made.
+        settings: the settings of the connection.
 
     Attributes:
-        address: Of the broker.
+        address: The address of the broker.
         usable: Set by the owner once it knows that the broker can be used.
-        used_at: When something was last asked or answered (monotonic seconds).
+        used_at: The time of the last request or answer (monotonic seconds).
 
     Raises:
         LinkLostException: the name cannot be resolved, or the connection is refused at once.
@@ -76,7 +76,7 @@ class Link:
         self._out: deque[memoryview] = deque()
         self._in = bytearray()
         self._expected: deque[Expected] = deque()
-        #: Requests that are not answered, with the count of all bytes up to their ends.
+        #: Requests without an answer, with the count of all bytes up to their ends.
         self._unanswered: deque[tuple[int, Expected]] = deque()
         self._asked_bytes = self._sent_bytes = 0
         self._heard = False
@@ -88,7 +88,7 @@ class Link:
 
     @property
     def under_way(self) -> int:
-        """The number of requests that wait for their answer, or, if they get none, to be sent."""
+        """The number of requests that wait for their answer or, if they get none, to be sent."""
         return len(self._expected) + len(self._unanswered)
 
     @property
@@ -97,7 +97,7 @@ class Link:
         return self._transport.events(bool(self._out) or bool(self._unanswered))
 
     def deadline(self) -> float:
-        """Returns when the connection must be open, or the next answer be here; infinity if nothing is awaited."""
+        """The time by which the connection must be open, or the next answer arrive; infinity if nothing is expected."""
         if not self._transport.is_open:
             return self._transport.deadline
         waiting = [self._expected[0].deadline] if self._expected else []

@@ -33,7 +33,7 @@ _AGAIN: Final = (0.85, 0.95)
 
 
 class Ask(Protocol):
-    """Sends a request over a connection and has its answer handed over."""
+    """Sends a request over a connection and passes on its answer."""
 
     def __call__(
         self, link: Link, make: Callable[[int], Sequence[bytes | memoryview]], answered: Callable[[memoryview], None]
@@ -94,7 +94,7 @@ class Login:
                 more = exchange.answered(answer.error_code, answer.error_message, answer.said)
             except SaslAuthenticationException as error:
                 if isinstance(exchange.mechanism, BearerLogin) and exchange.mechanism.is_expired:
-                    # Another one is fetched for the next try.
+                    # The next attempt fetches another token.
                     raise LinkLostException(f"The token had expired: {error}") from error
                 raise
             if more is not None:

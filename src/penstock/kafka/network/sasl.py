@@ -25,7 +25,7 @@ from penstock.errors import SaslAuthenticationException
 UNSUPPORTED_MECHANISM: Final = 33
 ILLEGAL_STATE: Final = 34
 _FEWEST_ROUNDS: Final = 4096
-#: A broker that asks for more wants the client to be busy, not safe.
+#: The most iterations: a broker that asks for more only makes the client busy.
 _MOST_ROUNDS: Final = 1_000_000
 
 
@@ -33,7 +33,7 @@ class Mechanism(Protocol):
     """One login by one mechanism.
 
     Attributes:
-        name: Kafka's name of it.
+        name: Its name in Kafka.
     """
 
     name: str
@@ -68,7 +68,7 @@ class PlainLogin:
         return self._said
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """See ``Mechanism``. There is nothing more to say."""
+        """See ``Mechanism``. No further message follows."""
         return None
 
 
@@ -165,7 +165,7 @@ class BearerLogin:
 
     Args:
         token: the token.
-        expired: whether its time is over.
+        expired: True if it has expired.
 
     Source: RFC 7628, KIP-255.
     """
@@ -179,7 +179,7 @@ class BearerLogin:
 
     @property
     def is_expired(self) -> bool:
-        """True if the token's time is over: a new one may be accepted."""
+        """True if the token has expired: a new one may be accepted."""
         return self._expired()
 
     def first(self) -> bytes:
@@ -211,7 +211,7 @@ class Exchange:
 
     Args:
         mechanism: produces the messages.
-        address: of the broker, for messages.
+        address: the address of the broker, for messages.
     """
 
     def __init__(self, mechanism: Mechanism, address: object) -> None:

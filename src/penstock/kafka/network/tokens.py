@@ -49,7 +49,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the client's secret is for the address that was configured, and for no other scheme."""
 
     def redirect_request(self, *given: Any, **more: Any) -> None:
-        """None: the answer is an error, as any other that is no token."""
+        """None: a redirect is an error, like any other answer without a token."""
         return
 
 
@@ -63,10 +63,10 @@ class AccessToken:
 
 
 def fetch(settings: TokenSettings, now: float | None = None) -> AccessToken:
-    """Ask the endpoint for a token.
+    """Requests a token from the endpoint.
 
     Raises:
-        TokenException: it gives none, or cannot be reached.
+        TokenException: it returns none, or cannot be reached.
     """
     now = time.time() if now is None else now
     form = {"grant_type": settings.grant_type}
@@ -152,7 +152,7 @@ def jwt_assertion(settings: TokenSettings, now: float) -> str:
     """A signed JWT with the claims that the settings name.
 
     Raises:
-        OSError, ValueError, TypeError: a file cannot be read, or holds no such key.
+        OSError, ValueError, TypeError: a file cannot be read, or holds no suitable key.
     """
     given = settings.assertion
     template: dict[str, Any] = {}

@@ -31,7 +31,7 @@ from penstock.kafka.protocol.messages import BrokerEndpoint
 #: The most buffers that one call of the system takes; all systems allow that many.
 _BUFFERS_AT_ONCE: Final = 64
 _READ_BYTES: Final = 1 << 16
-#: TLS encrypts as much at once.
+#: The largest number of bytes that TLS encrypts at once.
 _TLS_RECORD: Final = 1 << 14
 #: OpenSSL's error if the peer does not speak TLS.
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
@@ -60,7 +60,7 @@ class TransportSettings:
     """The settings of connections.
 
     Attributes:
-        connect_within: When connecting to one address counts as failed, and then the handshake, in seconds each.
+        connect_within: The timeout for connecting to one address, and then for the handshake, in seconds each.
         tls: The encryption; None for none.
         send_buffer, receive_buffer: The sizes of the system's buffers; 0 for its default.
     """
@@ -81,13 +81,13 @@ class Transport:
     """One connection.
 
     Args:
-        address: of the broker.
+        address: the address of the broker.
         now: monotonic seconds.
-        settings: how it is made.
+        settings: the settings of the connection.
 
     Attributes:
-        socket: What to select on; may be another one until the transport is open.
-        deadline: When it must be open; infinity once it is.
+        socket: The socket to select on; it may change until the transport is open.
+        deadline: The time by which it must be open; infinity once it is.
 
     Raises:
         LinkLostException: the name cannot be resolved, or the connection is refused at once.
@@ -110,7 +110,7 @@ class Transport:
         return self._state is _State.OPEN
 
     def events(self, has_more: bool) -> int:
-        """Returns the events to select for; `has_more` says whether there is anything to send."""
+        """Returns the events to select for; `has_more` is True if there are bytes to send."""
         if not self.is_open:
             return self._wanted
         return selectors.EVENT_READ | (selectors.EVENT_WRITE if has_more or self._record else 0)
@@ -119,7 +119,7 @@ class Transport:
         """Continues connecting; True if the transport is open now.
 
         Raises:
-            LinkLostException: it cannot be, or not in time.
+            LinkLostException: connecting failed, or took too long.
             SslAuthenticationException: the handshake fails, and will fail again.
         """
         if self._state is _State.CONNECTING and self._connected(now):
@@ -160,7 +160,7 @@ class Transport:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
         except ssl.SSLError as error:
-            # With TLS 1.3 the client is ready before the broker has looked at its certificate.
+            # With TLS 1.3 the client is ready before the broker has checked its certificate.
             if not self._heard and _is_refusal(error):
                 raise self._refused(error) from error
             raise self._gone(error) from error
@@ -172,7 +172,7 @@ class Transport:
         return found
 
     def close(self) -> None:
-        """End the connection; the other side is told, as far as that goes at once."""
+        """Ends the connection and notifies the other side, if that does not block."""
         if self._tls is not None and self.is_open:
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
@@ -183,7 +183,7 @@ class Transport:
         try:
             found = socket.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:
-            # ValueError: what is no name at all.
+            # ValueError: an invalid name.
             raise LinkLostException(f"The name of the broker {self._address} cannot be resolved: {error}") from error
         self._places = deque(found)
         return self._try_next()
@@ -238,7 +238,7 @@ class Transport:
             self._state = _State.OPEN
             return
         try:
-            # The name goes without the dot that may end it: certificates have none.
+            # Certificates have names without a trailing dot.
             self._tls = self._settings.tls.wrap_socket(
                 self.socket, server_hostname=self._address.host.rstrip("."), do_handshake_on_connect=False
             )
@@ -310,7 +310,7 @@ class Transport:
     def _send_encrypted(self, out: deque[memoryview]) -> int:
         if self._record is None:
             self._record = _next_record(out)
-        # OpenSSL wants the same bytes again after it could not send them.
+        # OpenSSL requires the same bytes again after it could not send them.
         sent = self.socket.send(self._record)
         self._record = self._record[sent:] if sent < len(self._record) else None
         return sent
@@ -324,7 +324,7 @@ def _is_refusal(error: ssl.SSLError) -> bool:
 
 
 def _next_record(out: deque[memoryview]) -> memoryview:
-    """The bytes that are encrypted next: of one large buffer, or small ones together."""
+    """The bytes to encrypt next: a part of one large buffer, or several small ones together."""
     if len(out[0]) >= _TLS_RECORD:
         head = out[0]
         if len(head) > _TLS_RECORD:

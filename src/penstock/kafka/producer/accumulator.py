@@ -36,16 +36,16 @@ from penstock.kafka.protocol.errors import BLAMES_SOME, ID_GONE, NOT_STORED, Err
 from penstock.kafka.protocol.messages import PartitionAnswer
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 
-#: How many batches of one producer and partition a broker knows by their numbers.
+#: The number of batches of one producer and partition that a broker remembers by their numbers.
 REMEMBERED: Final = 5
 _NUMBERS: Final = 1 << 31
 
 
 class Numbered(Protocol):
-    """A record batch as the queue sees it.
+    """The queue's interface to a record batch.
 
     Attributes:
-        count: How many records it has.
+        count: The number of its records.
         created: When it was made (monotonic seconds).
         sequence: Number of its first record; None until it is sent.
     """
@@ -62,14 +62,14 @@ B = TypeVar("B", bound=Numbered)
 
 
 class PartitionQueue(Generic[B]):
-    """The batches that wait for one topic partition and those under way to it.
+    """The batches for one topic partition that wait, and those in flight.
 
     Args:
-        most: how many batches may be under way.
+        most: the largest number of batches in flight.
 
     Attributes:
-        retry_at: Not before this time (monotonic seconds) is anything sent.
-        attempts: How often in a row something could not be stored for now.
+        retry_at: The time before which nothing is sent (monotonic seconds).
+        attempts: The number of retriable failures in a row.
     """
 
     def __init__(self, most: int = REMEMBERED) -> None:
@@ -79,13 +79,13 @@ class PartitionQueue(Generic[B]):
         self._waiting: deque[B] = deque()
         self._under_way: deque[B] = deque()
         self._again: list[B] = []
-        #: How many under way were sent before; they are the first.
+        #: The number of batches in flight that were sent before; they are the first.
         self._repeated = 0
         self._freed: int | None = None
-        #: How many of those to be sent again were before the one whose numbers are free, and keep theirs.
+        #: The number of batches to send again that came before the one whose numbers are free; they keep their numbers.
         self._before_freed = 0
         self._next = 0
-        # Whether the broker has stored anything of the present producer id: it takes any number for the first batch.
+        # True if the broker has stored a batch of the present producer id: it accepts any number for the first batch.
         self._known = False
 
     def __len__(self) -> int:
@@ -98,7 +98,7 @@ class PartitionQueue(Generic[B]):
 
     @property
     def unsettled(self) -> bool:
-        """True if anything was sent of which it is not known whether it is stored."""
+        """True if the outcome of a sent batch is unknown."""
         waiting = self.head
         return bool(self._under_way or self._again or (waiting is not None and waiting.sequence is not None))
 
@@ -108,7 +108,7 @@ class PartitionQueue(Generic[B]):
         return self._waiting[0] if self._waiting else None
 
     def add(self, batch: B) -> None:
-        """A batch that comes behind all others."""
+        """Appends a batch."""
         self._waiting.append(batch)
 
     def ready(self, now: float) -> B | None:
@@ -123,7 +123,7 @@ class PartitionQueue(Generic[B]):
         return self._waiting[0]
 
     def send(self) -> B:
-        """Take the batch that is ready; it has its sequence number from now on."""
+        """Takes the batch that is ready; after this it has its sequence number."""
         batch = self._waiting.popleft()
         if batch.sequence is None:
             batch.sequence = self._next
@@ -135,7 +135,7 @@ class PartitionQueue(Generic[B]):
 
     # ---------------------------------------------------------------- answers, in the order of sending
     def stored(self) -> B:
-        """The first batch under way is in Kafka."""
+        """The first batch in flight is in Kafka."""
         self._known = True
         self.attempts = 0
         batch = self._pop()
@@ -143,19 +143,19 @@ class PartitionQueue(Generic[B]):
         return batch
 
     def not_now(self, retry_at: float) -> None:
-        """The first batch under way may be stored later: it is sent again with the number it has."""
-        # What is behind it in the same round is no further attempt.
+        """The first batch in flight may be stored later: it is sent again with the same number."""
+        # Later batches of the same round do not count as a further attempt.
         self.attempts += not self._again
         self._again.append(self._pop())
         self.retry_at = max(self.retry_at, retry_at)
         self._settle()
 
     def out_of_sequence(self) -> bool:
-        """The broker misses something before the first batch under way, which is sent again.
+        """The broker lacks a batch before the first one in flight, which is sent again.
 
         Returns:
-            Whether that was to be expected: something before it is to be sent again, or was refused. If not, the
-            broker's numbers are not ours any more, and a new producer id is needed.
+            True if that was expected: an earlier batch is to be sent again, or was refused. If not, the broker's
+            numbers differ from this queue's, and a new producer id is needed.
         """
         expected = bool(self._again) or self._freed is not None
         self._again.append(self._pop())
@@ -163,10 +163,10 @@ class PartitionQueue(Generic[B]):
         return expected
 
     def refused(self, instead: Iterable[B] = ()) -> bool:
-        """The first batch under way will never be stored; others, without numbers, may take its place.
+        """The first batch in flight will never be stored; others, without numbers, may replace it.
 
         Returns:
-            Whether it may be in Kafka all the same, since it was sent before. Its numbers would make what comes next
+            True if it may be in Kafka nevertheless, since it was sent before. With its numbers the next batch would
             look as if it was stored already, so a new producer id is needed.
         """
         sent_before = self._repeated > 0
@@ -185,9 +185,9 @@ class PartitionQueue(Generic[B]):
         self._repeated = 0
         self._settle()
 
-    # ---------------------------------------------------------------- what concerns all partitions
+    # ---------------------------------------------------------------- all partitions
     def renumber(self) -> None:
-        """There is a new producer id: numbers begin at 0. Only while nothing is under way."""
+        """Starts numbers at 0 for a new producer id. Only while nothing is in flight."""
         assert not self._under_way
         for batch in self._waiting:
             batch.sequence = None
@@ -195,10 +195,10 @@ class PartitionQueue(Generic[B]):
         self._known = False
 
     def take_out(self, which: Callable[[B], bool] = lambda batch: True) -> tuple[list[B], bool]:
-        """Give up what waits, up to the first batch that is not such.
+        """Removes waiting batches, up to the first one for which `which` is false.
 
         Returns:
-            The batches, and whether one of them may be in Kafka all the same, so that a new producer id is needed.
+            The batches; and True if one of them may be in Kafka nevertheless, so that a new producer id is needed.
         """
         taken: list[B] = []
         while self._waiting and which(self._waiting[0]):
@@ -210,7 +210,7 @@ class PartitionQueue(Generic[B]):
         return self._under_way.popleft()
 
     def _settle(self) -> None:
-        """Once everything is answered, what is to be sent again comes first."""
+        """Once every batch is answered, the batches to send again come first."""
         if self._under_way:
             return
         self._waiting.extendleft(reversed(self._again))
@@ -222,7 +222,7 @@ class PartitionQueue(Generic[B]):
             self._freed = None
 
 
-#: A broker that failed may have done so before or after it stored the batch. Errors it has no name for count as this.
+#: An error of a broker that may have stored the batch before it failed. Unknown errors count as this.
 _BROKER_FAILED: Final = error_of(-1).name
 _TIMED_OUT: Final = error_of(KafkaError.REQUEST_TIMED_OUT).saying("Local: Message timed out")
 
@@ -231,40 +231,40 @@ class Owner(Protocol):
     """Receives the results of record batches. Thread: the producer's own."""
 
     def stored(self, piece: PartitionBatch, base_offset: int, append_time: int) -> None:
-        """All records of a piece are in Kafka."""
+        """All records of a record batch are in Kafka."""
 
     def replaced(self, piece: PartitionBatch, pieces: Sequence[PartitionBatch]) -> None:
-        """A piece will be sent as these instead."""
+        """Several record batches will be sent in place of one."""
 
     def lost(
         self, piece: PartitionBatch, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool
     ) -> None:
-        """The records at these positions of a piece will never be stored.
+        """The records at these positions of a record batch will never be stored.
 
         Args:
-            piece: where they are.
-            positions: of the records in it.
-            kind: why.
-            unknown: their topic does not exist.
-            fatal: nothing can be sent any more.
+            piece: their record batch.
+            positions: the positions of the records in it.
+            kind: the error.
+            unknown: True if their topic does not exist.
+            fatal: True if no more records can be sent.
         """
 
 
 class Retry(Enum):
-    """The ways in which a piece is sent again that a broker has not stored."""
+    """The ways in which a record batch that a broker has not stored is sent again."""
 
     LATER = auto()
     WITH_NEW_ID = auto()
 
 
 class RecordAccumulator:
-    """Queues of pieces, one for each topic partition.
+    """Queues of record batches, one for each topic partition.
 
     Args:
-        settings: of the producer.
-        owner: is told what has become of each piece.
-        encode: makes record batches anew when one is refused.
-        producer_id: is given up where a piece may be stored though it counts as lost, or the other way round.
+        settings: the settings of the producer.
+        owner: receives the outcome of each record batch.
+        encode: encodes records again if their batch is refused.
+        producer_id: replaced if a batch may be stored although it counts as lost, or the reverse.
 
     Attributes:
         busy: Queues that are not empty.
@@ -282,15 +282,15 @@ class RecordAccumulator:
 
     @property
     def under_way(self) -> bool:
-        """True if anything has no answer yet."""
+        """True if any batch is in flight."""
         return any(queue.under_way for queue in self._queues.values())
 
     def retry_times(self) -> list[float]:
-        """Returns the times when queues that wait after an error may go on (monotonic seconds)."""
+        """Returns the times when queues that wait after an error may continue (monotonic seconds)."""
         return [queue.retry_at for queue in self.busy.values() if queue.retry_at]
 
     def add(self, pieces: Iterable[PartitionBatch]) -> None:
-        """Pieces to be sent behind all that is here."""
+        """Appends record batches to their queues."""
         for piece in pieces:
             queue = self._queues.get(piece.place)
             if queue is None:
@@ -300,16 +300,16 @@ class RecordAccumulator:
             self.busy[piece.place] = queue
 
     def renumber(self) -> None:
-        """There is a new producer id: numbers begin at 0. Only while nothing is under way."""
+        """Starts numbers at 0 for a new producer id. Only while nothing is in flight."""
         for queue in self._queues.values():
             queue.renumber()
 
     def discard(self) -> bool:
-        """Drops everything without telling anybody; True if some of it may be on its way to a broker."""
+        """Drops everything without reporting it; True if some of it may be in flight to a broker."""
         outstanding = any(queue.unsettled for queue in self._queues.values())
         self.busy.clear()
         if outstanding:
-            # A new epoch follows, and with it numbers begin again.
+            # A new epoch follows, whose numbers begin again.
             self._queues.clear()
         for queue in self._queues.values():
             queue.take_out()
@@ -322,15 +322,15 @@ class RecordAccumulator:
 
     # ---------------------------------------------------------------- answers, in the order of sending
     def answered(self, piece: PartitionBatch, answer: PartitionAnswer, now: float) -> Retry | None:
-        """Takes what a broker says to the first piece under way to its partition.
+        """Handles the answer for the first record batch in flight to its partition.
 
         Args:
-            piece: What was sent.
-            answer: What the broker says.
+            piece: The record batch.
+            answer: The broker's answer.
             now: Monotonic seconds.
 
         Returns:
-            How it is sent again, where that is worth telling; None where it is settled, or waits for one before it.
+            The kind of retry, if it shall be logged; None if the batch is settled, or waits for an earlier one.
         """
         queue = self._queues.get(piece.place)
         if queue is None:
@@ -356,15 +356,15 @@ class RecordAccumulator:
         return retry
 
     def _append_time(self, piece: PartitionBatch, answer: PartitionAnswer) -> int:
-        """The broker's time of a batch, or -1 where its records keep their own."""
+        """The broker's time of a batch, or -1 if its records keep their own."""
         if answer.log_append_time >= 0 and piece.sent == 1:
             self._stamped.add(piece.topic)
-        # Of a batch that it has already a broker tells the latest of the records' own times, too.
+        # For a duplicate batch a broker returns the latest of the records' own times, too.
         return answer.log_append_time if piece.topic in self._stamped else -1
 
     def unanswered(self, pieces: Iterable[PartitionBatch], why: str) -> None:
         """A connection was lost: the outcome of its batches in flight is unknown."""
-        # All that is under way of a partition is on one connection.
+        # All batches in flight of a partition use one connection.
         for piece in pieces:
             piece.error = error_of(KafkaError.NETWORK_EXCEPTION).saying(why)
             piece.unsure = True
@@ -380,19 +380,19 @@ class RecordAccumulator:
     def _renew(self, code: int, now: float) -> Retry | None:
         if not self._producer_id.give_up(error_of(code)):
             return None
-        # Brokers that do not take a new id either are not asked without a pause.
+        # The pause protects brokers that do not give a new id either.
         self._producer_id.pause(now)
         return Retry.WITH_NEW_ID
 
     def _refused(self, queue: PartitionQueue[PartitionBatch], piece: PartitionBatch, answer: PartitionAnswer) -> None:
-        """The broker will not store this batch as it is."""
+        """Handles a batch that the broker refuses."""
         named = sorted({position for position, _ in answer.record_errors if 0 <= position < piece.count})
         kind = error_of(answer.error_code)
         instead: list[PartitionBatch] = []
         lost: Sequence[int] = range(piece.count)
         if named:
             lost = named
-            # A broker names the first few alone: the rest goes in halves, so that many bad ones are soon found.
+            # A broker names only the first few: the rest is halved, so that many bad records are found soon.
             instead = piece.without(named, self._encode)
             said = next((text for position, text in answer.record_errors if position == named[0] and text), None)
             kind = kind.saying(said or answer.error_message)
@@ -402,39 +402,39 @@ class RecordAccumulator:
         else:
             kind = kind.saying(answer.error_message)
         may_be_stored = (queue.refused(instead) and piece.unsure) or kind.name == _BROKER_FAILED
-        # With the rest of a transaction only records that are surely not stored can be left out.
+        # Of a transaction only records that are surely not stored can be left out.
         if may_be_stored or (self._producer_id.with_transactions and answer.error_code not in BLAMES_SOME):
             self._producer_id.give_up(kind)
         if lost:
             self._owner.lost(piece, lost, kind, unknown=False, fatal=False)
         self._owner.replaced(piece, instead)
 
-    # ---------------------------------------------------------------- giving up
+    # ---------------------------------------------------------------- expiry
     def expire(self, now: float) -> None:
-        """Gives up what took too long, or was sent too often."""
+        """Reports batches as lost that took too long, or were sent too often."""
         before = now - self._settings.delivery_timeout
         retries = self._settings.retries
         for queue in list(self.busy.values()):
             if before > 0:
                 self._take_out(queue, _TIMED_OUT, lambda piece: piece.created < before)
-            # What was sent as often as it may be is lost with what was said to it last.
+            # A batch that reached its number of attempts is lost with its last error.
             head = queue.head
             if head is not None and head.sent > retries:
                 self._take_out(queue, head.error or _TIMED_OUT, lambda piece: piece.sent > retries)
 
     def give_up_all(self, kind: ErrorKind) -> None:
-        """Gives up everything that waits: nothing can be sent any more."""
+        """Reports all waiting batches as lost: no more records can be sent."""
         for place in list(self.busy):
             self.give_up(place, kind, fatal=True)
 
     def give_up(self, place: tuple[str, int], kind: ErrorKind, *, unknown: bool = False, fatal: bool = False) -> None:
-        """Gives up everything that waits for a partition.
+        """Reports all waiting batches of a partition as lost.
 
         Args:
             place: its topic and number.
-            kind: why.
-            unknown: the topic does not exist.
-            fatal: nothing can be sent there any more.
+            kind: the error.
+            unknown: True if the topic does not exist.
+            fatal: True if no more records can be sent there.
         """
         self._take_out(self.busy[place], kind, unknown=unknown, fatal=fatal)
 
@@ -447,7 +447,7 @@ class RecordAccumulator:
         unknown: bool = False,
         fatal: bool = False,
     ) -> None:
-        """Gives up what waits for a partition, up to the first piece for which `which` does not hold."""
+        """Reports waiting batches of a partition as lost, up to the first one for which `which` is false."""
         taken, may_be_stored = queue.take_out(which)
         if may_be_stored:
             self._producer_id.give_up(kind)

@@ -58,18 +58,18 @@ from penstock.telemetry import log_context, waiting_for
 
 logger = logging.getLogger(__name__)
 
-#: Rows that are encoded together.
+#: The number of rows that are encoded together.
 CHUNK_ROWS: Final = 10_000
-#: Rows are handed over in smaller chunks when they are large: what a chunk takes while it is under way.
+#: The largest size of a chunk in flight, for large rows.
 CHUNK_BYTES: Final = 4 << 20
-#: What a record takes while it is under way, beside its key and value, which are there twice: as a row, in case that it
-#: has to be encoded again, and encoded.
+#: The memory of a record in flight in addition to its key and value. Both count twice: as a row, which may have to be
+#: encoded again, and encoded.
 RECORD_OVERHEAD_BYTES: Final = 64
-#: More than that under way makes nothing faster, whatever ``buffer.memory`` allows.
+#: The largest useful number of bytes in flight, whatever ``buffer.memory`` allows.
 MOST_UNDER_WAY_BYTES: Final = 16 << 20
 _ERRORS: Final = "org.apache.kafka.common.errors."
 _TOO_LARGE: Final = frozenset({"RecordTooLargeException", "RecordBatchTooLargeException"})
-#: Of a topic, by Kafka's rules; what is far longer could not even be asked for.
+#: The longest name of a topic by Kafka's rules; a much longer one does not even fit a request.
 _LONGEST_NAME: Final = 249
 _END_S: Final = 1.0
 
@@ -80,13 +80,13 @@ class ColumnProducer(InFlightRows[ProducedRows]):
     """Sends the batches of one task.
 
     Args:
-        settings: what it is made with.
+        settings: the settings of the producer.
         name: name of the task, for the thread and for messages.
-        connector, task: what log lines are marked with.
-        each_row: whether receipts are to say where each row went.
-        batch_ends: whether they are to say only where the first and the last row of each record batch went.
-        stops_at_failure: whether nothing more is sent once a row has failed. Then `send` returns without having sent
-            what is left, and no receipt names those rows. Invariants 1 and 3.
+        connector, task: the context of log lines.
+        each_row: True if receipts report the position of each row.
+        batch_ends: True if they report only the positions of the first and the last row of each record batch.
+        stops_at_failure: True if nothing more is sent after a row has failed. Then `send` returns without having sent
+            the rest, and no receipt names those rows. Invariants 1 and 3.
         clock: monotonic seconds.
     """
 
@@ -118,7 +118,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
 
     @property
     def has_failed(self) -> bool:
-        """True if nothing that is handed over will ever be stored, as after a refused login."""
+        """True if no further rows will ever be stored, for example after a refused login."""
         return self._aborted or self._sender.failure is not None
 
     def send(
@@ -129,19 +129,19 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         rows: pa.Array | None = None,
         within_s: float = threading.TIMEOUT_MAX,
     ) -> None:
-        """Hand rows over, in order. Waits while too much is under way. Invariant 3.
+        """Sends rows, in order. Waits while too many bytes are in flight. Invariant 3.
 
         Sends nothing, or no more, once a row has failed and the producer stops at failures.
 
         Args:
             batch: converted records.
-            receipts: is told of each chunk.
+            receipts: receives the outcome of each chunk.
             rows: positions of the rows to send, ascending; None for all.
-            within_s: how long that may take.
+            within_s: the time limit.
 
         Raises:
             ProducerClosedException: `abort` was called.
-            KafkaRetriableException: it took longer; what is left is not sent, and nobody is told of it.
+            KafkaRetriableException: it took longer; the remaining rows are not sent, and not reported.
         """
         deadline = self._clock() + within_s
         table = batch.table if rows is None else batch.table.take(rows)
@@ -172,10 +172,10 @@ class ColumnProducer(InFlightRows[ProducedRows]):
             self._sender.wake()
 
     def close(self, timeout_s: float) -> bool:
-        """Wait for what is under way, give up the rest, end the connections.
+        """Waits for the rows in flight, abandons the rest, and ends the connections.
 
         Returns:
-            Whether everything was delivered and the producer's thread has ended.
+            True if everything was delivered and the producer's thread has ended.
         """
         delivered = self.wait_delivered(timeout_s)
         self.abort()
@@ -185,9 +185,9 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         self._thread.join(_END_S)
         return delivered and not self._thread.is_alive()
 
-    # ---------------------------------------------------------------- on the way, on the thread that sends
+    # ---------------------------------------------------------------- sending, on the thread that sends
     def _admit(self, chunk: ProducedRows, deadline: float) -> bool:
-        """Wait for room, then count the chunk as under way; False when nothing more is to be sent."""
+        """Waits for room, then counts the chunk as in flight; False when no more may be sent."""
         limit = min(self._settings.buffer, MOST_UNDER_WAY_BYTES)
         with self._state, waiting_for("broker"):
             room = self._state.wait_for(
@@ -203,11 +203,11 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         return True
 
     def _is_halted(self) -> bool:
-        """True if nothing more is to be sent."""
+        """True if no more may be sent."""
         return self._stopped
 
     def _forget(self, chunk: ProducedRows) -> None:
-        """Drops a chunk of which nothing was sent: `send` fails, receipts are not told."""
+        """Drops a chunk of which nothing was sent: `send` fails, and receipts are not called."""
         with self._state:
             del self._open[chunk.number]
             self._bytes -= chunk.nbytes
@@ -254,7 +254,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         return [(names[code], indices) for code, indices in _groups(coded.indices.to_numpy(zero_copy_only=False))]
 
     def _partitions(self, topic: str, deadline: float = threading.TIMEOUT_MAX) -> int | Failure:
-        """Returns the number of partitions of a topic, or why nothing can be sent to it. Waits until that is known."""
+        """Returns the number of partitions of a topic, or the error of sending to it. Waits for metadata."""
         if len(topic) > _LONGEST_NAME:
             return partial(_failure, topic, error_of(KafkaError.TOPIC_EXCEPTION))
         view = self._sender.view
@@ -288,7 +288,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         return partial(_failure, topic, error_of(KafkaError.REQUEST_TIMED_OUT).saying(text))
 
     def _too_large(self, chunk: ProducedRows) -> dict[int, Failure]:
-        """Rows that are larger than a request or than all that may be under way."""
+        """Rows that are larger than a request or than the limit of bytes in flight."""
         limit = min(self._settings.request_size, self._settings.buffer)
         if chunk.nbytes <= limit:
             return {}
@@ -321,7 +321,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
     def _leave_out(
         self, chunk: ProducedRows, refused: dict[int, Failure], topics: list[tuple[str, np.ndarray | None]]
     ) -> list[tuple[str, np.ndarray | None]]:
-        """Note failures; what is left to be sent of each topic. Invariants 1 and 3."""
+        """Notes failures, and returns the remaining rows of each topic. Invariants 1 and 3."""
         last = len(chunk.rows)
         if self._stops_at_failure:
             last = min(refused)
@@ -395,18 +395,18 @@ class ColumnProducer(InFlightRows[ProducedRows]):
                 self._finish(chunk)
 
     def stored(self, piece: PartitionBatch, base_offset: int, append_time: int) -> None:
-        """All records of a piece are in Kafka."""
+        """See `Owner`."""
         piece.note_places(base_offset, append_time)
         self._count_off(piece.chunk, 1)
 
     def replaced(self, piece: PartitionBatch, pieces: Sequence[PartitionBatch]) -> None:
-        """A piece will be sent as these instead."""
+        """See `Owner`."""
         self._count_off(piece.chunk, 1 - len(pieces))
 
     def lost(
         self, piece: PartitionBatch, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool
     ) -> None:
-        """The records at these positions of a piece will never be stored."""
+        """See `Owner`."""
         chunk = piece.chunk
         for index in piece.indices[list(positions)].tolist():
             row = chunk.rows[index]
@@ -432,7 +432,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         if not aborted:
             self._report(chunk)
         with self._state:
-            # Only after the report: who waits for the last delivery sees its consequences.
+            # Only after the report: a caller that waits for the last delivery sees its consequences.
             del self._open[chunk.number]
             self._state.notify_all()
 
@@ -454,7 +454,7 @@ def _too_large(topic: str, row: int, size: int, setting: str, limit: int | None 
 
 
 def _chunks(batch: ProduceBatch, sizes: np.ndarray) -> Iterator[tuple[int, int, int]]:
-    """First row, end and bytes under way of each chunk; a row that is larger than a chunk should be is alone."""
+    """First row, end and bytes in flight of each chunk; a row larger than a chunk is a chunk by itself."""
     count = batch.table.num_rows
     if not count:
         return
@@ -478,7 +478,7 @@ def _sizes(batch: ProduceBatch) -> np.ndarray:
 
 
 def _groups(codes: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each number that is there, ascending, with the positions where it is."""
+    """Each distinct number, ascending, with its positions."""
     order = np.argsort(codes, kind="stable")
     for positions in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
         yield int(codes[positions[0]]), positions

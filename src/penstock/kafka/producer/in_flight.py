@@ -32,10 +32,10 @@ class ProducerClosedException(KafkaException):
 
 
 class RecordTooLargeException(KafkaException):
-    """A record that is larger than the client, the broker or the topic takes.
+    """A record that is larger than the limit of the client, the broker or the topic.
 
     Attributes:
-        what: The same without what the user of a connector can do about it.
+        what: The message without the advice for the user of a connector.
     """
 
     java_name = "org.apache.kafka.common.errors.RecordTooLargeException"
@@ -47,12 +47,12 @@ class FailedDelivery:
     """A row that Kafka will not store.
 
     Attributes:
-        row: Position in the batch.
-        topic: The topic it was for.
-        error: Why.
-        java_name: Kafka's name of that error.
-        unknown_topic: The topic does not exist and the broker does not create it.
-        fatal: The producer sends nothing any more.
+        row: The position in the batch.
+        topic: The topic of the row.
+        error: The error.
+        java_name: Kafka's name of the error.
+        unknown_topic: True if the topic does not exist and the broker does not create it.
+        fatal: True if the producer sends no more records.
     """
 
     row: int
@@ -77,9 +77,9 @@ class Receipts(Protocol):
 
         Args:
             first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
-            failures: what failed for good, in order.
-            metadata: where each delivered row is, by position, or the first and last of each record batch; None unless
-                that is reported.
+            failures: the permanent failures, in order.
+            metadata: the position of each delivered row in Kafka, by its position in the batch, or of the first and
+                last row of each record batch; None unless that is reported.
         """
 
 
@@ -108,11 +108,11 @@ class EachRow:
 
 
 class SentTogether(Protocol):
-    """Rows that are handed over together.
+    """Rows that are sent together.
 
     Attributes:
         number: Ascending in the order of sending.
-        nbytes: What counts as under way.
+        nbytes: The bytes that count as in flight.
     """
 
     number: int
@@ -125,7 +125,7 @@ C = TypeVar("C", bound=SentTogether)
 class InFlightRows(Generic[C]):
     """The rows of a task in flight, until they are stored, lost, or abandoned.
 
-    Everything here changes under one condition, which is also what `send` of a producer waits for. Thread: any.
+    One condition protects everything here; `send` of a producer waits for it. Thread: any.
 
     Args:
         name: name of the task, for messages.
@@ -157,7 +157,7 @@ class InFlightRows(Generic[C]):
             raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
 
     def _count_in(self, chunk: C) -> None:
-        """Count rows as under way. The condition is held."""
+        """Counts rows as in flight. The condition is held."""
         chunk.number = self._next_number
         self._next_number += 1
         self._open[chunk.number] = chunk
@@ -165,12 +165,12 @@ class InFlightRows(Generic[C]):
 
 
 def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:
-    """Java's words, and what to do.
+    """Java's message, and what to do.
 
     Args:
         size: bytes of the record's key and value.
-        setting: what does not allow it.
-        limit: that setting's value in bytes, where it is known.
+        setting: the setting with the limit.
+        limit: the value of that setting in bytes, if it is known.
     """
     value = "" if limit is None else f" ({limit})"
     what = f"The message is {size} bytes when serialized which is larger than {setting}{value} allows"
@@ -190,16 +190,16 @@ class ProducedRows:
     """Some rows of a batch. Invariant 1.
 
     Attributes:
-        batch: What the rows are of; its table is that of the chunk alone.
-        rows: Position of each row in the batch that was to be sent, ascending.
-        sizes: Bytes of each row's key and value.
-        receipts: Who is told.
-        nbytes: What counts as under way.
-        number: Of the chunk, ascending in the order of sending.
-        left: Pieces that are neither stored nor lost.
-        failures: Rows that are lost, by their index in the chunk.
-        places: Where each row is, by position in the batch; None when nobody asks.
-        batch_ends: Whether only the first and the last row of each record batch are to be there.
+        batch: The batch of the rows; its table has only the chunk.
+        rows: The position of each row in the batch, ascending.
+        sizes: The bytes of each row's key and value.
+        receipts: Receives the outcome.
+        nbytes: The bytes that count as in flight.
+        number: The number of the chunk, ascending in the order of sending.
+        left: The number of record batches that are neither stored nor lost.
+        failures: The lost rows, by their index in the chunk.
+        places: The position of each row in Kafka, by its position in the batch; None unless it is reported.
+        batch_ends: True if `places` has only the first and the last row of each record batch.
     """
 
     batch: ProduceBatch
@@ -214,7 +214,7 @@ class ProducedRows:
     batch_ends: bool = False
 
     def cut_behind(self, index: int) -> None:
-        """Leaves out the rows behind an index, before the chunk is handed over: they are not sent, nor reported."""
+        """Removes the rows after an index, before the chunk is sent: they are neither sent nor reported."""
         self.rows = self.rows[: index + 1]
 
     def sorted_failures(self) -> list[FailedDelivery]:
@@ -234,12 +234,12 @@ class PartitionBatch:
     """A record batch for one topic partition.
 
     Attributes:
-        indices: For each of its records the row's index in the chunk, ascending.
-        created: When it was handed over (monotonic seconds).
-        sequence: Number of its first record, see `PartitionQueue`.
-        sent: How often it was sent.
-        error: What was said to it last, where it is sent again.
-        unsure: Whether it may be stored: a broker did not answer, or not that it surely is not.
+        indices: The index in the chunk of each of its records, ascending.
+        created: The time at which it was queued (monotonic seconds).
+        sequence: The number of its first record, see `PartitionQueue`.
+        sent: The number of times it was sent.
+        error: The last error of a batch that is sent again.
+        unsure: True if it may be stored: a broker did not answer, or did not exclude it.
     """
 
     chunk: ProducedRows
@@ -260,7 +260,7 @@ class PartitionBatch:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The topic and partition it is sent to."""
+        """The topic and partition of the batch."""
         return self.topic, self.partition
 
     def note_places(self, base_offset: int, append_time: int) -> None:
@@ -288,7 +288,7 @@ class PartitionBatch:
         return self._in_halves(self.indices, encode)
 
     def without(self, positions: Iterable[int], encode: Encode) -> list[PartitionBatch]:
-        """The records without those at these positions, in two parts or more."""
+        """The records except those at these positions, in two parts or more."""
         return self._in_halves(np.delete(self.indices, list(positions)), encode)
 
     def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[PartitionBatch]:
@@ -296,7 +296,7 @@ class PartitionBatch:
         return [*self.of(indices[:middle], encode), *self.of(indices[middle:], encode)]
 
     def of(self, indices: np.ndarray, encode: Encode) -> list[PartitionBatch]:
-        """Makes pieces of some of its records; the chunk counts them in place of this one."""
+        """Makes record batches of some of its records; the chunk counts them in place of this one."""
         if not len(indices):
             return []
         table = self.chunk.batch.table.take(pa.array(indices))

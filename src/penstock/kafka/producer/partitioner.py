@@ -25,13 +25,13 @@ _SEED: Final = np.uint32(0x9747B28C)
 _M: Final = np.uint32(0x5BD1E995)
 _R: Final = np.uint32(24)
 _WORD_BYTES: Final = 4
-#: Words of each key that are always hashed side by side.
+#: The number of words of each key that are hashed for all keys together.
 _COMMON_WORDS: Final = 16
 #: With fewer keys left than this, a step for all of them takes longer in numpy than the same in Python.
 _FEW_KEYS: Final = 50
 
-#: By the bytes behind the last whole word (0 to 3): how far the last four bytes of a key are shifted to leave only
-#: those, and the factor that follows. A shift by 32 leaves nothing.
+#: For each number of bytes after the last whole word (0 to 3): the shift that leaves only those of the last four bytes
+#: of a key, and the factor that follows. A shift by 32 leaves nothing.
 _TAIL_SHIFTS: Final = np.array([32, 24, 16, 8], np.uint32)
 _TAIL_FACTORS: Final = np.array([1, _M, _M, _M], np.uint32)
 
@@ -40,7 +40,7 @@ def murmur2(keys: pa.Array) -> Int32s:
     """The hash by which Kafka spreads keys over partitions.
 
     Takes about 12 ns for each four bytes of a key, ten times that for the few keys that are far longer than the others,
-    and memory in proportion to the bytes of all keys, however much their lengths differ.
+    and memory in proportion to the bytes of all keys, whatever the differences of their lengths.
 
     Args:
         keys: Array of type binary without nulls. May be a slice.
@@ -79,9 +79,9 @@ def murmur2(keys: pa.Array) -> Int32s:
 
 
 def _hash_words(hashes: _Words, words: _Words, starts: Int64s, counts: Int64s) -> None:
-    """Takes the whole words of each key into its hash, in place: the first of all keys, the second of all, and so on.
+    """Adds the whole words of each key to its hash, in place: the first of all keys, the second of all, and so on.
 
-    `words` has the word that begins at each byte; `counts` says how many a key has.
+    `words` has the word that begins at each byte; `counts` has the number of words of each key.
     """
     step = int(counts.min()) if len(counts) > _FEW_KEYS else min(int(counts.min()), _COMMON_WORDS)
     for done in range(step):
@@ -103,7 +103,7 @@ def _hash_words(hashes: _Words, words: _Words, starts: Int64s, counts: Int64s) -
 
 
 def _hash_rest(value: int, words: _Words) -> int:
-    """The hash of a key of many words, from the hash of those before: each step needs the one before it."""
+    """The hash of a key of many words, continued from that of the earlier words: each step needs the previous one."""
     factor = int(_M)
     for mixed in _mixed(words).tolist():
         value = (value * factor & 0xFFFFFFFF) ^ mixed
@@ -119,32 +119,32 @@ def _mixed(words: _Words) -> _Words:
 
 @dataclass(slots=True)
 class _Sticky:
-    """The partition that rows of a topic go to for now, and the bytes that have gone there since it was chosen."""
+    """The current partition for rows of a topic, and the bytes sent to it since it was chosen."""
 
     partition: int
     sent: int = 0
 
 
 class Partitioner:
-    """Chooses partitions as the Java producer does that is given no partitioner.
+    """Chooses partitions like the Java producer without a configured partitioner.
 
-    A row goes to the partition it names, else to the one that its key stands for. Rows with neither stay at one
-    partition of their topic until about a batch of bytes has gone there, then at another. All partitions are equally
-    likely: how busy their brokers are, or whether they have a leader, is not taken into account. Unlike Java's, it
-    never goes on with the partition it just had, since that would be no change.
+    A row goes to the partition that it names, otherwise to the one of its key. Rows with neither stay at one partition
+    of their topic for about a batch of bytes, then move to another. All partitions are equally likely: the load of
+    their brokers, and missing leaders, are ignored. Unlike Java's, it never chooses the same partition again, since
+    that would be no change.
 
     Source: KIP-794, with ``partitioner.adaptive.partitioning.enable=false``.
     """
 
     def __init__(self, *, batch_size: int, kind: str = "", random: Random | None = None) -> None:
-        """Makes a partitioner that has chosen nothing so far.
+        """Makes a partitioner that has not chosen a partition yet.
 
         Args:
             batch_size: ``batch.size``: the bytes after which rows without key change their partition. Less than one
                 counts as one: each row that has bytes is then followed by a change.
-            kind: Empty for Java's default; "keyless" where rows with a key are treated like those without
-                (``partitioner.ignore.keys``); "round robin" where, besides, each row goes to the next partition.
-            random: What chooses among partitions; by default each partitioner chooses differently.
+            kind: Empty for Java's default; "keyless" if rows with a key are treated like those without
+                (``partitioner.ignore.keys``); "round robin" if, in addition, each row goes to the next partition.
+            random: Chooses among partitions; by default each partitioner chooses differently.
         """
         self._batch_size = max(1, batch_size)
         self._ignore_keys = kind in ("keyless", "round robin")
@@ -159,11 +159,10 @@ class Partitioner:
 
         Args:
             topic: The topic of all rows.
-            count: The partitions that the topic has now, at least one. It may differ from call to call.
-            named: The partitions that rows name (int32 with nulls), None when no row does. Whether the topic has them
-                is not checked.
+            count: The current number of partitions of the topic, at least one. It may differ between calls.
+            named: The partitions that rows name (int32 with nulls), None when no row does. They are not checked.
             keys: The keys of the rows (binary with nulls), None when no row has one. An empty key is a key.
-            sizes: Bytes of each row (int64), as many as there are rows.
+            sizes: The bytes of each row (int64).
 
         Returns:
             The partition of each row, or one for all of them. An array may be read-only.
@@ -222,14 +221,14 @@ class Partitioner:
         return np.repeat(np.array(partitions, np.int32), lengths)
 
     def _next_ones(self, topic: str, count: int, rows: int) -> Int32s:
-        """Each row goes to the partition behind that of the row before. Source: RoundRobinPartitioner."""
+        """Each row goes to the partition after that of the previous row. Source: RoundRobinPartitioner."""
         turn = self._sticky.setdefault(topic, _Sticky(0))
         chosen = (np.arange(turn.partition, turn.partition + rows) % count).astype(np.int32)
         turn.partition = (turn.partition + rows) % count
         return chosen
 
     def _another(self, partition: int, count: int) -> int:
-        """Any partition but this one, which the topic need not have any more."""
+        """Any partition except this one, which the topic may no longer have."""
         if partition >= count:
             return self._random.randrange(count)
         chosen = self._random.randrange(count - 1)

@@ -17,7 +17,7 @@ from typing import Final
 from penstock.kafka.producer.transaction import Transaction
 from penstock.kafka.protocol.errors import ErrorKind
 
-#: Of a producer that is not idempotent: no id, no epoch.
+#: The id and epoch of a producer that is not idempotent.
 _NOBODY: Final = (-1, -1)
 
 
@@ -25,14 +25,14 @@ class ProducerId:
     """The id and the epoch that record batches are sent with.
 
     Args:
-        idempotent: Whether there is any.
-        pause_s: How long brokers that gave none are left alone, in seconds.
-        transaction: Whose id it is, with transactions.
-        state: Is held while the transaction is looked at or changes, and notified afterwards.
+        idempotent: True if the producer has an id.
+        pause_s: The pause before the next request after brokers gave no id, in seconds.
+        transaction: The transaction that has the id, if there are transactions.
+        state: Held during access to the transaction, and notified after changes.
 
     Attributes:
         current: Id and epoch; None while there are none.
-        given_up: Whether another one is to follow once nothing is under way.
+        given_up: True if a new id is needed once nothing is in flight.
     """
 
     def __init__(
@@ -54,32 +54,32 @@ class ProducerId:
 
     @property
     def question_at(self) -> float | None:
-        """The time when brokers may be asked for an id (monotonic seconds), or None as long as they need not be."""
+        """The time when a broker may be asked for an id (monotonic seconds), or None if that is not needed."""
         if self.current is not None or self._asking or self._transaction is not None:
             return None
         return self._ask_at
 
     def asked(self) -> None:
-        """A broker was asked for an id."""
+        """Notes a request for an id."""
         self._asking = True
 
     def heard(self) -> None:
-        """The broker that was asked has answered, or never will."""
+        """Notes that the request was answered, or will never be."""
         self._asking = False
 
     def take(self, producer_id: int, epoch: int) -> None:
-        """A broker gave an id."""
+        """Takes the id that a broker gave."""
         self.current = (producer_id, epoch)
 
     def pause(self, now: float) -> None:
-        """No broker is asked for a while: one gave no id, or does not know that of the producer any more."""
+        """Pauses requests: a broker gave no id, or no longer knows that of the producer."""
         self._ask_at = now + self._pause_s
 
     def follow(self) -> bool:
-        """Takes the id that the transaction has now.
+        """Takes the current id of the transaction.
 
         Returns:
-            Whether it is another one, so that numbers begin anew.
+            True if it is a new id, so that numbers begin anew.
         """
         if self._transaction is None:
             return False
@@ -91,10 +91,10 @@ class ProducerId:
         return True
 
     def give_up(self, kind: ErrorKind) -> bool:
-        """Gives up the sequence numbers: a batch may be in Kafka though it counts as lost, or the other way round.
+        """Abandons the sequence numbers: a batch may be in Kafka although it counts as lost, or the reverse.
 
         Returns:
-            Whether the producer goes on with another id. With a transaction that fails; without any id nothing happens.
+            True if the producer continues with another id. A transaction fails then; without any id nothing happens.
         """
         if self._transaction is not None:
             with self._state:
@@ -105,6 +105,6 @@ class ProducerId:
         return self._idempotent
 
     def drop(self) -> None:
-        """Nothing is under way with the id that was given up: another one is asked for."""
+        """Drops the abandoned id when nothing is in flight, so that a new one is requested."""
         self.given_up = False
         self.current = None

@@ -27,21 +27,21 @@ import pyarrow.compute as pc
 
 from penstock.kafka.settings.compression import COMPRESSIONS, GZIP, LZ4, NONE, SNAPPY, ZSTD, Compression
 
-#: Base offset, length of what follows, partition leader epoch, magic, checksum.
+#: Base offset, length of the rest, partition leader epoch, magic, checksum.
 _HEAD: Final = struct.Struct(">qiibI")
-#: What the checksum starts with: attributes, last offset delta, base and maximum timestamp, producer id and epoch, base
-#: sequence, number of records.
+#: The fields at the start of the checksum: attributes, last offset delta, base and maximum timestamp, producer id and
+#: epoch, base sequence, number of records.
 _TAIL: Final = struct.Struct(">hiqqqhii")
 HEADER_BYTES: Final = _HEAD.size + _TAIL.size
-#: Bytes of `_HEAD` that are before what its length counts.
+#: The bytes of `_HEAD` that its length does not count.
 _BEFORE_LENGTH_ENDS: Final = 12
 _MAGIC: Final = 2
 _TRANSACTIONAL: Final = 1 << 4
-#: The leader epoch is the broker's to fill in.
+#: The leader epoch, which the broker fills in.
 _NO_LEADER_EPOCH: Final = -1
 _NO_TIMESTAMP: Final = -1
 
-#: Zigzag numbers below this are looked up.
+#: The limit of zigzag numbers that are looked up in a table.
 _TABLE_SIZE: Final = 1 << 16
 _LONGEST_VARINT: Final = 10
 #: The varints of 0 and of -1.
@@ -65,13 +65,13 @@ _Compress = Callable[[memoryview], bytes]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedBatch:
-    """A record batch that lacks only what its producer knows.
+    """A record batch without the fields that only its producer knows.
 
     Attributes:
-        first: Position of its first row in the columns it was made of.
-        count: How many records it has.
-        timestamps: The time of each of its records in ms since 1970, or the one that all have.
-        body: The records, compressed where that makes them smaller.
+        first: The position of its first row in the input columns.
+        count: The number of its records.
+        timestamps: The time of each of its records in ms since 1970, or a single one for all.
+        body: The records, compressed if that makes them smaller.
     """
 
     first: int
@@ -90,7 +90,7 @@ class EncodedBatch:
     def header(
         self, producer_id: int, producer_epoch: int, base_sequence: int, *, transactional: bool = False
     ) -> bytes:
-        """The 61 bytes in front of `body`; -1 three times for a producer that is not idempotent.
+        """The 61 bytes before `body`; -1 three times for a producer that is not idempotent.
 
         Source: the Kafka protocol guide, "Record Batch".
         """
@@ -111,7 +111,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of each record: columns of bytes one after the other, or bytes that all have, and their size in a row."""
+    """A part of each record: consecutive columns of bytes, or constant bytes, and their size in a row."""
 
     pieces: Sequence[pa.Array | bytes]
     sizes: np.ndarray | int
@@ -133,8 +133,8 @@ def encode(
         table: Columns `key`, `value`, `timestamp` and `headers` as in `PRODUCE_SCHEMA`; of less than 1 GB.
         limit: The most bytes of a batch before it is compressed, unless one row alone has more.
         now: The time of rows that have none, in ms since 1970. None is also what -1 says.
-        keys: Whether any row has a key; the column is not looked at otherwise.
-        headers: Whether any row has headers; the column is not looked at otherwise.
+        keys: True if any row has a key; the column is ignored otherwise.
+        headers: True if any row has headers; the column is ignored otherwise.
         timestamp: The time of all rows, in place of the column.
 
     Raises:
@@ -172,7 +172,7 @@ def encode(
 def _batches(
     records: pa.Array, starts: np.ndarray, counts: np.ndarray, times: np.ndarray | int, compression: Compression
 ) -> list[EncodedBatch]:
-    """Batches of rows from `starts` on, as many as `counts` says."""
+    """The batches of the rows at `starts`, with `counts` rows each."""
     compress = _compressor(compression)
     data = memoryview(records.buffers()[2]).cast("B")
     ends = _offsets(records)
@@ -186,7 +186,7 @@ def _batches(
     ):
         raw = data[ends[first] : ends[first + count]]
         body = compress(raw) if compress else raw
-        # Brokers store batches as they come: one that compression has made larger is larger for good.
+        # Brokers store batches unchanged: one that compression has made larger stays larger.
         smaller = len(body) < len(raw)
         own = low if isinstance(times, int) or low == high else times[first : first + count]
         made.append(
@@ -229,12 +229,12 @@ def _varint_size(number: int) -> int:
 
 # -------------------------------------------------------------------------------------------------- columns
 def joined(column: pa.ChunkedArray) -> pa.Array:
-    """A column's values as one array; copied only where they are in several."""
+    """A column's values as one array; copied only if they are in several."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _times(table: pa.Table, now: int, timestamp: int | None) -> np.ndarray | int:
-    """The time of each row, or the one that all have."""
+    """The time of each row, or a single one for all."""
     if timestamp is not None:
         return now if timestamp == _NO_TIMESTAMP else timestamp
     column = joined(table.column("timestamp"))
@@ -246,14 +246,14 @@ def _times(table: pa.Table, now: int, timestamp: int | None) -> np.ndarray | int
 
 
 def _bytes_part(column: pa.Array) -> _Part:
-    """Bytes with their length in front, which is -1 for null."""
+    """Bytes preceded by their length, which is -1 for null."""
     if column.type != pa.binary():
         column = column.cast(pa.binary())
     if not column.null_count:
         lengths = np.diff(_offsets(column)).astype(np.int64)
         zigzag = _zigzag(lengths)
         return _Part((_varints(zigzag), column), _sizes(zigzag) + lengths)
-    # Joining a null gives a null, so it becomes no bytes.
+    # Joining a null gives a null; here it must be no bytes.
     filled = column.fill_null(b"")
     lengths = np.diff(_offsets(filled)).astype(np.int64)
     zigzag = _zigzag(np.where(column.is_null().to_numpy(zero_copy_only=False), -1, lengths))
@@ -265,7 +265,7 @@ _NO_HEADERS: Final = _Part((_ZERO,), len(_ZERO))
 
 
 def _headers_part(column: pa.Array) -> _Part:
-    """The count of a row's headers, and key and value of each: those of all rows are made at once, then cut into rows.
+    """The count of a row's headers, and key and value of each: made for all rows at once, then cut into rows.
 
     Raises:
         ValueError: A header has no key.
@@ -296,7 +296,7 @@ def _zigzag(numbers: np.ndarray) -> np.ndarray:
 
 
 def _sizes(zigzag: np.ndarray) -> np.ndarray:
-    """Bytes of each as a varint."""
+    """The bytes of each number as a varint."""
     sizes = np.ones(len(zigzag), np.int64)
     for bits in range(7, int(zigzag.max()).bit_length(), 7):
         sizes += zigzag >= np.uint64(1 << bits)
@@ -304,7 +304,7 @@ def _sizes(zigzag: np.ndarray) -> np.ndarray:
 
 
 def _varints(zigzag: np.ndarray, after: bytes = b"") -> pa.Array:
-    """Each as a varint, with the same bytes behind each."""
+    """Each number as a varint, followed by the same bytes."""
     if int(zigzag.max()) < _TABLE_SIZE:
         return _table(after).take(pa.array(zigzag.view(np.int64)))
     return _spelled(zigzag, after)

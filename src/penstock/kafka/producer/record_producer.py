@@ -32,10 +32,10 @@ from penstock.kafka.settings.producer import ColumnSettings
 
 logger = logging.getLogger(__name__)
 
-#: Records that are handed over together.
+#: The largest number of records that are sent together.
 _TOGETHER: Final = 1000
 _END_S: Final = 5.0
-#: A producer that has failed is replaced this long after it was made, at the earliest.
+#: The minimum age of a failed producer before it is replaced, in seconds.
 _RENEW_S: Final = 1.0
 
 Answer = Callable[["Exception | None", "RecordMetadata | None"], None]
@@ -43,7 +43,7 @@ Answer = Callable[["Exception | None", "RecordMetadata | None"], None]
 
 @dataclass(eq=False)
 class _Letter:
-    """One record and who waits for its answer."""
+    """One record, and the callback for its result."""
 
     record: ProducerRecord
     answer: Answer
@@ -61,8 +61,8 @@ class RecordProducer:
     """A producer for records that come one at a time.
 
     Args:
-        settings: of the producer.
-        name: says whose producer this is, in thread names, logs and errors.
+        settings: the settings of the producer.
+        name: the owner of the producer, in thread names, logs and errors.
         clock: monotonic seconds.
 
     Raises:
@@ -75,10 +75,10 @@ class RecordProducer:
         self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[_Letter] = deque()
-        #: What is sent later, with the time when.
+        #: Records to send later, with their times.
         self._later: list[tuple[float, int, _Letter]] = []
         self._numbers = itertools.count()
-        #: What waits or was handed over.
+        #: Records that wait or are in flight.
         self._open: set[_Letter] = set()
         self._bytes = 0
         self._ending = False
@@ -100,15 +100,15 @@ class RecordProducer:
         after_s: float = 0.0,
         wanted: Callable[[], bool] | None = None,
     ) -> None:
-        """Queue one record. Waits only while as much as `buffer.memory` is queued.
+        """Queues one record. Waits only while `buffer.memory` bytes are queued.
 
         Args:
-            record: What is sent.
-            answer: Told once why it is not stored, or None and where it is.
-            room_s: How long to wait for room at most, before the record is refused; None for as long as it takes.
-            after_s: When the record is to be sent; until then it takes no room.
-            wanted: Asked when its turn has come; it is not sent where the answer is no. What is queued later is sent
-                later.
+            record: The record.
+            answer: Called once with the error, or with None and the position in Kafka.
+            room_s: The longest wait for room, after which the record is refused; None for no limit.
+            after_s: The delay before the record is sent; until then it takes no room.
+            wanted: Called when its turn has come; if it returns false the record is not sent. Records that are queued
+                later are sent later.
         """
         letter = _Letter(record, answer, wanted)
         with self._changed:
@@ -133,7 +133,7 @@ class RecordProducer:
             )
 
     def close(self, timeout_s: float) -> bool:
-        """Wait for what is under way, then end; the rest is answered with an error. Whether all was delivered."""
+        """Waits for records in flight, then ends; other records get an error. Returns True if all were delivered."""
         with self._changed:
             delivered = self._changed.wait_for(lambda: not self._open, timeout_s)
             self._ending = True
@@ -158,7 +158,7 @@ class RecordProducer:
         self._bytes += letter.nbytes
 
     def _due_s(self) -> float | None:
-        """Puts what is due with what waits; how long until more is."""
+        """Moves due records to the waiting ones; returns the time until the next is due."""
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             self._put(heapq.heappop(self._later)[2])
@@ -174,7 +174,7 @@ class RecordProducer:
                     batch = batch_of([letter.record for letter in letters])
                     self._producer.send(batch, EachRow(partial(self._answered, letters)))
             except ProducerClosedException as error:
-                # Of a producer that is being closed, `close` answers what is left.
+                # When the producer is being closed, `close` answers the rest.
                 if not self._ending:
                     self._fail(letters, error)
             except Exception as error:
@@ -182,7 +182,7 @@ class RecordProducer:
                 self._fail(letters, error)
 
     def _next(self) -> list[_Letter]:
-        """Returns the letters that are sent together next; waits for them. Empty if the producer is being closed."""
+        """Returns the records that are sent together next; waits for them. Empty if the producer is being closed."""
         with self._changed:
             while not self._ending:
                 due_s = self._due_s()
@@ -198,7 +198,7 @@ class RecordProducer:
         return False
 
     def _renew(self, letters: Sequence[_Letter]) -> None:
-        """Another producer, where the one that is there sends nothing any more."""
+        """Replaces a producer that sends no more records."""
         if not self._producer.has_failed or self._clock() < self._made_at + _RENEW_S:
             return
         spare = self._new_producer()

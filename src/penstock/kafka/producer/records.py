@@ -18,14 +18,14 @@ from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 
 
 class ProducerRecord(NamedTuple):
-    """A record that is to be sent.
+    """A record to send.
 
     Attributes:
-        topic: Where to.
+        topic: Its topic.
         key, value: Its contents; None is null.
         headers: Names and values, in order.
-        timestamp: Milliseconds since 1970; the time of sending where there is none, or a negative one.
-        partition: The producer's choice where there is none.
+        timestamp: Milliseconds since 1970; the time of sending if it is None or negative.
+        partition: Its partition; the producer chooses one if it is None.
     """
 
     topic: str

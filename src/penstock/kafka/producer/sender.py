@@ -49,24 +49,24 @@ from penstock.kafka.settings.producer import ColumnSettings
 
 logger = logging.getLogger(__name__)
 
-#: How often what waits is looked at, where nothing else tells when.
+#: The interval in which waiting batches are checked, if no event announces anything.
 _LOOK_S: Final = 1.0
 
 
 class Sender:
-    """Sends pieces, in order for each topic partition.
+    """Sends record batches, in order for each topic partition.
 
     Args:
-        settings: of the producer.
-        name: of its task, for messages.
-        owner: is told what has become of each piece.
-        encode: makes record batches anew when one is refused.
-        state: is held while what is known of the cluster changes, and notified afterwards.
+        settings: the settings of the producer.
+        name: the name of its task, for messages.
+        owner: receives the outcome of each record batch.
+        encode: encodes records again if their batch is refused.
+        state: held while the view of the cluster changes, and notified afterwards.
         clock: monotonic seconds.
 
     Attributes:
-        view: What is known of the cluster.
-        transaction: Of a producer with transactions; changes under `state`.
+        view: The known state of the cluster.
+        transaction: The transaction of a producer with transactions; changes under `state`.
 
     Raises:
         ConfigException: a key, a certificate or a package cannot be used.
@@ -111,26 +111,26 @@ class Sender:
             state=state,
         )
         self._batches = RecordAccumulator(settings, owner, encode, self._producer_id)
-        #: What was sent before the last abort is of an older one: its answers mean nothing.
+        #: The number of aborts; answers to requests of an earlier generation are ignored.
         self._generation = 0
-        #: The connection that something is under way on.
+        #: The connection of the batches in flight, by topic partition.
         self._via: dict[tuple[str, int], Link] = {}
 
     def wake(self) -> None:
-        """End the present or next wait. Thread: any."""
+        """Ends the present or next wait. Thread: any."""
         self._connections.wake()
 
     @property
     def failure(self) -> ErrorKind | None:
-        """The reason why nothing can be sent any more, or None as long as something can. Thread: any."""
+        """The permanent error because of which nothing can be sent, or None. Thread: any."""
         return self._failure
 
     def add(self, pieces: Iterable[PartitionBatch]) -> None:
-        """Pieces to be sent behind all that is here."""
+        """Appends record batches to their queues."""
         self._batches.add(pieces)
 
     def step(self) -> None:
-        """Do what can be done now, then wait until there is more to do, or `wake`."""
+        """Does the work that is possible now, then waits for an event, `wake`, or the next due work."""
         now = self._clock()
         self._connections.tend(now)
         self._note_failure()
@@ -138,18 +138,18 @@ class Sender:
         self._batches.expire(now)
         self._send(now)
         if self._coordinator is not None:
-            # Behind what is to be sent, which may want partitions in the transaction.
+            # After record batches, which may need partitions in the transaction.
             self._coordinator.step(now, self.view.brokers)
         self._connections.wait(self._next_time(now) - self._clock())
 
     def discard(self) -> bool:
-        """Drops everything without telling anybody; True if some of it may be on its way to a broker."""
+        """Drops everything without reporting it; True if some of it may be in flight to a broker."""
         self._generation += 1
         self._via.clear()
         return self._batches.discard()
 
     def close(self) -> None:
-        """End all connections. Nothing is told any more."""
+        """Ends all connections. Reports nothing."""
         self._batches.close()
         self._connections.close()
 
@@ -158,7 +158,7 @@ class Sender:
             self.view.doubt(self._clock())
 
     def _note_failure(self) -> None:
-        """Loses everything that waits, and everything that comes, if no connection will ever work."""
+        """Reports all present and future batches as lost, if no connection will ever work."""
         error = self._connections.fatal
         if error is None:
             return
@@ -212,7 +212,7 @@ class Sender:
             if fault is not None:
                 self._batches.give_up(place, fault.kind, unknown=fault.unknown)
             elif self.view.is_gone(*place, now):
-                # As an error of the task, also where it tolerates those of records: a restart sends them elsewhere.
+                # An error of the task, even if it tolerates those of records: a restart sends them elsewhere.
                 self._batches.give_up(place, self._gone(*place), fatal=True)
 
     def _gone(self, topic: str, partition: int) -> ErrorKind:
@@ -278,7 +278,7 @@ class Sender:
                 continue
             if not self._is_in_transaction(place):
                 continue
-            # The leader may have changed: what the one before has to answer comes first.
+            # The leader may have changed: the answers of the previous one come first.
             if not queue.under_way or self._via.get(place) is link:
                 self._via[place] = link
                 found.setdefault(link, []).append(place)
@@ -330,7 +330,7 @@ class Sender:
         )
 
     def _handed_over(self, generation: int, pieces: Iterable[PartitionBatch], _: memoryview) -> None:
-        """With ``acks=0`` nobody says where a batch is."""
+        """With ``acks=0`` brokers send no positions."""
         for piece in pieces:
             self._answered(piece, PartitionAnswer(piece.topic, piece.partition, 0, -1, -1, (), None))
 
@@ -370,7 +370,7 @@ class Sender:
         times = self._connections.times(tried, waiting=bool(self._batches.busy) or self.view.question_at() <= tried)
         times.append(self.view.question_at())
         if self._batches.busy:
-            # What waits may have waited for too long.
+            # Waiting batches may expire.
             times.append(tried + _LOOK_S)
             if (question_at := self._producer_id.question_at) is not None:
                 times.append(question_at)
@@ -378,5 +378,5 @@ class Sender:
             with self._state:
                 times.append(self.transaction.retry_at)
         times += self._batches.retry_times()
-        # What was due before was done just now, or waits for an event of its own.
+        # Work that was due before has just been done, or waits for an event of its own.
         return min((time for time in times if time > tried), default=tried + _LOOK_S)
