@@ -16,6 +16,7 @@ from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.converters.json.arrow.structs import (
     BOOLEAN,
@@ -28,7 +29,7 @@ from penstock.converters.json.arrow.structs import (
     array_texts,
     whole,
 )
-from penstock.converters.json.envelope import Envelope
+from penstock.converters.json.envelope import Envelope, without_heads
 from penstock.converters.json.spark.layouts import layout_of
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
@@ -54,6 +55,8 @@ _WORTH: Final = 2
 _MAX_KNOWN: Final = 1_000
 #: A longer pattern of an array exceeds the matcher's memory and then takes many times as long.
 _MAX_PATTERN: Final = 8_000
+#: The only member of the objects as which payloads are read that are no objects themselves.
+_MEMBER: Final = "value"
 
 
 class PlainPayloads:
@@ -105,23 +108,31 @@ class PlainPayloads:
         mine = np.ones(len(texts), dtype=bool) if found.codes is None else found.codes == index
         size = int(mine.sum())
         layout = layout_of(schema)
-        kind = cast("pa.StructType", arrow_type(schema, layout))
-        made = wanted.read(texts, mine, kind, inside=inside, heads=heads)
+        kind = arrow_type(schema, layout)
+        is_object = schema.type is Type.STRUCT
+        if is_object:
+            made = wanted.read(texts, mine, cast("pa.StructType", kind), inside=inside, heads=heads)
+        else:
+            made = wanted.read(_in_objects(texts, inside, heads), mine, pa.struct([(_MEMBER, kind)]))
+            made = replace(made, structs=pc.struct_field(made.structs, _MEMBER))
         left = size - int(made.rows.sum())
         if size < objects.MIN_ROWS:
             if left:
                 return found
         elif not self._tries.note(schema, left, size):
             return found
-        side = Side.of(schema, with_bound(layout, made.bound), present=True)
+        side = Side.of(schema, with_bound(layout, made.bound), present=is_object or not schema.optional)
         found = replace(found, read={**found.read, index: (side, made.structs)})
         return found.with_hint(found.hints[index], mine & ~made.rows, len(texts)) if left else found
 
 
 @lru_cache(maxsize=_MAX_KNOWN)
 def _texts_of(schema: Schema, defaults: bool) -> ObjectTexts | None:
-    """The texts of objects with a schema; None = some members need a closer check."""
-    if schema.type is not Type.STRUCT or not 0 < len(schema.fields) <= objects.MAX_MEMBERS:
+    """The texts of objects with a schema, or with another value as their only member; None = some need a plan."""
+    if schema.type is not Type.STRUCT:
+        only = _value_pattern(schema, defaults)
+        return None if only is None else ObjectTexts.of([(_MEMBER, only)])
+    if not 0 < len(schema.fields) <= objects.MAX_MEMBERS:
         return None
     members: list[tuple[str, str | ObjectTexts]] = []
     for field in schema.fields:
@@ -142,6 +153,12 @@ def _value_pattern(schema: Schema, defaults: bool) -> str | ObjectTexts | None:
     else:
         return None
     return f"null|{value}" if value is not None and may_be_null else value
+
+
+def _in_objects(texts: pa.ChunkedArray, inside: str | None, heads: np.ndarray | None) -> pa.ChunkedArray:
+    """Payloads as objects with one member; those in an envelope are followed by its brace."""
+    bare = texts if heads is None else without_heads(texts, heads)
+    return pc.binary_join_element_wise(f'{{"{_MEMBER}":', bare, "" if inside is not None else "}", "")
 
 
 def _array_of(schema: Schema, defaults: bool) -> ObjectTexts | None:

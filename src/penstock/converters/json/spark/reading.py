@@ -31,9 +31,11 @@ from penstock.converters.json.spark.parsing import StringMessages, parse_exactly
 from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.columns.layout import LayoutKind, spark_type
+from penstock.pipeline.columns.layout import spark_type
 from penstock.pipeline.plan.step import (
     NOTHING,
+    RAW,
+    RAW_TEXT,
     Made,
     NameColumn,
     RecordColumns,
@@ -108,7 +110,7 @@ class ReadJson(Step):
 
     # ------------------------------------------------------------------ with a schema
     def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
-        if shape.side(self.side).physical.form is LayoutKind.STRUCT:
+        if shape.side(self.side) not in (RAW, RAW_TEXT):
             return StepPlan(shape)  # Has been read before the plan.
         side = Side.of(schema, None if schema is None else layout_of(schema))
         names = frozenset({self.side})

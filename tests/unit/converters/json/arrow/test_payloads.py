@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from penstock.converters.json.converter import JsonConverter
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan import map_structs as objects
+from penstock.pipeline.plan.step import Shape
 
 SCHEMA = b'{"type":"struct","fields":[{"field":"a","type":"int64"}]}'
 
@@ -52,6 +54,23 @@ ARRAYS = [
     (b'{"type":"int64","name":"org.apache.kafka.connect.data.Timestamp","version":1}', [b"0,1700000000000"], [b"null"]),
 ]
 
+#: The type of payloads, those that are read before the plan, and those that are left to it.
+SCALARS = [
+    (b'{"type":"int8"}', [b"1", b"-99", b" 2 "], [b"128", b"null", b"01", b"-0", b"1.0", b'"1"', b"1 1", b"1,2"]),
+    (b'{"type":"int64","optional":true}', [b"null", b"123456789012345678"], [b"9223372036854775808", b"NULL", b""]),
+    (b'{"type":"float"}', [b"0.1", b"5"], [b"NaN", b"1e5"]),
+    (b'{"type":"double"}', [b"1.5E-7", b"123456.789"], [b"-0", b"12345678901234567890"]),
+    (b'{"type":"boolean"}', [b"true", b"false"], [b"True", b"1"]),
+    (
+        b'{"type":"string"}',
+        [b'"a"', b'""', b'"}"', b'"\xc3\xa9\\u00e9\\n"', b'"\xf0\x9f\x98\x80"', b'"key-1"'],
+        [b'"\\x"', b"null", b"a", b'"a","value":"b"', b'"a', b'"a"}'],
+    ),
+    (b'{"type":"string","optional":true}', [b'"a"', b"null"], [b"nul"]),
+    (b'{"type":"string","optional":true,"default":"x"}', [b'"a"'], [b"null"]),
+    (b'{"type":"int32","name":"org.apache.kafka.connect.data.Date","version":1}', [b"0", b"19000"], [b"null"]),
+]
+
 
 @pytest.mark.parametrize(("items", "usual", "odd"), ARRAYS)
 def test_arrays_are_columns_with_the_values_that_single_messages_have(
@@ -72,6 +91,37 @@ def test_arrays_are_columns_with_the_values_that_single_messages_have(
     assert 0 not in found.codes[-len(odd) :], "nothing that is odd is"
     values = from_arrow(column.filter(pa.array(found.codes == 0)), side.schema, side.physical)
     assert values == [converter.to_connect_data("t", one).value for one in messages[: -len(odd)]]
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "usual", "odd"), [*SCALARS, (b'{"type":"array","items":{"type":"int8"}}', [b"[]", b"[1]"], [b"null"])]
+)
+def test_payloads_that_are_no_objects_are_columns_with_the_values_that_single_messages_have(
+    kind: bytes, usual: list[bytes], odd: list[bytes], content: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "MIN_ROWS", 3)
+    payloads = [*usual * 20, *odd]
+    messages = payloads if content else [b'{"schema":%s,"payload":%s}' % (kind, one) for one in payloads]
+    converter = JsonConverter()
+    converter.configure({"schema.content": kind.decode()} if content else {}, False)
+
+    found = converter.sort(pa.chunked_array([pa.array(messages, pa.binary())]), worked_on=False, beside_spark=True)
+
+    side, column = found.read[0]
+    codes = np.zeros(len(messages)) if found.codes is None else found.codes
+    assert codes.tolist()[: 20 * len(usual)] == [0] * 20 * len(usual), "all that is usual is read"
+    assert 0 not in codes[20 * len(usual) :], "nothing that is odd is"
+    values = from_arrow(column.filter(pa.array(codes == 0)), side.schema, side.physical)
+    alone = [converter.to_connect_data("t", one) for one in messages[: 20 * len(usual)]]
+    assert values == [one.value for one in alone]
+    assert side.schema == alone[0].schema
+    assert not (side.present and None in values)
+    for name in ("key", "value"):
+        read = Shape(side, side)
+        plan = converter.reading(name, found.hints[0]).plan(read)
+        assert plan.is_idle
+        assert plan.shape == read
 
 
 def test_a_pattern_that_grows_beyond_measure_leaves_messages_to_the_plan() -> None:
