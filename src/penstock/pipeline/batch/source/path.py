@@ -67,6 +67,7 @@ from penstock.pipeline.batch.source.frame_input import (
     shared_of,
 )
 from penstock.pipeline.batch.source.frame_spark import misfit_of
+from penstock.pipeline.batch.source.written import messages_of, parted_by_writing, written_columns
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import (
     ShippedRecords,
@@ -146,6 +147,8 @@ class SourcePipeline:
         self._frames = FrameRunner(jobs)
         self._must = spec.nothing_beside_spark
         self._without_spark = spec.without_spark
+        # Whether the last plan is that of converters alone, which may write records beside it.
+        self._only_writes = self._last.steps == tuple(steps) and not (self._must or self._without_spark)
         stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
         self._stock = bool(self._own) and stock
         # Whether nothing is done to frames but what converters do, which may be beside Spark.
@@ -241,7 +244,7 @@ class SourcePipeline:
     def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> Callable[[], ProduceBatch]:
         """Begins a frame of which converters write columns without Spark: what is left goes through their plan."""
         columns, rows = columns_of_table(frame, data), data.num_rows
-        written = {} if self._must else self._written_columns(columns)
+        written = {} if self._must else written_columns(self._converters, columns.shape, columns.sides)
         shape = columns.shape
         for side in self._own | written.keys():
             shape = shape.with_side(side, NOTHING)
@@ -284,16 +287,6 @@ class SourcePipeline:
             return made
 
         return finish
-
-    def _written_columns(self, columns: FrameColumns) -> dict[SideName, pa.Array | pa.ChunkedArray]:
-        """The bytes of those sides of a frame that converters with a plan write beside it."""
-        found: dict[SideName, pa.Array | pa.ChunkedArray] = {}
-        for side, converter in self._converters.items():
-            if isinstance(converter, ColumnConverter) and side in columns.sides:
-                made = converter.write_column(columns.shape.side(side), columns.sides[side])
-                if made is not None:
-                    found[side] = made
-        return found
 
     def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
         """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""
@@ -432,15 +425,27 @@ class SourcePipeline:
             groups += of_laid
             attributes, positions = with_parts(*rest, laid)
         columns = columns_of(attributes, positions, rows, failures)
+        written: list[GroupOutcome] = []
+        if self._only_writes:
+            written, groups = parted_by_writing(self._converters, groups)
         unplanned, groups = parted_by_plan(groups)
+        unplanned += written
         result: Callable[[], list[GroupOutcome]] = list
+        seen: Callable[[], None] | None = None
         if groups:
             result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
         beside_spark = bool(live) and not (planned or groups or self._must or self._without_spark)
+        if beside_spark and written and not self._own:
+            # Spark sees the messages while the next batch is begun.
+            messages = pa.concat_tables(map(messages_of, written))
+            seen = submit(self._jobs.pass_by(messages), shares=messages.nbytes)
 
         def finish() -> ProduceBatch:
             given = positions, attributes
             made = self._finish_records(given, rest, laid, alone, Assembly(rows), failures, columns, result, unplanned)
+            if seen is not None:
+                seen()
+                return made
             # Bytes that were made beside Spark only have seen no plan.
             if not beside_spark or not made.table.num_rows or is_huge(made.table):
                 return made

@@ -9,7 +9,7 @@ import pytest
 from penstock.converters.json.converter import JsonConverter
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan import map_structs as objects
-from penstock.pipeline.plan.step import Shape
+from penstock.pipeline.plan.step import Shape, SideName, StepPlan
 
 SCHEMA = b'{"type":"struct","fields":[{"field":"a","type":"int64"}]}'
 
@@ -117,9 +117,11 @@ def test_payloads_that_are_no_objects_are_columns_with_the_values_that_single_me
     assert values == [one.value for one in alone]
     assert side.schema == alone[0].schema
     assert not (side.present and None in values)
-    for name in ("key", "value"):
+    sides: tuple[SideName, SideName] = ("key", "value")
+    for name in sides:
         read = Shape(side, side)
         plan = converter.reading(name, found.hints[0]).plan(read)
+        assert isinstance(plan, StepPlan)
         assert plan.is_idle
         assert plan.shape == read
 
