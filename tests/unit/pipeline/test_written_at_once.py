@@ -248,3 +248,53 @@ def test_the_plan_writes_a_frame_where_nothing_may_go_around_it_or_a_value_canno
 ) -> None:
     with pytest.raises(PlanNeeded):
         json_frame(KEYS, pa.array(values), never=never)
+
+
+class Refusing(NoSpark):
+    """Plans are counted, and fail."""
+
+    def run(self, groups: Sequence[ShapeGroup], *_: Any, **__: Any) -> list[Any]:
+        raise LookupError(sum(group.size(0) for group in groups))
+
+
+def json_run(records: Sequence[SourceRecord], jobs: NoSpark, *, schemas: bool) -> ProduceBatch:
+    sides = [JsonConverter(), JsonConverter()]
+    for side in sides:
+        side.configure({"schemas.enable": str(schemas).lower()}, side is sides[0])
+    spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter())
+    return build_source_pipeline(SparkRuntime({}), spec, jobs).run(SourceRecords(records))
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_records_are_json_without_a_plan(schemas: bool) -> None:
+    numbers = [Struct.unchecked(VALUES, [number, None if number % 3 else f"\u00e9\n{number}"]) for number in range(40)]
+    records = [
+        *(record(f"t{number % 2}", VALUES, one, numbers[-1 - number]) for number, one in enumerate(numbers)),
+        *(record("t2", OTHERS, Struct.unchecked(OTHERS, [f"o{number}"])) for number in range(10)),
+        record("t2", OTHERS, None),
+        *(SourceRecord({}, {}, "t3", None, STRING_SCHEMA, f"k{number}", INT32_SCHEMA, number) for number in range(9)),
+        record("t0", None, None),
+    ]
+    jobs = NoSpark()
+
+    made = json_run(records, jobs, schemas=schemas)
+
+    converter = JsonConverter()
+    converter.configure({"schemas.enable": str(schemas).lower()}, False)
+    for side in ("key", "value"):
+        expected = [
+            converter.from_connect_data(one.topic, getattr(one, f"{side}_schema"), getattr(one, side))
+            for one in records
+        ]
+        assert made.table.column(side).to_pylist() == expected
+    assert made.table.column("topic").to_pylist() == [one.topic for one in records]
+    assert not made.errors
+    assert jobs.passed == len(records) - 1
+
+
+def test_records_that_are_not_written_without_a_plan_go_through_one() -> None:
+    good = [record("t0", VALUES, Struct.unchecked(VALUES, [number, "x"])) for number in range(5)]
+    bad = [record("t1", OTHERS, Struct.unchecked(OTHERS, [None])) for _ in range(3)]
+    with pytest.raises(LookupError) as planned:
+        json_run([*good, *bad], Refusing(), schemas=False)
+    assert planned.value.args == (3,), "the others need none"
