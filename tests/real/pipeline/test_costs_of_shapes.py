@@ -23,6 +23,7 @@ from penstock.data.text import to_java_text
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.plan.passing import Passage
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.slow
@@ -51,9 +52,9 @@ class Passing(SparkJobs):
     def __init__(self) -> None:
         super().__init__(SparkRuntime({}))
 
-    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+    def pass_by(self, messages: pa.Table) -> Passage:
         assert messages.column_names == ["key", "value"]
-        return lambda: None
+        return lambda *, patient=False: None
 
     def run(self, *_: Any, **__: Any) -> list[Any]:
         raise AssertionError("no plan is needed")

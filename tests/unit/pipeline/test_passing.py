@@ -120,3 +120,45 @@ def test_every_batch_of_many_threads_passes_once() -> None:
         list(pool.map(some, range(4)))
 
     assert sorted(size for job in jobs.done for [size] in job) == list(range(200))
+
+
+def test_a_patient_batch_waits_for_others_until_one_of_them_is_asked_for() -> None:
+    times = [0.0]
+    jobs, shared = Jobs(), Passing(clock=lambda: times[0])
+
+    def job(rows: pa.Table) -> None:
+        times[0] = 0.01
+        jobs(rows)
+
+    shared.begin(messages(b"1"), job)(patient=True)
+    assert jobs.done == [[[1]]], "no job was there to rest after"
+
+    with ThreadPoolExecutor(1) as pool:
+        first = shared.begin(messages(b"22"), job)
+        waiting = pool.submit(first, patient=True)
+        second = shared.begin(messages(b"333"), job)
+        first()
+        waiting.result(WAIT_S)
+    second(patient=True)
+
+    assert jobs.done == [[[1]], [[2], [3]]]
+
+
+def test_a_patient_batch_that_is_alone_waits_several_times_the_latest_job() -> None:
+    times = [0.0]
+    shared = Passing(clock=lambda: times[0])
+    found: list[float] = []
+
+    def job(rows: pa.Table) -> None:
+        found.append(times[0])
+        times[0] += 0.01
+
+    shared.begin(messages(b"1"), job)(patient=True)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(shared.begin(messages(b"2"), job), patient=True)
+        times[0] += passing.REST * 0.01 / 2
+        assert found == [0.0]
+        times[0] += passing.REST * 0.01 / 2
+        waiting.result(WAIT_S)
+
+    assert found == [0.0, pytest.approx(0.01 + passing.REST * 0.01)]

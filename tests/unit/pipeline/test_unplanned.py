@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
 from penstock.pipeline.plan.jobs import SparkJobs
+from penstock.pipeline.plan.passing import Passage
 from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
 from penstock.pipeline.plan.variant_building import AsVariant
@@ -106,10 +106,10 @@ class NoPlan(SparkJobs):
         super().__init__(SparkRuntime({}))
         self.passed: list[pa.Table] = []
 
-    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+    def pass_by(self, messages: pa.Table) -> Passage:
         assert messages.column_names == ["key", "value"]
         self.passed.append(messages)
-        return lambda: None
+        return lambda *, patient=False: None
 
     def run(self, *_: Any, **__: Any) -> list[Any]:
         raise AssertionError("no plan is needed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.passing import Passage
 from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
@@ -42,10 +43,10 @@ class NoSpark(SparkJobs):
         super().__init__(SparkRuntime({}))
         self.passed = 0
 
-    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+    def pass_by(self, messages: pa.Table) -> Passage:
         assert messages.column_names == ["key", "value"]
         self.passed += messages.num_rows
-        return lambda: None
+        return lambda *, patient=False: None
 
     def run(self, *_: Any, **__: Any) -> list[Any]:
         raise AssertionError("no plan is needed")

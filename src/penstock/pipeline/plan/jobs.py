@@ -54,7 +54,7 @@ from penstock.pipeline.plan.isolated_jobs import (
     without_content,
 )
 from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, OutcomeLeaf, final_columns, outcomes_of
-from penstock.pipeline.plan.passing import Passing
+from penstock.pipeline.plan.passing import Passage, Passing
 from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
@@ -189,7 +189,7 @@ class SparkJobs:
             job, lambda loss: (lambda: table) if self._apart.takes(loss, nbytes_of(table)) else None
         ).cast(table.schema)
 
-    def pass_by(self, messages: pa.Table) -> Callable[[], None]:
+    def pass_by(self, messages: pa.Table) -> Passage:
         """Sends messages that are read or written elsewhere through a plan by their lengths; see ``Passing``.
 
         Args:

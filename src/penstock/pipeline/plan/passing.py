@@ -1,19 +1,22 @@
 """Sends only the lengths of messages through Spark; batches that arrive while a job runs share the next job.
 
-Every job costs the JVM some milliseconds, and has nothing to do for a batch that is converted outside Spark. So such a
-batch sends one row, with the lengths of its keys and values, and all waiting batches share a job. A batch never waits
-for further batches: if no job is running it starts one at once.
+Every job costs the JVM some milliseconds, in its first minutes some ten, and has nothing to do for a batch that is
+converted outside Spark. So such a batch sends one row, with the lengths of its keys and values, and all waiting batches
+share a job. A batch of a task that has nothing else to do never waits for further batches: if no job is running it
+starts one at once. One that is waited for while the task begins others lets several times the duration of the latest
+job go by after it.
 
-Main types: ``Passing``, and ``LENGTHS``, the columns of a row. Main function: ``lengths_of``. Thread: any; the waiting
-threads run the jobs, one at a time.
+Main types: ``Passing``, ``Passage`` (waits for a batch), and ``LENGTHS``, the columns of a row. Main function:
+``lengths_of``. Thread: any; the waiting threads run the jobs, one at a time.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +28,21 @@ from penstock.telemetry import waiting_for
 LENGTHS: Final = pa.schema([("key", pa.list_(pa.int32())), ("value", pa.list_(pa.int32()))])
 #: The most messages that share a job, in addition to one larger batch.
 MOST_MESSAGES: Final = 1_000_000
+#: So many times the duration of the latest job pass before a job for patient batches, but at most so many seconds.
+REST: Final = 4
+MOST_REST_S: Final = 0.25
+
+
+class Passage(Protocol):
+    """Waits until a batch has passed, and runs the job if no other thread does."""
+
+    def __call__(self, *, patient: bool = False) -> None:
+        """Raises what the job of the batch raised.
+
+        Args:
+            patient: True if further batches may join: the job begins when they have had time for that, or when a
+                waiting batch is asked for without patience.
+        """
 
 
 def lengths_of(messages: pa.Table) -> pa.Table:
@@ -52,24 +70,30 @@ def lengths_of(messages: pa.Table) -> pa.Table:
 class _Ticket:
     """One batch that waits, then what became of it."""
 
-    __slots__ = ("done", "error", "messages", "row")
+    __slots__ = ("done", "error", "messages", "row", "urgent")
 
     def __init__(self, row: pa.Table, messages: int) -> None:
         self.row = row
         self.messages = messages
-        self.done = False
+        self.done = self.urgent = False
         self.error: BaseException | None = None
 
 
 class Passing:
-    """The batches of all tasks that are to pass."""
+    """The batches of all tasks that are to pass.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._changed = threading.Condition()
         self._waiting: deque[_Ticket] = deque()
         self._is_busy = False
+        self._rests_until = 0.0
 
-    def begin(self, messages: pa.Table, execute: Callable[[pa.Table], object]) -> Callable[[], None]:
+    def begin(self, messages: pa.Table, execute: Callable[[pa.Table], object]) -> Passage:
         """Lets a batch wait for the next job.
 
         Args:
@@ -77,26 +101,33 @@ class Passing:
             execute: Runs one job over rows as in ``LENGTHS``. One caller's is as good as another's.
 
         Returns:
-            What waits until the batch has passed, and runs the job itself if no other thread does. It raises what
-            ``execute`` raised for this batch; where the batches of a job fail together, each has another to itself.
+            What waits until the batch has passed. It raises what ``execute`` raised for this batch; where the batches
+            of a job fail together, each has another to itself.
         """
         ticket = _Ticket(lengths_of(messages), messages.num_rows)
         with self._changed:
             self._waiting.append(ticket)
 
-        def wait() -> None:
+        def wait(*, patient: bool = False) -> None:
             while True:
                 with self._changed, waiting_for("spark"):
-                    self._changed.wait_for(lambda: ticket.done or not self._is_busy)
+                    if not patient and not ticket.urgent:
+                        ticket.urgent = True
+                        self._changed.notify_all()
+                    while not ticket.done and (left := self._rest_s()) != 0:
+                        self._changed.wait(left)
                     if ticket.done:
                         break
                     self._is_busy = True
                     group = self._take()
+                started = self._clock()
                 try:
                     _run(group, execute)
                 finally:
                     with self._changed:
                         self._is_busy = False
+                        ended = self._clock()
+                        self._rests_until = ended + min(REST * (ended - started), MOST_REST_S)
                         for one in group:
                             one.done = True
                         self._changed.notify_all()
@@ -104,6 +135,14 @@ class Passing:
                 raise ticket.error
 
         return wait
+
+    def _rest_s(self) -> float | None:
+        """Seconds until the next job may begin; None while another one runs. The caller holds the lock."""
+        if self._is_busy:
+            return None
+        if any(one.urgent for one in self._waiting):
+            return 0.0
+        return max(0.0, self._rests_until - self._clock())
 
     def _take(self) -> list[_Ticket]:
         """The batches that have waited longest, as many as may share a job. The caller holds the lock."""

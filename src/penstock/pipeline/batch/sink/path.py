@@ -71,6 +71,7 @@ from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.frame_values import AsText
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.passing import Passage
 from penstock.pipeline.plan.shape_group import ShapeGroup, unchanged
 from penstock.pipeline.plan.step import (
     NOTHING,
@@ -344,22 +345,24 @@ class SinkPipeline:
         seen = self._pass_by(beside)
 
         def job() -> list[GroupOutcome]:
-            seen()
+            seen(patient=not planned)
             return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)] if planned else unplanned
 
         read = submit(job, shares=None if planned else table.nbytes)
 
         def finish() -> Sequence[GroupOutcome]:
+            if not planned:
+                seen()
             outcomes = read()
             failures.found(outcomes)
             return outcomes
 
         return finish
 
-    def _pass_by(self, messages: pa.Table | None) -> Callable[[], None]:
+    def _pass_by(self, messages: pa.Table | None) -> Passage:
         """Sends messages of which nothing is left to do through a plan, by their lengths; gives what waits for that."""
         if messages is None or self._whole or self._no_session or is_huge(messages):
-            return lambda: None
+            return lambda *, patient=False: None
         return self._jobs.pass_by(messages.select(_SIDES))
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:

@@ -260,7 +260,7 @@ class SourcePipeline:
         elif written and not self._own:
             # Nothing is left to be written: Spark sees the messages while the next batch is begun.
             messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
-            seen = submit(self._jobs.pass_by(messages), shares=messages.nbytes)
+            seen = self._passing(messages, submit)
 
         def records(some: np.ndarray) -> list[ConnectRecord]:
             return list(frame_to_records(frame, data.take(pa.array(some))))
@@ -438,7 +438,7 @@ class SourcePipeline:
         if beside_spark and written and not self._own:
             # Spark sees the messages while the next batch is begun.
             messages = pa.concat_tables(map(messages_of, written))
-            seen = submit(self._jobs.pass_by(messages), shares=messages.nbytes)
+            seen = self._passing(messages, submit)
 
         def finish() -> ProduceBatch:
             given = positions, attributes
@@ -455,6 +455,17 @@ class SourcePipeline:
             return replace(made, table=self._jobs.through(made.table))
 
         return finish
+
+    def _passing(self, messages: pa.Table, submit: Submit) -> Callable[[], None]:
+        """Lets Spark see messages while further batches are begun; gives what waits for that."""
+        passage = self._jobs.pass_by(messages)
+        passed = submit(partial(passage, patient=True), shares=messages.nbytes)
+
+        def wait() -> None:
+            passage()
+            passed()
+
+        return wait
 
     def _finish_records(
         self,
