@@ -28,7 +28,7 @@ from penstock.telemetry import waiting_for
 LENGTHS: Final = pa.schema([("key", pa.list_(pa.int32())), ("value", pa.list_(pa.int32()))])
 #: The most messages that share a job, in addition to one larger batch.
 MOST_MESSAGES: Final = 1_000_000
-#: So many times the duration of the latest job pass before a job for patient batches, but at most so many seconds.
+#: A job for patient batches begins after a multiple of the duration of the job before it, and at most after this time.
 REST: Final = 4
 MOST_REST_S: Final = 0.25
 
