@@ -166,7 +166,7 @@ class DatabaseAddress:
     def label(self) -> str:
         """The address in messages, without password: ``postgresql://db:5432/shop``."""
         if self.port is None:
-            return f"{self.dialect.name}:{self.database or ':memory:'}"
+            return f"{self.dialect.name}:{self.database}"
         name = self.database or self.options.get("service_name", "")
         return f"{self.dialect.name}://{self.host}:{self.port}/{name}"
 
@@ -249,7 +249,12 @@ def _file_address(dialect: DatabaseDialect, rest: str) -> DatabaseAddress:
     path = rest.removeprefix("///") if rest.startswith("//") else rest
     if "?" in path or path.startswith("file:"):
         raise ConfigException(f"{URL_CONFIG}: a path of {dialect.name} takes no parameters, got {rest!r}")
-    return DatabaseAddress(dialect, "", None, "" if path == ":memory:" else path, None, None, {})
+    if path in ("", ":memory:"):
+        raise ConfigException(
+            f"{URL_CONFIG} names no file: a database in memory ends with the connection. Write it as "
+            f"jdbc:{dialect.name}:PATH"
+        )
+    return DatabaseAddress(dialect, "", None, path, None, None, {})
 
 
 def _options(dialect: DatabaseDialect, query: Mapping[str, str]) -> dict[str, str]:

@@ -163,6 +163,41 @@ def is_zoned(kind: sql.TypeEngine[Any] | None) -> bool:
     return bool(has_zone) or isinstance(kind, (mysql.TIMESTAMP, mssql.DATETIMEOFFSET))
 
 
+def is_whole(column: TableColumn, kind: sql.TypeEngine[Any] | None, dialect: str) -> bool:
+    """True if the values of a column can be counted up, as far as its type says: SQLite's queries have none.
+
+    Args:
+        column: The column.
+        kind: Its reflected type, None for a column of a query.
+        dialect: SQLAlchemy's name of the database.
+    """
+    kind = kind.data_type if isinstance(kind, postgresql.DOMAIN) else kind
+    if kind is None:
+        return dialect == "sqlite" or not _is_no_number(column.arrow)
+    if isinstance(kind, (sql.NullType, sql.Integer)):
+        return True
+    return isinstance(kind, sql.Numeric) and not isinstance(kind, sql.Float)
+
+
+def is_moment(column: TableColumn, kind: sql.TypeEngine[Any] | None, dialect: str) -> bool:
+    """True if the values of a column are dates, with or without a time; arguments as for `is_whole`. In SQLite they
+    may be text.
+    """
+    kind = kind.data_type if isinstance(kind, postgresql.DOMAIN) else kind
+    if kind is None:
+        return dialect == "sqlite" or pa.types.is_timestamp(column.arrow) or pa.types.is_date(column.arrow)
+    if isinstance(kind, (sql.NullType, sql.DateTime, sql.Date)):
+        return True
+    return dialect == "sqlite" and isinstance(kind, sql.String)
+
+
+def _is_no_number(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    is_one = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
+    # Decimals of any number of digits.
+    return not is_one and not kinds.is_struct(kind)
+
+
 def _base(name: str, kind: sql.TypeEngine[Any], mapping: TypeMapping) -> TableColumn:
     if isinstance(kind, postgresql.DOMAIN):
         return _base(name, kind.data_type, mapping)

@@ -60,7 +60,7 @@ def connect(address: DatabaseAddress, zone: str = "UTC") -> Any:
     import duckdb
 
     try:
-        opened = duckdb.connect(address.database or ":memory:")
+        opened = duckdb.connect(address.database)
         opened.execute(f"SET TimeZone = '{zone}'")
     except duckdb.Error as error:
         raise unreachable(address, error) from error

@@ -211,6 +211,10 @@ class Catalog:
         if self._engine.dialect.name == "sqlite":
             # Another name of the row's number, which is never null.
             described = [{**one, "nullable": one["nullable"] and one["name"] not in generated} for one in described]
+            # Its INTEGER has 64 bits.
+            described = [
+                {**one, "type": sa.BigInteger()} if type(one["type"]) is sa.INTEGER else one for one in described
+            ]
         leading = {oracle.stored_name(str(one[0]), dialect) for one in indexed if one and one[0]} | set(key[:1])
         return Table(
             name,

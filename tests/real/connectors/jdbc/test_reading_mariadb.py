@@ -195,6 +195,8 @@ def test_a_reader_that_stops_leaves_the_rest_of_a_result(mariadb: MariaDb, name:
     [
         ({"mode": "incrementing"}, "No column of the table .* has values that the database generates"),
         ({"mode": "incrementing", "incrementing.column.name": "nr"}, "has no column 'nr'; it has id, note"),
+        ({"mode": "incrementing", "incrementing.column.name": "note"}, "is TEXT, and .* follows whole numbers"),
+        ({"mode": "timestamp", "timestamp.column.name": "id"}, "is INTEGER.*, and .* follows dates"),
         ({"mode": "bulk", "table.include.list": "nosuch"}, "there is no table nosuch"),
         ({"mode": "bulk", "query": "SELECT nosuch FROM x", "table.include.list": ""}, "refuses the statement"),
         ({"mode": "bulk", "connection.user": "nobody"}, "Cannot connect to mariadb://"),

@@ -234,6 +234,23 @@ def test_arrays_have_items_of_the_types_that_columns_have(postgresql: PostgreSql
         ({"mode": "incrementing", "incrementing.column.name": "nr"}, "has no column 'nr'; it has id, note"),
         ({"mode": "timestamp", "timestamp.column.name": "seen"}, "has no column 'seen'"),
         ({"mode": "timestamp", "timestamp.column.name": "at"}, "may be null: rows without a value"),
+        (
+            {"mode": "incrementing", "incrementing.column.name": "note"},
+            "the column 'note' of the table {table} is TEXT, and mode=incrementing follows whole numbers",
+        ),
+        (
+            {"mode": "timestamp", "timestamp.column.name": "id"},
+            "the column 'id' of the table {table} is INTEGER, and mode=timestamp follows dates with or without a time",
+        ),
+        (
+            {
+                "mode": "incrementing",
+                "incrementing.column.name": "n",
+                "query": "SELECT 'a' AS n",
+                "table.include.list": "",
+            },
+            "the column 'n' of the query is Schema{{STRING}}, and mode=incrementing follows whole numbers",
+        ),
         ({"mode": "bulk", "table.include.list": "nosuch"}, "there is no table nosuch"),
         ({"mode": "bulk", "connection.url": "jdbc:postgresql://127.0.0.1:1/x"}, "Cannot connect to"),
         ({"mode": "bulk", "query": "SELEC 1", "table.include.list": ""}, "refuses the statement"),
@@ -248,7 +265,7 @@ def test_validation_says_what_the_database_lacks(
     checked = JdbcSource().validate({**base, **settings})
     errors = [text for value in checked.config_values for text in value.error_messages]
     assert len(errors) == 1
-    assert said in errors[0]
+    assert said.format(table=f"public.{name}") in errors[0]
 
 
 def test_a_query_is_read_like_a_table(postgresql: PostgreSql, name: str) -> None:

@@ -11,6 +11,7 @@ from tests.real.connectors.jdbc.reading import Reading
 from tests.real.connectors.jdbc.writing import Database
 
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
+from penstock.errors import ConnectException
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +63,32 @@ def test_new_rows_are_followed_over_a_restart(file: Database, mode: str) -> None
     assert found.read("id") == []
     file.run("INSERT INTO t (made) VALUES ('2024-07-03 00:00:00')")
     assert found.read("id") == [4]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "settings", "said"),
+    [
+        ("text", "'a'", {"mode": "incrementing"}, "is TEXT, and mode=incrementing follows whole numbers"),
+        ("real", "1.5", {"mode": "incrementing"}, "is REAL, and mode=incrementing follows whole numbers"),
+        ("", "'a'", {"mode": "incrementing"}, "the column 'c' has a value that is no whole number"),
+        ("real", "1.5", {"mode": "timestamp"}, "is REAL, and mode=timestamp follows dates with or without a time"),
+        ("timestamp", "7", {"mode": "timestamp"}, "a column of dates or times has a value that is not written as one"),
+    ],
+)
+def test_rows_are_not_followed_by_a_column_that_cannot_be(
+    file: Database, kind: str, value: str, settings: dict[str, str], said: str
+) -> None:
+    file.run(f"CREATE TABLE u (c {kind} NOT NULL)", f"INSERT INTO u VALUES ({value})")
+    made = Reading(file, ["u"], {"incrementing.column.name": "c", "timestamp.column.name": "c", **settings})
+    made.tables = ["u"]
+    made.start()
+    with pytest.raises(ConnectException, match=said):
+        made.read("c")
+
+
+def test_an_integer_has_64_bits(file: Database) -> None:
+    file.run("CREATE TABLE u (id integer PRIMARY KEY, at int)", "INSERT INTO u VALUES (5000000000, 1704100000000)")
+    made = Reading(file, ["u"], {"mode": "incrementing"})
+    made.tables = ["u"]
+    made.start()
+    assert made.read("id") == [5_000_000_000]

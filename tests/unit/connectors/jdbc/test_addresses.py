@@ -44,7 +44,6 @@ def test_addresses_of_postgresql(url: str, label: str, uri: str) -> None:
         ("sqlite:////a/b.db", "/a/b.db"),
         ("sqlite:///b.db", "b.db"),
         ("jdbc:sqlite:b.db", "b.db"),
-        ("jdbc:sqlite::memory:", ""),
     ],
 )
 def test_addresses_of_files(url: str, path: str) -> None:
@@ -79,6 +78,10 @@ def test_settings_win_over_the_login_in_the_address() -> None:
         ("jdbc:mysql://db/shop?read_default_file=/etc/x", "the parameter read_default_file"),
         ("jdbc:postgresql://db/shop?currentSchema=a%20-c%20x", "currentSchema takes names"),
         ("jdbc:sqlite:file:/a?mode=ro", "takes no parameters"),
+        ("jdbc:sqlite:", "names no file: .*jdbc:sqlite:PATH"),
+        ("jdbc:sqlite::memory:", "a database in memory ends with the connection"),
+        ("sqlite:///", "names no file"),
+        ("jdbc:duckdb:", "names no file: .*jdbc:duckdb:PATH"),
     ],
 )
 def test_other_addresses_are_refused(url: str, said: str) -> None:

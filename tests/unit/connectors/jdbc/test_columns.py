@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import mysql, postgresql
 
-from penstock.connectors.jdbc.columns import TypeMapping, column_of
+from penstock.connectors.jdbc.columns import TypeMapping, column_of, is_moment, is_whole
 from penstock.connectors.jdbc.duckdb import type_of
 from penstock.connectors.jdbc.mappings import TimestampGranularity
 from penstock.errors import ConnectException
@@ -106,3 +106,35 @@ def test_a_zero_date_of_a_column_that_is_not_null_names_it() -> None:
     column = column_of("c", sa.Date(), False, TypeMapping())
     with pytest.raises(ConnectException, match="'c' is NOT NULL and has a zero date"):
         column.cells(pa.array(["0000-00-00"]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "whole", "moment"),
+    [
+        (sa.INTEGER(), True, False),
+        (mysql.BIGINT(unsigned=True), True, False),
+        (sa.NUMERIC(30, 0), True, False),
+        (postgresql.DOMAIN("d", sa.BIGINT()), True, False),
+        (sa.DOUBLE(), False, False),
+        (sa.TEXT(), False, False),
+        (sa.BOOLEAN(), False, False),
+        (sa.UUID(), False, False),
+        (sa.TIMESTAMP(timezone=True), False, True),
+        (mysql.DATETIME(fsp=6), False, True),
+        (sa.DATE(), False, True),
+        (sa.TIME(), False, False),
+        (postgresql.DOMAIN("d", sa.TIMESTAMP()), False, True),
+        (sa.types.NullType(), True, True),
+    ],
+)
+def test_columns_that_rows_can_be_followed_by(kind: sa.types.TypeEngine[Any], whole: bool, moment: bool) -> None:
+    column = column_of("a", kind, False, TypeMapping())
+    assert is_whole(column, kind, "postgresql") is whole
+    assert is_moment(column, kind, "postgresql") is moment
+    known = not isinstance(kind, (sa.types.NullType, postgresql.DOMAIN))
+    if known:
+        assert is_whole(column, None, "postgresql") is (whole or isinstance(kind, sa.DOUBLE))
+        assert is_moment(column, None, "postgresql") is moment
+    assert is_moment(column, None, "sqlite")
+    assert is_moment(column, sa.TEXT(), "sqlite")
+    assert not is_moment(column, sa.TEXT(), "postgresql")

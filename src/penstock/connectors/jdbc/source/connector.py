@@ -223,11 +223,17 @@ def _faults_of_database(config: JdbcSourceConfig) -> list[tuple[str, str]]:
         found, lacking = _look(config)
     except ConnectException as error:
         statement = "query.masked" if config.is_masked else "query"
-        return [(statement if config.statement and "refuses" in str(error) else "connection.url", str(error))]
+        return [_fault(str(error), statement if config.statement and "refuses" in str(error) else "connection.url")]
     if lacking:
         setting = "table.include.list" if config.table_include_list else "table.whitelist"
         return [(setting, _no_tables(lacking, config))]
-    return [("mode", text) for table in found[:_MOST_CHECKED] if (text := _fault_of_table(config, table))]
+    return [_fault(text, "mode") for table in found[:_MOST_CHECKED] if (text := _fault_of_table(config, table))]
+
+
+def _fault(text: str, otherwise: str) -> tuple[str, str]:
+    """The setting that a text begins with, or another one, and what is wrong with it."""
+    name, colon, rest = text.partition(": ")
+    return (name, rest) if colon and name in JdbcSourceConfig.definition().names() else (otherwise, text)
 
 
 def _fault_of_table(config: JdbcSourceConfig, table: str) -> str | None:

@@ -37,6 +37,7 @@ from penstock.connectors.jdbc.source.position import RowPosition
 from penstock.connectors.jdbc.source.queries import INCREMENTING, TIMESTAMP, Bound, RowSelection, utc_nanoseconds
 from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
 from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
+from penstock.errors import ConnectException
 
 #: What was seen of tables, by their names.
 Looks: TypeAlias = dict[TableName | str, Look]
@@ -286,6 +287,8 @@ class CursorReader(ReadConnection):
             found = self._opened().execute(selection.last(after, bound)).first()
         except sa.exc.DBAPIError as error:
             raise fault_of(self._address, error.orig or error).error from error
+        except (TypeError, ValueError) as error:
+            raise _unread(self._address, error) from error
         return None if found is None else _position(selection, tuple(found))
 
     def count(self, statement: sa.Select[Any]) -> int:
@@ -317,6 +320,8 @@ class CursorReader(ReadConnection):
                 del chunk, batch
         except sa.exc.DBAPIError as error:
             raise fault_of(self._address, error.orig or error).error from error
+        except (TypeError, ValueError) as error:
+            raise _unread(self._address, error) from error
 
     def close(self) -> None:
         """See `ReadConnection`."""
@@ -330,6 +335,28 @@ class CursorReader(ReadConnection):
                 connection.close()
 
 
+def _check_whole(selection: RowSelection, columns: Sequence[Sequence[object]]) -> None:
+    """Raises ConnectException if the first value to count by is none: SQLite has any value in any column, and casts
+    all to a number."""
+    own = [place for place, one in enumerate(selection.columns) if one.name == selection.incrementing]
+    first = next((value for place in own for value in columns[place] if value is not None), None)
+    # The columns of a query of SQLite are read as text.
+    printed = isinstance(first, str) and re.fullmatch(r"\s*[+-]?\d+\s*", first) is not None
+    if isinstance(first, (str, bytes, float)) and not printed:
+        raise ConnectException(
+            f"incrementing.column.name: the column {selection.incrementing!r} has a value that is no whole number, "
+            f"and mode={selection.mode.value} follows those: name another column, or cast it in a query"
+        )
+
+
+def _unread(address: DatabaseAddress, error: Exception) -> ConnectException:
+    """The error of a value that the driver does not take for one of its column's type: SQLite has any value in any."""
+    return ConnectException(
+        f"{address.label}: a column of dates or times has a value that is not written as one: {error}. SQLite keeps "
+        "them as text such as 2024-05-01 12:00:00; numbers can be made such text in a query, by datetime(..)"
+    )
+
+
 def _position(selection: RowSelection, found: tuple[Any, ...]) -> RowPosition:
     """The position that a row of `RowSelection.last` says."""
     timestamp = utc_nanoseconds(found[0], selection.zone) if selection.mode.has_timestamp else None
@@ -341,6 +368,7 @@ def _batch(selection: RowSelection, names: Sequence[str], rows: Sequence[sa.Row[
     arrays = [one.read_values(columns[place]) for place, one in enumerate(selection.columns)]
     for place in range(len(arrays), len(names)):
         if names[place] == INCREMENTING:
+            _check_whole(selection, columns)
             arrays.append(pa.array(columns[place], pa.int64()))
         else:
             arrays.append(utc(pa.array(columns[place]), "UTC" if selection.zoned else selection.zone))

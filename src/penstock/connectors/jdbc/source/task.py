@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedTask, assigned_partitions
-from penstock.connectors.jdbc.columns import TableColumn, TypeMapping
+from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, is_moment, is_whole
 from penstock.connectors.jdbc.faults import without_reason
 from penstock.connectors.jdbc.source.ahead import Ahead
 from penstock.connectors.jdbc.source.backfill import JdbcBackfill
@@ -110,6 +110,7 @@ class Tables:
         names = config.timestamps_of(name) if config.mode.has_timestamp else ()
         of_timestamps = "timestamp.column.mapping" if config.timestamp_column_mapping else "timestamp.column.name"
         timestamps = [_column(table, one, what, of_timestamps) for one in names]
+        self._check_kinds(table, what, incrementing, timestamps)
         zoned = [one.name for one in timestamps if one.zoned]
         if zoned and self.address.dialect.name == ORACLE:
             raise ConnectException(
@@ -182,6 +183,23 @@ class Tables:
         mapped = self._config.incrementing_column_mapping
         setting = "incrementing.column.mapping" if mapped else "incrementing.column.name"
         return _column(table, name or str(table.generated), what, setting)
+
+    def _check_kinds(
+        self, table: Table, what: str, incrementing: TableColumn | None, timestamps: list[TableColumn]
+    ) -> None:
+        """Raises ConnectException for a column by whose values rows cannot be followed."""
+        dialect = self.address.dialect.name
+        types, wrong = table.types, []
+        if incrementing is not None and not is_whole(incrementing, types.get(incrementing.name), dialect):
+            wrong.append(("incrementing.column.name", incrementing, "whole numbers"))
+        for one in timestamps:
+            if not is_moment(one, types.get(one.name), dialect):
+                wrong.append(("timestamp.column.name", one, "dates with or without a time"))
+        for setting, one, needed in wrong:
+            raise ConnectException(
+                f"{setting}: the column {one.name!r} of {what} is {types.get(one.name, one.schema)}, and "
+                f"mode={self._config.mode.value} follows {needed}: name another column, or cast it in a query"
+            )
 
     def _check_nulls(self, what: str, incrementing: TableColumn | None, timestamps: list[TableColumn]) -> None:
         advice = (
