@@ -171,6 +171,11 @@ class DeltaLakeTable(LakeTable):
         """See ``LakeTable``."""
         return columns_for(pa.schema(self._table.schema().to_arrow()), DELTA)
 
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """See ``LakeTable``."""
+        return self._table.metadata().partition_columns
+
     def positions(self) -> Mapping[TopicPartition, int]:
         """See ``LakeTable``."""
         return _Positions(self._position)

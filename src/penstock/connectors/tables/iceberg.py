@@ -44,7 +44,7 @@ from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables import partitions
 from penstock.connectors.tables.faults import fault_of
-from penstock.connectors.tables.iceberg_clients import open_catalog
+from penstock.connectors.tables.iceberg_clients import ShortLocations, open_catalog
 from penstock.connectors.tables.iceberg_files import data_file, described
 from penstock.connectors.tables.lake import (
     GONE,
@@ -68,6 +68,9 @@ _MAIN: Final = "main"
 #: The library would write a commit again without a look at the offsets in it.
 _RETRIES: Final = "commit.retry.num-retries"
 _ROW: Final = "__penstock_row"
+#: The property that says which class names data files, and those of tables that have a way of their own.
+_NAMES: Final = "write.py-location-provider.impl"
+_OWN_NAMES: Final = {_NAMES, "write.object-storage.enabled"}
 
 
 class IcebergLake(Lake):
@@ -464,6 +467,9 @@ class IcebergTable(LakeTable):
 
     def _files(self, tables: Iterable[pa.Table]) -> list[DataFile]:
         metadata, counter, commit = self._table.metadata, itertools.count(), uuid.uuid4()
+        if not metadata.properties.keys() & _OWN_NAMES:
+            # It is for the library here, and no property of the table.
+            metadata.properties[_NAMES] = f"{ShortLocations.__module__}.{ShortLocations.__name__}"
         schema, spec = metadata.schema(), metadata.spec()
         wanted = schema.as_arrow()
         most = self._ratio.most

@@ -1,6 +1,8 @@
-"""Clients of pyiceberg with a limit in time: its own wait for ever for a catalog that does not answer.
+"""Parts of pyiceberg in place of its own: clients with a limit in time, since its own wait for ever for a catalog that
+does not answer, and names of files that any store takes.
 
-Main types: `TimedRestCatalog`, and `TwoAttempts` for the client of S3. Main function: `open_catalog`. Thread: any.
+Main types: `TimedRestCatalog`, `TwoAttempts` for the client of S3, and `ShortLocations`. Main function: `open_catalog`.
+Thread: any.
 """
 
 from __future__ import annotations
@@ -11,10 +13,13 @@ from typing import Any
 from pyarrow.fs import AwsStandardS3RetryStrategy
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.partitioning import PartitionKey
+from pyiceberg.table.locations import SimpleLocationProvider
 from requests import PreparedRequest, Response, Session
 from requests.adapters import HTTPAdapter
 
 from penstock.connectors.tables.places import TIMEOUT
+from penstock.connectors.tables.sizes import LONGEST_KEY, LONGEST_NAME
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
@@ -50,6 +55,18 @@ class TwoAttempts(AwsStandardS3RetryStrategy):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__(max_attempts=2)
+
+
+class ShortLocations(SimpleLocationProvider):
+    """Puts a file directly into the directory of the data where the names of its partition are too long for a path."""
+
+    def new_data_location(self, data_file_name: str, partition_key: PartitionKey | None = None) -> str:
+        """See ``LocationProvider``."""
+        found = super().new_data_location(data_file_name, partition_key)
+        longest = max(len(one.encode()) for one in found.split("/"))
+        if longest <= LONGEST_NAME and len(found.encode()) <= LONGEST_KEY:
+            return found
+        return super().new_data_location(data_file_name)
 
 
 class _TimedAdapter(HTTPAdapter):  # type: ignore[misc]

@@ -101,6 +101,11 @@ class LakeTable(ABC):
             ConnectException: The table refuses.
         """
 
+    @property
+    def partition_columns(self) -> Sequence[str]:
+        """The columns whose values are in the paths of files, where a library names directories by them."""
+        return ()
+
     @abstractmethod
     def check_writer(self, places: Iterable[TopicPartition]) -> None:
         """Refuses a table in which another connector has written these partitions; each commit does so, too.

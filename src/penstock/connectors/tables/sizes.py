@@ -4,10 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+#: The bytes that the name of a directory, and a whole key, may have; file systems take 255, and S3 takes 1,024.
+LONGEST_NAME: Final = 255
+LONGEST_KEY: Final = 900
+
+
+def fits_in_path(rows: pa.Table, names: Sequence[str]) -> bool:
+    """True if the values of columns can be the names of directories, one in the other.
+
+    >>> fits_in_path(pa.table({"a": ["x" * 200, "y"]}), ["a"]), fits_in_path(pa.table({"a": ["x" * 300]}), ["a"])
+    (True, False)
+    """
+    total = 0
+    for name in names:
+        at = rows.schema.get_field_index(name)
+        kind = None if at < 0 else rows.schema.field(at).type
+        if kind is None or not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            continue
+        begin, left = len(quote(name, safe="")) + 1, LONGEST_NAME
+        longest = pc.max(pc.binary_length(rows.column(at))).as_py() or 0
+        if begin + 3 * longest > left:
+            # Only now it matters which characters are written as three.
+            longest = max(len(quote(one or "", safe="")) for one in pc.unique(rows.column(at)).to_pylist())
+        if begin + longest > left:
+            return False
+        total += begin + longest
+    return total <= LONGEST_KEY
 
 
 class Ratio:

@@ -29,15 +29,17 @@ class Kinds:
         small_integers: True if there are integers of 8 and 16 bits.
         time: The type of times of the day.
         widens: True if a column can become wider.
+        is_in_paths: True if the library names directories by the values of partitions, however long they are.
     """
 
     small_integers: bool
     time: pa.DataType
     widens: bool
+    is_in_paths: bool
 
 
-DELTA: Final = Kinds(True, pa.int32(), False)
-ICEBERG: Final = Kinds(False, _TIME, True)
+DELTA: Final = Kinds(True, pa.int32(), False, True)
+ICEBERG: Final = Kinds(False, _TIME, True, False)
 
 
 def stored(kind: pa.DataType, kinds: Kinds) -> pa.DataType | None:

@@ -682,6 +682,41 @@ def test_delta_tables_are_partitioned_by_columns(tmp_path: Path) -> None:
     assert sorted((row["id"], row["name"]) for row in writing.rows()) == [(1, "a/b"), (2, None), (3, "x" * 150)]
 
 
+LONG = [
+    {"id": 1, "name": "x" * 1000},
+    {"id": 2, "name": "a/b"},
+    {"id": 3, "name": "\u00e9" * 300},
+    {"id": 4, "name": ".."},
+    {"id": 5, "name": "a=b%2F\n"},
+]
+
+
+@formats
+def test_values_of_partitions_of_any_length_are_written(tmp_path: Path, lake: str) -> None:
+    writing = Writing(tmp_path, lake, tolerant=False, partition_by="name")
+    writing.put(LONG)
+    writing.tick()
+    writing.put([{"id": 6, "name": "a/b"}, {"id": 7, "name": "y" * 300}], first=5)
+    writing.tick()
+    writing.put([{"id": 8, "name": "short"}], first=7)
+    writing.tick()
+    more = [{"id": 6, "name": "a/b"}, {"id": 7, "name": "y" * 300}, {"id": 8, "name": "short"}]
+    assert sorted(writing.rows(), key=lambda row: row["id"]) == [*LONG, *more]
+
+
+@formats
+def test_changes_in_partitions_whose_values_are_too_long_for_a_path_stop_nothing(tmp_path: Path, lake: str) -> None:
+    writing = Writing(tmp_path, lake, partition_by="name", write_mode="upsert", id_columns="id,name")
+    writing.put(LONG)
+    writing.tick()
+    if lake == "iceberg":
+        assert writing.ids() == [1, 2, 3, 4, 5]
+        return
+    assert writing.ids() == [2, 4, 5]
+    assert [offset for offset, _ in writing.context.reported] == [0, 2]
+    assert "too long for the name of a directory of the table t" in writing.context.reported[0][1]
+
+
 def test_iceberg_tables_are_partitioned_by_every_transform(tmp_path: Path) -> None:
     kind = pa.struct([("id", pa.int64()), ("name", pa.string()), ("at", pa.timestamp("ms", "UTC"))])
     moments = [

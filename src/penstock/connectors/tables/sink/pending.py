@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from penstock.connectors.tables.lake import GONE, LakeTable
 from penstock.connectors.tables.sink.changes import TableRows, last_of_each_key
 from penstock.connectors.tables.sink.handover import CommitUnit
 from penstock.connectors.tables.sink.settings import TableSettings
+from penstock.connectors.tables.sizes import fits_in_path
 from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted
 from penstock.errors import ConnectException, DataException
 from penstock.files.spill import Moved, Spill
@@ -98,6 +99,8 @@ class Pending:
         #: The position of each partition in the table, as this task left or found it.
         self._known: dict[TopicPartition, int | None] = {}
         self._left_out: set[str] = set()
+        #: True if values of partitions are too long for the directories that the library makes of them.
+        self.is_out_of_paths = False
         #: What was handed over, in order.
         self.handed: list[HandedOverRows] = []
 
@@ -137,12 +140,26 @@ class Pending:
         table = self._fitted(rows.table, columns, rows.gone)
         if rows.gone is not None:
             table = table.append_column(GONE, pa.array(rows.gone))
+        if not self._fits_in_path(table):
+            if rows.gone is not None:
+                raise DataException(
+                    f"The value of a column of partition.by ({', '.join(self._partition_columns)}) is too long for the "
+                    f"name of a directory of the table {self.name}: of Delta, write.mode=append takes any length"
+                )
+            self.is_out_of_paths = True
         self.columns, self.keys = columns, rows.keys or self.keys
         places, codes = _places(part)
         if table.get_total_buffer_size() > 2 * table.nbytes:
             table = table.take(np.arange(table.num_rows))  # A slice would hold all of its frame in memory.
         self._blocks.append(PendingRows(table, table.num_rows, table.nbytes, places, codes))
         self._join()
+
+    @property
+    def _partition_columns(self) -> Sequence[str]:
+        return self.settings.partition_by if self.table is None else self.table.partition_columns
+
+    def _fits_in_path(self, table: pa.Table) -> bool:
+        return not self._kinds.is_in_paths or fits_in_path(table, self._partition_columns)
 
     def first_offset(self, place: TopicPartition) -> int | None:
         """The offset of the first row of a partition that waits, or was handed over; None: there is none."""
@@ -264,6 +281,7 @@ class Pending:
 
     def _drop(self) -> None:
         self._blocks = []
+        self.is_out_of_paths = False
         if self._spill is not None:
             self._spill.close()
             self._spill = None

@@ -269,6 +269,8 @@ class TableSinkTask(FrameSinkTask):
         columns = table.columns
         if self.settings.write_mode is WriteMode.UPSERT:
             table.change(pending.changes(columns), pending.keys, moves)
+        elif pending.is_out_of_paths:
+            table.add([table.write(pending.rows(columns))], moves)
         else:
             table.append(pending.rows(columns), moves)
 
