@@ -35,6 +35,11 @@ _RULES: Final = (
         "correct the credentials (aws.access.key.id and aws.secret.access.key, iceberg.catalog.credential or token, or "
         "what the default chain finds)",
     ),
+    (
+        r"access ?denied.*no response body",
+        "correct the credentials (aws.access.key.id and aws.secret.access.key), if they have run out, or grant the "
+        "right to read and write there",
+    ),
     (r"access ?denied|forbidden|\b403\b|permission denied|read-only", "grant the right to read and write there"),
     (r"constraint|invariant", "the table has a rule that a record breaks: alter the rule, or filter such records"),
     (r"no such file|not a directory|does not exist|no such table", "check url, and that the table is still there"),
@@ -62,12 +67,12 @@ def fault_of(error: BaseException, where: str, what: str) -> ConnectException:
     text = _NO_STATUS.sub(" ", text).replace("_", " ")
     if _AGAIN.search(text):
         return RetriableException(f"{said}. It is tried again; if that does not help, grant the right to write there")
-    for pattern, advice in _RULES[:3]:
+    for pattern, advice in _RULES[:4]:
         if re.search(pattern, text, re.IGNORECASE):
             return ConnectException(f"{said}. What to do: {advice}; then restart the task")
     if _PASSING.search(text) or type(error).__name__ in ("ServiceUnavailableError", "ServerError", "ConnectionError"):
         return RetriableException(f"{said}. It is tried again")
-    for pattern, advice in _RULES[3:]:
+    for pattern, advice in _RULES[4:]:
         if re.search(pattern, text, re.IGNORECASE):
             return ConnectException(f"{said}. What to do: {advice}; then restart the task")
     return ConnectException(said)

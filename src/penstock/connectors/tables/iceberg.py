@@ -15,7 +15,7 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -78,7 +78,8 @@ class IcebergLake(Lake):
 
     Args:
         catalog_name: The name of the catalog.
-        properties: Of the catalog: type, uri, warehouse, and those of its file system.
+        properties: Gives those of the catalog: type, uri, warehouse, and those of its file system. It is asked for each
+            table, as credentials change.
         connector: Whose offsets the commits carry.
         renamed_from: The former name of the connector; empty: there is none.
         is_shared: True if other connectors may write the same topics into the tables.
@@ -92,7 +93,7 @@ class IcebergLake(Lake):
     def __init__(
         self,
         catalog_name: str,
-        properties: Mapping[str, str],
+        properties: Callable[[], dict[str, str]],
         connector: str,
         renamed_from: str,
         is_shared: bool,
@@ -101,7 +102,8 @@ class IcebergLake(Lake):
         file_bytes: int,
     ) -> None:
         self._name = catalog_name
-        self._properties = dict(properties)
+        self._newest = properties
+        self._properties = properties()
         self.connector = connector
         self.renamed_from = renamed_from
         self.is_shared = is_shared
@@ -143,6 +145,9 @@ class IcebergLake(Lake):
 
     def open(self, name: str) -> Table | None:
         """The newest version of a table; None: there is none."""
+        if (newest := self._newest()) != self._properties:
+            self.close()
+            self._properties = newest
         with faults(f"the table {name}", "read"):
             try:
                 return self.catalog.load_table(self.identifier(name))

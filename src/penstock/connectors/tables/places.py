@@ -171,25 +171,33 @@ def open_lake(
         connector: The name of the connector.
         codec: The compression of files that are written.
         file_bytes: Their size.
-        renew: Gives the settings with newer credentials, for each table of Delta that is opened.
+        renew: Gives the settings with newer credentials, for each table that is opened.
         renamed_from: The former name of the connector.
         is_shared: True if other connectors may write the same topics into the tables.
     """
     made = {**below(properties, "iceberg.tables.auto-create-props."), **below(properties, "table.properties.")}
+
+    def newest() -> tuple[LakeConfig, Mapping[str, object]]:
+        if renew is None:
+            return config, properties
+        found = renew()
+        return type(config).parse(found), found
+
     if config.format is TableFormat.DELTA:
         from penstock.connectors.tables.delta import DeltaLake
 
         def options() -> dict[str, str]:
-            if renew is None:
-                return config.storage_options(properties)
-            newest = renew()
-            return type(config).parse(newest).storage_options(newest)
+            there, found = newest()
+            return there.storage_options(found)
 
         return DeltaLake(config.url, connector, renamed_from, is_shared, options, made, codec, file_bytes)
     from penstock.connectors.tables.iceberg import IcebergLake
 
+    def catalog() -> dict[str, str]:
+        there, found = newest()
+        return {**there.catalog_limits(), **there.catalog_properties(found)}
+
     made.setdefault("write.parquet.compression-codec", "uncompressed" if codec == "none" else codec)
-    catalog = {**config.catalog_limits(), **config.catalog_properties(properties)}
     return IcebergLake(
         config.catalog_name, catalog, connector, renamed_from, is_shared, config.namespace, made, file_bytes
     )

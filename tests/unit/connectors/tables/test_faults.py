@@ -23,6 +23,11 @@ from penstock.errors import ConnectException, RetriableException
         ("AWS Error ACCESS_DENIED during CompleteMultipartUpload operation: ", RetriableException, "grant the right"),
         ("AWS Error ACCESS_DENIED during CreateMultipartUpload operation: ", ConnectException, "grant the right"),
         ("AWS Error UNKNOWN (HTTP status 400): ExpiredToken", ConnectException, "correct the credentials"),
+        (
+            "AWS Error ACCESS_DENIED during HeadObject operation: No response body.",
+            ConnectException,
+            "have run out, or grant",
+        ),
         ("AWS Error NO_SUCH_BUCKET during PutObject", ConnectException, "create the bucket"),
         ("AWS Error SLOW_DOWN during PutObject", RetriableException, "again"),
         (

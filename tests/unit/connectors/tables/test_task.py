@@ -682,6 +682,23 @@ def test_delta_tables_are_partitioned_by_columns(tmp_path: Path) -> None:
     assert sorted((row["id"], row["name"]) for row in writing.rows()) == [(1, "a/b"), (2, None), (3, "x" * 150)]
 
 
+def test_newer_credentials_of_an_iceberg_catalog_are_taken_at_the_next_look(tmp_path: Path) -> None:
+    writing = Writing(tmp_path, "iceberg")
+    writing.put(records(0, 1))
+    writing.tick()
+    lake = writing.task._lake
+    assert isinstance(lake, IcebergLake)
+    before = lake.catalog
+    writing.put(records(1, 1), first=1)
+    writing.tick()
+    assert lake.catalog is before
+    writing.props.update({"aws.access.key.id": "newer", "aws.secret.access.key": "s"})
+    writing.put(records(2, 1), first=2)
+    writing.tick()
+    assert lake.catalog.properties["s3.access-key-id"] == "newer"
+    assert writing.ids() == [0, 1, 2]
+
+
 LONG = [
     {"id": 1, "name": "x" * 1000},
     {"id": 2, "name": "a/b"},

@@ -72,7 +72,7 @@ class TableSourceTask(PartitionedTask):
 
     def start(self, props: Mapping[str, str]) -> None:
         """Takes the settings, and finds the committed positions."""
-        self._lake = open_lake(TableSourceConfig.parse(props), props, props.get("name", ""))
+        self._lake = open_lake(TableSourceConfig.parse(props), props, props.get("name", ""), renew=self.context.configs)
         super().start(props)
         self.idle_s = self.settings.poll_interval_ms / 1000
 
