@@ -283,7 +283,7 @@ _INSTALL: Final = (
     "directory of plugin.path"
 )
 _NO_JARS: Final = (
-    ". A class of Java does not run here: the distribution has a counterpart, and may give it Java's name by an entry "
+    ". A class of Java does not run here; a Python distribution can have a counterpart with Java's name, by an entry "
     "point of the group penstock.plugins"
 )
 
