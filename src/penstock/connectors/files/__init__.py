@@ -3,7 +3,7 @@
 - ``file_schemas``: schemas in the metadata of files. Pure.
 - ``columns``: the columns of values. Pure.
 
-Open files, and where files are, is in ``penstock.files``, which is public.
+``penstock.files``, which is public, handles open files and stores.
 """
 
 from penstock.connectors.files.sink import FileSink

@@ -1,4 +1,4 @@
-"""Columns of a file: the fields of the values, and keys, headers and places of the messages beside them.
+"""Columns of a file: the fields of the values, and keys, headers and positions of the messages.
 
 Main function: ``columns_of``. Pure; any thread. Source: Penstock's own.
 """
@@ -20,11 +20,11 @@ from penstock.data import Schema, Type
 from penstock.errors import DataException
 from penstock.files.widening import conform, inferred
 
-#: Columns that a file can have beside the fields of the values.
+#: The possible columns of a file besides the fields of the values.
 METADATA: Final = ("key", "headers", "topic", "partition", "offset", "timestamp")
 #: The column of values that are no structs.
 VALUE: Final = "value"
-#: No number in a message has more digits: JSON has at most 1,000.
+#: The precision for all numbers of messages: JSON has at most 1,000 digits.
 _DIGITS: Final = Context(prec=1100)
 
 
@@ -33,8 +33,8 @@ def columns_of(frame: SinkFrame, metadata: Sequence[str], prefix: str) -> pa.Tab
 
     Args:
         frame: Rows without null values.
-        metadata: Which columns of ``METADATA`` to add.
-        prefix: What the names of those begin with.
+        metadata: The columns of ``METADATA`` to add.
+        prefix: The beginning of the names of these columns.
 
     Raises:
         DataException: A field has the name of such a column.
@@ -71,7 +71,7 @@ def metadata_of(frame: SinkFrame, metadata: Sequence[str]) -> Iterator[tuple[str
 
 
 def values_of(column: pa.ChunkedArray, schema: Schema | None) -> pa.Array:
-    """Values as plain Arrow types: those without a schema as what was found, decimals as decimals."""
+    """Values as plain Arrow types: those without a schema in the types of the values, decimals as decimals."""
     array = one_array(column)
     if is_variant(array.type):
         return inferred(Variants.of(pa.chunked_array([array])).objects())
@@ -118,7 +118,7 @@ def _is_digits(kind: pa.DataType) -> bool:
 
 
 def _has_digits(kind: pa.DataType) -> bool:
-    """True if a decimal is in the type that is kept as digits and scale."""
+    """True if the type contains a decimal that is stored as digits and scale."""
     if _is_digits(kind):
         return True
     if pa.types.is_struct(kind):

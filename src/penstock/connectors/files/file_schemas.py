@@ -1,4 +1,4 @@
-"""Connect's schemas in the metadata of files, so that a topic comes back with those it had. Pure; any thread.
+"""Connect's schemas in the metadata of files, so that a topic can be restored with its schemas. Pure; any thread.
 
 Main functions: ``metadata_of_schemas``, ``schema_in``. Source: the form in which ``JsonConverter`` writes schemas.
 """
@@ -25,7 +25,7 @@ def metadata_of_schemas(value: Schema | None, key: Schema | None) -> dict[bytes,
 
 
 def schema_in(metadata: Mapping[bytes, bytes] | None, side: str) -> Schema | None:
-    """The schema of the values, or of the keys, that a file tells; None: it tells none.
+    """The schema of the values, or of the keys, in a file's metadata; None if there is none.
 
     >>> from penstock.data import INT8_SCHEMA
     >>> schema_in(metadata_of_schemas(INT8_SCHEMA, None), "value")

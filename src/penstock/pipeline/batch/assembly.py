@@ -1,4 +1,4 @@
-"""Puts the outcomes of a batch's jobs together again, row i for record i.
+"""Joins the outcomes of a batch's jobs, row i for record i.
 
 Main types: ``Assembly`` (collects columns by position, makes the ``ProduceBatch``), ``LazyColumns`` (columns of a
 batch that are built only if a plan reads them).
@@ -24,7 +24,7 @@ _NAMES: Final = ("topic", "partition", "timestamp", "key", "value", "headers")
 
 
 class LazyColumns(Mapping[str, Column]):
-    """Columns by name, each made when first asked for."""
+    """Columns by name, each built on first access."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Column]]) -> None:
         self._makers = makers
@@ -43,10 +43,10 @@ class LazyColumns(Mapping[str, Column]):
 
 
 class Assembly:
-    """The result of one batch while it is put together: row i becomes record i. Invariant 3.
+    """The result of one batch while it is assembled: row i becomes record i. Invariant 3.
 
     Args:
-        rows: How many records the batch has.
+        rows: The number of records in the batch.
     """
 
     def __init__(self, rows: int) -> None:
@@ -65,7 +65,7 @@ class Assembly:
         self._constants[name] = value
 
     def drop_all_but(self, positions: Sequence[int], failures: Failures) -> None:
-        """Marks what earlier segments filtered: neither live nor failed."""
+        """Marks the rows that earlier segments filtered: neither live nor failed."""
         dropped = np.ones(self.rows, dtype=bool)
         dropped[np.asarray(positions, dtype=np.int64)] = False
         dropped[failures.failed(self.rows)] = False
@@ -73,7 +73,7 @@ class Assembly:
             self._dropped = pa.array(dropped)
 
     def take(self, outcomes: Sequence[GroupOutcome]) -> None:
-        """Puts in what Spark made of the groups."""
+        """Adds the outcomes of groups."""
         names = {name for outcome in outcomes for name in outcome.columns}
         dropped = any(outcome.dropped is not None for outcome in outcomes)
         if len(outcomes) == 1 and outcomes[0].rows is None:
@@ -91,7 +91,7 @@ class Assembly:
             self._drop(pc.fill_null(self._scattered("dropped", parts, outcomes, order), False))
 
     def fill(self, name: str, rows: Sequence[int], column: Column) -> None:
-        """Sets a column for some rows of the batch, by their numbers; the others keep what they have."""
+        """Sets a column for some rows of the batch, by their numbers; other rows keep their values."""
         before = self._columns.get(name)
         if before is None:
             before = pa.nulls(self.rows, column.type)
@@ -105,7 +105,7 @@ class Assembly:
         self._dropped = dropped if self._dropped is None else pc.or_(self._dropped, dropped)
 
     def _order(self, outcomes: Sequence[GroupOutcome]) -> pa.Array:
-        """For each row of the batch its place in the outcomes laid end to end; null where it is in none."""
+        """For each row of the batch its position in the concatenated outcomes; null if it is in none."""
         place = np.full(self.rows, -1, dtype=np.int64)
         start = 0
         for outcome in outcomes:
@@ -123,7 +123,7 @@ class Assembly:
         for part, outcome in zip(parts, outcomes, strict=True):
             size = self.rows if outcome.rows is None else len(outcome.rows)
             if part is None and before is not None:
-                # This group left the column alone.
+                # This group did not change the column.
                 part = before.take(pa.array(np.arange(self.rows) if outcome.rows is None else outcome.rows))
             if part is None and name in self._constants:
                 part = pa.repeat(pa.scalar(self._constants[name], kind), size)
@@ -133,7 +133,7 @@ class Assembly:
         return pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind).take(order)
 
     def column(self, name: str) -> Column:
-        """A column as it is so far."""
+        """The current state of a column."""
         if name in self._columns:
             return self._columns[name]
         return pa.repeat(pa.scalar(self._constants.get(name), PRODUCE_SCHEMA.field(name).type), self.rows)

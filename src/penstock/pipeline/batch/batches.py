@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from penstock.pipeline.batch.groups import Why
 
-#: Headers as they are on the wire: the schema is gone, the value is bytes.
+#: Headers in Kafka's form: the schema is gone, the value is bytes.
 WIRE_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
 #: The columns of ``ProduceBatch.table``.
@@ -63,7 +63,7 @@ CONSUMED_SCHEMA: Final = pa.schema(
 
 
 class Stage:
-    """Names of the error-handled stages as they stand in the dead letter queue's headers."""
+    """Names of the error-handled stages, as in the dead letter queue's headers."""
 
     TRANSFORMATION: Final = "TRANSFORMATION"
     KEY_CONVERTER: Final = "KEY_CONVERTER"
@@ -79,21 +79,21 @@ Moved: TypeAlias = "Callable[[Mapping[Why | None, int]], None]"
 
 
 class Submit(Protocol):
-    """Starts a job, or puts it off; returns a function that waits for the result."""
+    """Starts or postpones a job; returns a function that waits for the result."""
 
     def __call__(self, job: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
-        """The job's result, once it is called.
+        """Returns a function for the job's result.
 
         Args:
-            job: What is done.
-            shares: For one that only waits until a job has been done that batches share: the bytes that the batch
-                holds meanwhile. More batches may be begun beside it then.
+            job: The job.
+            shares: For a job that only waits for a shared job of several batches: the bytes that the batch holds
+                meanwhile. More batches may then start while it waits.
         """
         ...
 
 
 def when_asked(job: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
-    """A `Submit` that runs a job when, and where, its result is asked for."""
+    """A `Submit` that runs a job when its result is requested, on the thread of that call."""
     return job
 
 
@@ -102,13 +102,13 @@ class RecordError:
     """The reason why one record failed.
 
     Attributes:
-        seq: Position of the record in its batch.
+        seq: The position of the record in its batch.
         stage: One of ``Stage``.
-        executing_class: The class that was running, by its Java name when it has one.
-        exception_class: Java name of the exception (or its Python path).
-        message: Text of the exception.
-        retriable: Whether the same record may pass when it is tried again.
-        exception: The exception itself where Python code raised it.
+        executing_class: The class that was running, by its Java name if it has one.
+        exception_class: The Java name of the exception (or its Python path).
+        message: The text of the exception.
+        retriable: True if the same record may pass in a retry.
+        exception: The exception itself if Python code raised it.
     """
 
     seq: int
@@ -135,13 +135,13 @@ class ProduceBatch:
         table: Columns as in ``PRODUCE_SCHEMA``; a failed record's row holds nulls.
         errors: Failed records by ``seq``.
         topic: The topic, when all rows have the same one.
-        has_headers: Whether any row has a header.
-        has_dropped: Whether a transform dropped any row.
-        has_keys: Whether any row has a key.
-        has_partition: Whether any row names its partition.
+        has_headers: True if any row has a header.
+        has_dropped: True if a transform dropped any row.
+        has_keys: True if any row has a key.
+        has_partition: True if any row names its partition.
         timestamp: The timestamp, when all rows have the same one (and it is not null).
-        origins: For each row the record of the input it was made of, ascending: a transform made several rows, or none,
-            of one record. None = row i is record i.
+        origins: For each row the input record from which it was made, ascending: a transform made several rows, or
+            none, of one record. None = row i is record i.
     """
 
     table: pa.Table
@@ -164,15 +164,15 @@ class ConsumedBatch:
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """The batch that a sink task is given.
+    """The batch for a sink task.
 
     Attributes:
         records: For record tasks, aligned with the consumed rows; None = dropped or failed.
-        frames: For frame tasks: runs of rows with equal schemas, in order; a null is of the schema around it.
+        frames: For frame tasks: runs of rows with equal schemas, in order; a null has the schema of its run.
         errors: Failed records by row.
-        count_dropped: How many rows a transform dropped.
-        origins: For each of ``records`` the row it was made of, ascending: a transform made several records, or none,
-            of one row. None = record i is of row i.
+        count_dropped: The number of rows that a transform dropped.
+        origins: For each of ``records`` the row from which it was made, ascending: a transform made several records, or
+            none, of one row. None = record i is of row i.
     """
 
     records: Sequence[SinkRecord | None] | None
@@ -186,7 +186,7 @@ class SinkBatch:
 class TransformStage:
     """One entry of ``transforms``: runs where ``predicate(record) xor negate``.
 
-    ``props`` and ``predicate_props`` are what the instances were configured with, where that is known.
+    ``props`` and ``predicate_props`` are the configurations of the instances, if they are known.
     """
 
     alias: str

@@ -32,16 +32,16 @@ class CrossedError:
     """An error, without its objects.
 
     Attributes:
-        classes: Module and qualified name of its class and of that class's bases, in the order of methods' resolution.
-        java_name: Kafka's name for it, where it has one.
-        args: Its arguments, where all of them are plain values.
+        classes: Module and qualified name of its class and of that class's bases, in method resolution order.
+        java_name: Kafka's name for it, if it has one.
+        args: Its arguments, if all of them are plain values.
         text: Its message.
         frames: File, line and function of each frame of its trace.
-        notes: What was added with ``add_note``.
+        notes: The notes of ``add_note``.
         cause: ``__cause__``.
         context: ``__context__``.
-        suppressed: Whether the context is not shown.
-        retry_after_s: When the call that raised it is to be made again, where it says that.
+        suppressed: True if the context is not shown.
+        retry_after_s: The time before the call that raised it may be repeated, if it sets one.
     """
 
     classes: tuple[tuple[str, str], ...]
@@ -57,7 +57,7 @@ class CrossedError:
 
 
 def described(error: BaseException, depth: int = _MOST_CAUSES) -> CrossedError:
-    """An error as it crosses. Its objects stay: they may be an author's, and larger than all of its records."""
+    """Describes an error for another process. Its objects are left out: they may be an author's, and very large."""
     name = getattr(type(error), "java_name", None)
     args = error.args if all(type(arg) in _PLAIN for arg in error.args) else None
     return CrossedError(
@@ -78,8 +78,9 @@ def described(error: BaseException, depth: int = _MOST_CAUSES) -> CrossedError:
 
 
 def rebuilt(crossed: CrossedError) -> BaseException:
-    """An error as it was raised on the other side: the same class where it is Python's or Penstock's, else one of the
-    same name that extends the nearest of these; message, causes, and a trace with the frames of the other side."""
+    """Rebuilds an error of the other process: the same class if it is Python's or Penstock's, otherwise one of the same
+    name that extends the nearest of these; message, causes, and a trace with the frames of the other process.
+    """
     error = _instance(crossed)
     for note in crossed.notes:
         error.add_note(note)
@@ -102,7 +103,7 @@ def table_bytes(table: pa.Table) -> pa.Buffer:
 
 
 def table_of(rows: pa.Buffer) -> pa.Table:
-    """The table of such a stream; its columns are in the stream's own memory."""
+    """The table of such a stream; its columns use the stream's memory."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(rows) as stream:
@@ -114,7 +115,7 @@ def crossing_frame(
 ) -> tuple[pa.Buffer, Schema | None, Schema | None, pa.Buffer | None, bool, pa.Buffer | None]:
     """A sink's frame without what belongs to its process, for ``frame_of``."""
     origin = frame.origin
-    # Nothing crosses twice: as a rule no transform has changed a topic.
+    # Unchanged columns are sent once: usually no transform has changed a topic.
     same = all(name in frame.table.column_names for name in origin.column_names)
     same = same and origin.equals(frame.table.select(origin.column_names))
     crossed = None if same else table_bytes(origin)
@@ -123,7 +124,7 @@ def crossing_frame(
 
 
 def frame_of(crossed: Sequence[Any]) -> SinkFrame:
-    """The frame of what has crossed; it has no Spark session."""
+    """The frame from the other process; it has no Spark session."""
     rows, key_schema, value_schema, origin, continued, marks = crossed
     read = None if origin is None else table_of(origin)
     beside = None if marks is None else table_of(marks)
@@ -156,7 +157,7 @@ def _instance(crossed: CrossedError) -> BaseException:
             own: Any = type(name.rpartition(".")[2], (base,), attributes)
             made: BaseException = own.__new__(own, crossed.text)
         except TypeError:
-            # A class whose instances need more than a message, as ExceptionGroup.
+            # A class whose instances need more arguments than a message, such as ExceptionGroup.
             continue
         return made
     return ConnectException(crossed.text)

@@ -1,13 +1,13 @@
-"""Transforms that work on whole frames: a Spark plan of their own, whose rows need not be as many as its records.
+"""Transforms that work on whole frames: a Spark plan of their own, which may change the number of rows.
 
 Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (its ``Frame``),
 ``PartsByFields`` (a transform that needs the fields of schemaless values), ``LimitedInTime`` (a transform with a time
 limit).
 
-A row keeps the number of its record in ``seq``. A record without a row is dropped. Where records became several rows,
-the batch has other rows from there on, and ``Failures.origins`` says which record each is of.
+A row keeps the number of its record in ``seq``. A record without a row is dropped. If records became several rows, the
+batch has other rows after that, and ``Failures.origins`` has the record of each row.
 
-When an expression fails in Spark, the whole job does. Then the records are halved until the failing ones are found:
+When an expression fails in Spark, the whole job does. Then the records are halved until the failing ones are isolated:
 that costs a job for each halving, but only for frames with a bad record.
 
 Thread: a task's pipeline thread.
@@ -52,19 +52,19 @@ log = logging.getLogger(__name__)
 
 _SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
 _OTHERS: Final = {"topic": "string", "partition": "int", "timestamp": "bigint"}
-#: Of the typed columns of fields.
+#: The name of the column with typed fields.
 TYPED: Final = "__typed"
-#: Objects whose fields are of still other kinds have no typed columns.
+#: The largest number of mixed kinds of fields; objects with more have no typed columns.
 _MOST_KINDS: Final = 4
 _ERROR: Final = T.StructType([T.StructField(name, T.StringType()) for name in ("stage", "exception", "message")])
 
 
 @runtime_checkable
 class PartsByFields(Protocol):
-    """A frame transform whose plan depends on which fields a schemaless value has.
+    """A frame transform whose plan depends on the existing fields of schemaless values.
 
     Attributes:
-        parting_fields: These fields. Values with different ones of them come in different frames.
+        parting_fields: The fields. Values with different sets of them come in different frames.
     """
 
     parting_fields: frozenset[str]
@@ -72,28 +72,28 @@ class PartsByFields(Protocol):
 
 @runtime_checkable
 class TypesFields(Protocol):
-    """A frame transform that is given fields of values without a schema as typed columns, too.
+    """A frame transform that also gets fields of values without a schema as typed columns.
 
     They are in the column ``TYPED`` of its frame, a struct. Objects whose fields are of different kinds come in
     different frames.
 
     Attributes:
-        typed_names: Which fields.
+        typed_names: The names of these fields.
     """
 
     typed_names: frozenset[str]
 
     def typed(self, columns: Mapping[str, pa.Array], mixed: frozenset[str]) -> Mapping[str, pa.Array]:
-        """The columns that are put into the frame, of those of the fields; in ``mixed`` ones doubles may be whole."""
+        """Returns the columns for the frame, from those of the fields; in ``mixed`` ones doubles may be whole."""
         ...
 
 
 @runtime_checkable
 class LimitedInTime(Protocol):
-    """A frame transform whose plan is a user's text, and may take so long for one batch.
+    """A frame transform whose plan is a user's text, and may take long for one batch.
 
     Attributes:
-        limit_s: How long, in seconds.
+        limit_s: The time limit in seconds.
     """
 
     limit_s: float
@@ -122,7 +122,7 @@ class PlannedFrame:
         key_schema: object = UNCHANGED,
         value_schema: object = UNCHANGED,
     ) -> PlannedFrame:
-        """A frame with other columns or schemas; what is left out stays."""
+        """A frame with other columns or schemas; omitted ones stay the same."""
         return PlannedFrame(
             self.dataframe if dataframe is None else dataframe,
             self.key_schema if key_schema is UNCHANGED else cast("Schema | None", key_schema),
@@ -149,9 +149,9 @@ class FrameRunner:
         *,
         sink: bool,
     ) -> tuple[list[ConnectRecord], list[int] | None]:
-        """The records as they go on, and their rows (None: row i is record i of the list).
+        """Returns the transformed records, and their rows (None: row i is record i of the list).
 
-        Notes errors; where a row has become several, ``failures.origins`` is set.
+        Notes errors; if a record has become several rows, ``failures.origins`` is set.
         """
         by_row = dict(zip(range(len(live)) if positions is None else positions, live, strict=True))
         taken, passed = self._parted(segment, by_row, failures)
@@ -184,7 +184,7 @@ class FrameRunner:
     def _parted(
         self, segment: Framed, by_row: Mapping[int, ConnectRecord], failures: Failures
     ) -> tuple[list[int], list[int]]:
-        """The rows the transform takes, and those its predicate keeps from it."""
+        """Returns the rows that the transform takes, and those that its predicate excludes."""
         taken: list[int] = []
         passed: list[int] = []
         for row, record in by_row.items():
@@ -198,7 +198,7 @@ class FrameRunner:
         """Returns the outcomes of the rows; those that no session can take have failed.
 
         Raises:
-            ConnectException: More rows are so than can be the rows' fault.
+            ConnectException: More rows failed than the rows themselves can explain.
         """
 
         def lost(row: pa.Table, loss: Loss) -> list[GroupOutcome]:
@@ -217,13 +217,13 @@ class FrameRunner:
             if isinstance(error, (SparkUnavailableException, IsolatedSessionLostException)):
                 raise
             if isinstance(error, SparkOverdueException):
-                # Without a session apart, which of the records it was costs everybody a session for each try.
+                # Without an isolated session, finding the guilty records would cost all tasks a session for each try.
                 raise SparkOverdueException(
                     f"The transform {name} was ended with a batch of {table.num_rows} records: {error}. Look for "
                     "expressions that make very much of a value, or for patterns that try very many ways; a preview "
                     "shows them. Lower batch.max.records if the batch is only large"
                 ) from error
-            # What is wrong with the plan is wrong with every record.
+            # An error of the plan is an error of every record.
             whole = not isinstance(error, PySparkException) or isinstance(error, AnalysisException)
             if whole or table.num_rows == 1:
                 told = _told(error)
@@ -275,7 +275,7 @@ def _table(group: RecordGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray])
 
 @dataclass(frozen=True)
 class _Plan:
-    """The plan of one transform for one kind of records."""
+    """The plan of one transform for records of one shape."""
 
     segment: Framed
     shape: Shape
@@ -283,7 +283,7 @@ class _Plan:
     typed: Mapping[str, pa.DataType]
 
     def __call__(self, data: DataFrame) -> tuple[DataFrame, Shape]:
-        """The frame through the transform, and the shape of what comes out."""
+        """Applies the transform; returns the frame and the shape of the result."""
         shape = self.shape
         absent: dict[str, Column] = {side: F.lit(None).cast("variant") for side in _SIDES if shape.side(side).absent}
         schemaless: dict[str, Column] = {
@@ -309,7 +309,7 @@ class _Plan:
 def _by_fields(
     segment: Framed, by_row: Mapping[int, ConnectRecord], rows: list[int]
 ) -> list[tuple[frozenset[str], list[int]]]:
-    """The rows of each set of parting fields; nearly always all of them have the same."""
+    """The rows of each set of parting fields; usually all rows have the same."""
     transformation = segment.transformation
     names = transformation.parting_fields if isinstance(transformation, PartsByFields) else frozenset()
     if not names:
@@ -325,7 +325,7 @@ def _by_fields(
 def _typed_parts(
     segment: Framed, by_row: Mapping[int, ConnectRecord], rows: list[int]
 ) -> list[tuple[list[int], Mapping[str, pa.Array]]]:
-    """The rows in parts, each with the typed columns of fields that its objects have; none for what is no object."""
+    """The rows in parts, each with the typed columns of its objects' fields; none for values that are no objects."""
     transformation = segment.transformation
     if not isinstance(transformation, TypesFields) or not transformation.typed_names:
         return [(rows, {})]
@@ -348,7 +348,7 @@ def _typed_parts(
 
 
 def _side(frame: DataFrame, name: str, schema: Schema | None) -> Side:
-    """The side that a column of the result is.
+    """Returns the side of a column of the result.
 
     Raises:
         ConnectException: It does not fit the schema.
@@ -372,5 +372,5 @@ def _side(frame: DataFrame, name: str, schema: Schema | None) -> Side:
 
 
 def _plain(kind: T.DataType) -> str:
-    """A type as text, which says nothing of nulls."""
+    """A type as text, without nullability."""
     return kind.simpleString()

@@ -48,18 +48,18 @@ if TYPE_CHECKING:
     from penstock.pipeline.plan.chain import Staged
     from penstock.pipeline.plan.outcomes import GroupOutcome
 
-#: Fewer schemas are as quick in plans.
+#: The minimum number of schemas; fewer are as fast in plans.
 MIN_SCHEMAS: Final = 6
-#: With more rows for each schema plans are quicker.
+#: The number of rows for each schema above which plans are faster.
 ROWS_EACH: Final = 300
-#: Batches with more rows are not looked at.
+#: The number of rows above which batches are not inspected.
 MAX_ROWS: Final = 10_000
-#: A plan holds a value about ten times: as it comes, in Spark's rows, which grow by doubling, and as it goes. Twenty
-#: values of 14 MB hold up all batches of a worker for seconds; as rows they are a matter of milliseconds each.
+#: A plan holds a value about ten times: the input, Spark's rows, which grow by doubling, and the output. Twenty values
+#: of 14 MB delay all batches of a worker for seconds; as rows they take milliseconds each.
 HUGE_BYTES: Final = 4 * 1024 * 1024
-#: Huge values inside others are looked for in batches of so few records: a poll has no room for many.
+#: The largest batch that is searched for huge nested values: a poll has no room for many.
 _FEW: Final = 256
-#: Fewer records are through in the worker before others have begun.
+#: The minimum number of records for Python workers; fewer finish in the worker before Python workers have begun.
 MIN_SPREAD_ROWS: Final = 5_000
 _LEVELS: Final = 3
 _VALUES: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key"), attrgetter("value"))
@@ -81,15 +81,15 @@ class Why(enum.Enum):
     STATELESS = "a stateless class of your own, in Python workers of Spark"
 
 
-#: These say who has written a transform or converter; the others, why it is not columns.
+#: The reasons that name the author of a transform or converter; the others say why it is not columns.
 _OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
 
 
 class TakenPaths:
     """The paths that the records of one batch have taken.
 
-    A record that has gone as rows anywhere on its way counts so, once: with the reason of a stock class, if there is
-    one, for a user's own class goes as rows whatever the records are.
+    A record that was processed as a row anywhere counts as one, once: with the reason of a stock class, if there is
+    one, because a user's own class takes any records as rows.
     """
 
     def __init__(self) -> None:
@@ -104,7 +104,7 @@ class TakenPaths:
 
         Args:
             records: The number of records in the batch.
-            origins: The record of each row, where rows are to be counted and a record may have become several, or none.
+            origins: The record of each row, to count rows of which a record may have several, or none.
         """
         reasons = list(Why)
         found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
@@ -130,8 +130,8 @@ def why_rows(steps: tuple[Staged, ...], shape: Shape, *, to_records: bool = Fals
 
     Args:
         steps: The steps.
-        shape: What is known of the records. A step in front of others may still make them VARIANT; none takes that.
-        to_records: Whether records are made of what comes out: a VARIANT would only be read once more then.
+        shape: The known shape of the records. An earlier step may still make them VARIANT, which no step takes.
+        to_records: True if the result becomes records: a VARIANT would only be read once more then.
     """
     if holds_variant(shape.key.physical) or holds_variant(shape.value.physical):
         return Why.MIXED_VALUES
@@ -147,7 +147,7 @@ def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why 
         try:
             plan = staged.step.plan(shape)
         except BaseException:
-            return None  # each of these records fails here, whichever way it comes
+            return None  # each of these records fails here, on either path
         if isinstance(plan, Split):
             ways = [_behind(one.plan.shape, staged, one.plan.writes) for one in plan.branches]
             found = [_why_rows(steps[index + 1 :], way, to_records) for way in ways]
@@ -158,17 +158,17 @@ def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why 
 
 @lru_cache(maxsize=1024)
 def shape_unplanned(steps: tuple[Staged, ...], shape: Shape) -> Shape | None:
-    """The shape behind steps that change nothing, for which no plan is needed; None if one of them does something.
+    """The shape after steps that change nothing, for which no plan is needed; None if one of them changes something.
 
     Args:
         steps: The steps.
-        shape: What is known of the records. What a converter has read in front of the plan is known to its step.
+        shape: The known shape of the records. Their step knows what a converter has read before the plan.
     """
     for staged in steps:
         try:
             plan = staged.step.plan(shape)
         except BaseException:
-            return None  # each of these records fails here, as the plan says
+            return None  # each of these records fails here, as in the plan
         if isinstance(plan, Split) or not plan.is_idle:
             return None
         shape = _behind(plan.shape, staged, plan.writes)
@@ -207,10 +207,10 @@ def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: b
     """Returns the reason why all messages of a sink's batch go as rows.
 
     Args:
-        groups: How many kinds of messages there are.
+        groups: The number of groups of messages.
         table: The messages.
-        deep: Whether a schema of theirs is nested deeply.
-        changed: Whether as columns they are not all that they are.
+        deep: True if one of their schemas is deeply nested.
+        changed: True if columns would lose some of their content.
     """
     if deep:
         return Why.DEEP_SCHEMA
@@ -243,7 +243,7 @@ def many_schemas(records: Sequence[ConnectRecord]) -> bool:
 
 
 def are_of_one_schema(records: Sequence[ConnectRecord]) -> bool:
-    """True if all records have the same objects for their schemas, as those of most tasks do."""
+    """True if all records share the same schema objects, as those of most tasks do."""
     return all(all(map(is_, map(schema, records), repeat(schema(records[0])))) for schema in _SCHEMAS if records)
 
 
@@ -267,7 +267,7 @@ def _huge_values(records: Sequence[ConnectRecord]) -> bool:
         if len(values) <= _FEW:
             found = any(_is_huge(value, _LEVELS) for value in values)
         else:
-            # A function for each value would cost more than all else that is done with it here.
+            # A function for each value would cost more than the rest of the processing here.
             kinds = set(map(type, values))
             sized = {kind for kind in kinds if issubclass(kind, (str, bytes))}
             texts: Any = values if sized == kinds else [one for one in values if type(one) in sized] if sized else ()
@@ -295,10 +295,10 @@ def _is_huge(value: object, levels: int) -> bool:
     return isinstance(value, list) and any(_is_huge(item, levels - 1) for item in value[:_FEW])
 
 
-#: The schemas that schemaless values of one kind are laid out by.
+#: The schemas for the layout of schemaless values of one kind.
 _CARRIERS: Final = {kind: Schema(one, optional=True) for kind, one in {**KINDS, bytes: Type.BYTES}.items()}
 
-#: Told of a value that fits no column: position in the batch, side, reason.
+#: Called with a value that fits no column: position in the batch, side, reason.
 OnBadValue = Callable[[int, SideName, Exception], None]
 
 
@@ -307,9 +307,9 @@ class RecordGroup:
     """Records of one key schema and one value schema.
 
     Attributes:
-        shape: What is known of them.
+        shape: The known shape of the records.
         rows: Their positions in the batch; None = all.
-        columns: Keys and values, unless they are absent. Groups of mixed schemaless values have them only where asked.
+        columns: Keys and values, unless they are absent. Groups of mixed schemaless values have them only on request.
     """
 
     shape: Shape
@@ -324,13 +324,13 @@ def side_column(
 
     Args:
         values: The keys or values.
-        schema: Theirs.
-        mixed: Whether schemaless values of mixed kinds are laid out, too.
-        loose: Whether no schemaless values are laid out.
+        schema: Their schema.
+        mixed: True to lay out schemaless values of mixed kinds, too.
+        loose: True to lay out no schemaless values.
 
     Returns:
-        What is known of them, the column (None: all are null and have no schema, or they are mixed and not laid out),
-        the errors by position.
+        Their known properties, the column (None: all are null and have no schema, or they are mixed and not laid out),
+        and the errors by position.
     """
     if schema is not None:
         array, errors, physical = to_arrow(values, schema)
@@ -371,12 +371,12 @@ def group_records(
     Args:
         records: The records.
         positions: Their positions in the batch; None = 0, 1, 2, ...
-        sink: Whether these are sink records.
+        sink: True for sink records.
         on_bad: Called for each value that fits no column; its record is left out of the groups.
-        any_value: Whether values that are not of their schema are taken as schemaless ones.
-        mixed: Whether schemaless values of mixed kinds are laid out.
-        loose: Sides of which no schemaless values are laid out.
-        without: Sides that are left out, as if all of them were null.
+        any_value: True to take values that do not match their schema as schemaless ones.
+        mixed: True to lay out schemaless values of mixed kinds.
+        loose: The sides whose schemaless values are not laid out.
+        without: The sides to leave out, as if all of them were null.
     """
     groups: list[RecordGroup] = []
     misfits: dict[int, ConnectRecord] = {}
@@ -408,7 +408,7 @@ def _by_schema(records: Sequence[ConnectRecord]) -> list[Sequence[int] | None]:
     if are_of_one_schema(records):
         return [None] if records else []
     found: dict[tuple[Schema | None, Schema | None], list[int]] = {}
-    # Looking a schema up compares it in full; its identity settles nearly all records.
+    # A lookup compares a whole schema; object identity decides for nearly all records.
     known: dict[tuple[int, int], list[int]] = {}
     for index, record in enumerate(records):
         pair = (id(record.key_schema), id(record.value_schema))

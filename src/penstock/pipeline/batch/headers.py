@@ -1,11 +1,11 @@
-"""Header converters: run here in Python, once for each distinct header, and remembered.
+"""Header converters: run in Python, once for each distinct header, whose result is cached.
 
-Why not in Spark: a batch has few different headers (names are fixed, values repeat), parsing one
-(``SimpleHeaderConverter``) is a small language of its own, and a header's schema depends on its text, record by
-record. Remembered, a header costs a dictionary look-up.
+They do not run in Spark: a batch has few different headers (names are fixed, values repeat), parsing one
+(``SimpleHeaderConverter``) is a small language of its own, and the schema of each header depends on its text. A cached
+header costs a dictionary look-up.
 
-Where a step works on headers, they are a column of its plan (``penstock.pipeline.columns.header_columns``). These
-classes turn that column into bytes, and bytes into that column, again once for each distinct header.
+If a step works on headers, they are a column of its plan (``penstock.pipeline.columns.header_columns``). These classes
+turn that column into bytes, and bytes into that column, again once for each distinct header.
 
 Main types: ``HeaderWriter`` (source path; thread: a task's pipeline thread), ``HeaderReader`` (sink path; any thread).
 """
@@ -47,13 +47,13 @@ class HeaderWriter:
         rows: int,
         failures: Failures,
     ) -> pa.Array | None:
-        """The header column of the batch, or None when there is no header. Notes what cannot be converted.
+        """The header column of the batch, or None if there is no header. Notes headers that cannot be converted.
 
         Args:
             found: The headers of some records.
             topics: The topic of each.
-            seqs: Position in the batch of each.
-            rows: How many there are in the batch.
+            seqs: The position of each in the batch.
+            rows: The number of records in the batch.
             failures: Takes the errors.
         """
         if not any(found):
@@ -75,12 +75,12 @@ class HeaderWriter:
         seqs: Sequence[int] | np.ndarray,
         failures: Failures,
     ) -> pa.Array:
-        """Headers that were a column of a plan, as bytes. Notes what cannot be converted.
+        """Writes headers from a column of a plan as bytes. Notes headers that cannot be converted.
 
         Args:
             column: The headers.
             topics: The topic of each row.
-            seqs: Position in the batch of each row.
+            seqs: The position of each row in the batch.
             failures: Takes the errors.
         """
         entries = HeaderEntries(column)
@@ -98,7 +98,7 @@ class HeaderWriter:
             keys.append(header.key)
             try:
                 topic = names[pair % len(names)] if names else ""
-                # Distinct already: remembering what may never come again would only cost.
+                # They are distinct already: a cache entry that is never used again would only cost.
                 key, value, schema = header
                 data.append(
                     cast("bytes | None", value)
@@ -138,7 +138,7 @@ class HeaderWriter:
 class HeaderReader:
     """Reads the headers of consumed messages.
 
-    Thread: any. Jobs of two batches may want theirs at once; the converter is asked by one at a time.
+    Thread: any. Jobs of two batches may call it at once; it calls the converter for one at a time.
     """
 
     def __init__(self, converter: HeaderConverter) -> None:
@@ -151,7 +151,7 @@ class HeaderReader:
     def read(
         self, topic_of: Callable[[int], str], column: pa.Array | pa.ChunkedArray, failures: Failures
     ) -> list[ConnectHeaders | None]:
-        """The headers of each row; notes what cannot be converted."""
+        """The headers of each row; notes headers that cannot be converted."""
         found: list[ConnectHeaders | None] = [None] * len(column)
         if column.null_count == len(column):
             return found
@@ -168,7 +168,7 @@ class HeaderReader:
         return found
 
     def look_at(self, topics: pa.ChunkedArray, column: pa.ChunkedArray, failures: Failures) -> None:
-        """Notes what cannot be converted, of headers whose values nothing here reads."""
+        """Notes headers that cannot be converted, if no step here reads their values."""
         if self._converter_reads_anything or column.null_count == len(column):
             return
         lists = column.combine_chunks()

@@ -1,13 +1,14 @@
 """The work in Spark's Python workers: a chain of stateless transforms over parts of a batch, record by record.
 
-A task of Spark takes rows of one column, each a part of a batch as bytes, and gives as many back. Nothing here knows
-Spark, and all that crosses is plain data; so whatever a transform takes and gives arrives as it is in the worker.
+A task of Spark takes rows of one column, each a part of a batch as bytes, and returns one row for each. This module
+does not use Spark, and only plain data crosses, so the arguments and results of a transform arrive unchanged in the
+worker.
 
-Main types: ``Members`` (a chain as it is sent), ``StatelessWork`` (the function of a plan) and ``Done`` (what came of
+Main types: ``Members`` (a chain as it is sent), ``StatelessWork`` (the function of a plan) and ``Done`` (the result of
 a part).
 
-Thread: the one thread of a Python worker, which serves one task of Spark at a time. It is used again by later tasks,
-and keeps the chains it has made.
+Thread: the one thread of a Python worker, which serves one task of Spark at a time. Later tasks reuse it, and the
+chains that it has made.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_o
 _MOST_CHAINS: Final = 32
 _SETTLED_AFTER: Final = 4
 _tasks = 0
-#: The chains of this process, by the bytes they came as.
+#: The chains of this process, by their pickled bytes.
 _chains: dict[str, tuple[Classic, ...]] = {}
 
 
@@ -50,7 +51,7 @@ class SentTransform:
     alias: str
 
     def make(self) -> Classic:
-        """The transform, to be applied."""
+        """Makes the transform, ready to apply."""
         predicate = None if self.predicate is None else _made(self.predicate)
         return Classic(_made(self.transformation), predicate, self.negate, self.name, self.alias)
 
@@ -65,8 +66,8 @@ class TransformOrder:
     """A request for some records.
 
     Attributes:
-        parts: The records; none: only the chain is to be made.
-        columns: Whether they are to come back as columns, where they can be.
+        parts: The records; none to only make the chain.
+        columns: True to return columns if possible.
     """
 
     parts: Sequence[ShippedRecords]
@@ -78,11 +79,11 @@ class Done:
     """The result of an order.
 
     Attributes:
-        parts: The records that are left.
-        whole: Records that are pickled as they are, because their class is somebody's own, and their rows.
-        errors: Of records that failed: row, number of the transform in the chain, error.
-        seconds: How long each transform of the chain took.
-        refused: Why nothing was done.
+        parts: The remaining records.
+        whole: Records that are pickled unchanged, because their class is a user's own, and their rows.
+        errors: The errors of failed records: row, number of the transform in the chain, error.
+        seconds: The time of each transform of the chain.
+        refused: The reason why the order was not executed.
     """
 
     parts: list[ShippedRecords] = field(default_factory=list)
@@ -97,7 +98,7 @@ class StatelessWork:
 
     Args:
         members: The chain, pickled.
-        path: Where the sender's classes are imported from.
+        path: The import path of the sender's classes.
     """
 
     def __init__(self, members: bytes, path: Sequence[str]) -> None:
@@ -105,7 +106,7 @@ class StatelessWork:
         self._path = list(path)
         self.column = "part"
         self.schema = "part binary"
-        #: The same for the same chain, to whoever keeps plans.
+        #: Identifies the chain in caches of plans.
         self.digest: str = hashlib.sha256(members).hexdigest()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,8 +117,8 @@ class StatelessWork:
             yield pa.RecordBatch.from_arrays([pa.array(answers, pa.binary())], [self.column])
 
     def answer(self, sent: Any) -> bytes:
-        """Returns the result of an order, pickled. Raises nothing that is an ``Exception``."""
-        # Records are in no cycles, and Spark has the collector run behind each task.
+        """Returns the result of an order, pickled. Raises no ``Exception``."""
+        # Records are in no cycles, and Spark runs the collector after each task.
         gc.disable()
         try:
             chain = self._chain()
@@ -139,10 +140,10 @@ class StatelessWork:
 
 
 def _settle() -> None:
-    """Keeps what was imported from being looked through by the collector.
+    """Excludes imported objects from garbage collection.
 
-    Spark runs it behind each task, over all objects of the process: that takes as long as ten thousand records do. The
-    first tasks still bring modules of Spark's own.
+    Spark runs it after each task, over all objects of the process: that takes as long as ten thousand records. The
+    first tasks still import modules of Spark's own.
     """
     global _tasks
     _tasks += 1
@@ -151,7 +152,7 @@ def _settle() -> None:
 
 
 def applied(chain: Sequence[Classic], order: TransformOrder) -> Done:
-    """Records through a chain."""
+    """Applies a chain to records."""
     done = Done(seconds=[0.0] * len(chain))
     for part in order.parts:
         live, rows = part.records(), part.rows.tolist()
@@ -181,7 +182,7 @@ def _through(
 
 
 def _put(done: Done, live: list[ConnectRecord], rows: list[int], *, columns: bool) -> None:
-    """Adds records to what goes back."""
+    """Adds records to the result."""
     if columns and can_be_part(live):
         live, rows = _laid_out(done, live, rows)
     if can_be_part(live):
@@ -191,7 +192,7 @@ def _put(done: Done, live: list[ConnectRecord], rows: list[int], *, columns: boo
 
 
 def _laid_out(done: Done, live: list[ConnectRecord], rows: list[int]) -> tuple[list[ConnectRecord], list[int]]:
-    """Adds records that can be columns, as such; returns the others."""
+    """Adds records that can be columns as columns; returns the others."""
     left = np.ones(len(live), dtype=bool)
     found = group_records(
         live, None, sink=isinstance(live[0], SinkRecord), on_bad=lambda row, side, error: None, mixed=False

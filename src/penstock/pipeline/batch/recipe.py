@@ -1,4 +1,4 @@
-"""The recipe of an instance that another process makes anew: ``InstanceRecipe``. A value; any thread."""
+"""The recipe by which another process makes an instance: ``InstanceRecipe``. A value; any thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class InstanceRecipe:
     config: Mapping[str, object]
 
     def make(self, *more: object) -> Any:
-        """A new instance, configured."""
+        """Makes and configures a new instance."""
         made = self.cls()
         made.configure(dict(self.config), *more)
         return made

@@ -3,8 +3,8 @@
 ``penstock.pipeline.batch.groups`` decides which records of a batch take this path while the rest are columns. They are
 separated before a segment and merged after it, by row number. The same instances serve both paths.
 
-Main functions: ``parted``, ``merged`` and ``transformed``; ``rebuilt_rows`` and ``in_order`` make records of the rows
-that came out of Spark, ``columns_of`` makes columns of the coordinates of records; ``apply_classic`` applies a user's
+Main functions: ``parted``, ``merged`` and ``transformed``; ``rebuilt_rows`` and ``in_order`` make records of a plan's
+rows, ``columns_of`` makes columns of the coordinates of records; ``apply_classic`` applies a user's
 transform. Main type: ``OneSide`` (a converter).
 
 Thread: a task's pipeline thread.
@@ -37,14 +37,14 @@ from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
 
-#: Fewer records of a topic and schema are as quick one by one.
+#: The minimum number of records of a topic and schema for a block; fewer are as fast one by one.
 MIN_AT_ONCE: Final = 64
 #: Records and their rows in the batch.
 Rows: TypeAlias = tuple[list[ConnectRecord], Sequence[int]]
 
 
 def is_narrow(side: Side) -> bool:
-    """True if a column is in the narrowest layout of its schema, as converters beside Spark take it."""
+    """True if a column is in the narrowest layout of its schema, which converters without a plan require."""
     return unbounded(side.physical) == default_physical(side.schema)
 
 
@@ -59,7 +59,7 @@ def all_rows(live: list[ConnectRecord], positions: Sequence[int] | None) -> Rows
 
 
 def parted(rows: Rows, chosen: Set[int]) -> tuple[Rows, Rows]:
-    """The records whose rows are not among these, and those whose rows are."""
+    """The records whose rows are not among the chosen ones, and those whose rows are."""
     if not chosen:
         return rows, ([], [])
     pairs = list(zip(*rows, strict=True))
@@ -80,7 +80,7 @@ def _rows(pairs: Sequence[tuple[ConnectRecord, int]]) -> Rows:
 
 def transformed(segment: ColumnarSegment, rows: Rows, failures: Failures) -> Rows:
     """Records after the transforms of a segment, without failed and dropped ones."""
-    # What stock transforms return needs no look.
+    # Results of stock transforms need no check.
     chain = [(one.transformation.apply if one.predicate is None else one.apply, one.name) for one in segment.alone]
     if not chain:
         return rows
@@ -106,7 +106,7 @@ class OneSide:
     """The converter of keys or of values, for single records.
 
     Args:
-        side: Which.
+        side: The side.
         converter: The converter.
         stage: Its stage, for errors.
         name: Its name, for errors.
@@ -119,11 +119,11 @@ class OneSide:
         self._name = name
 
     def written(self, rows: Rows, failures: Failures) -> pa.Array:
-        """The bytes of some records, null where one has failed.
+        """The bytes of some records, null for failed ones.
 
         Args:
             rows: The records.
-            failures: Gets more, and the rows that a converter of a schema registry has written one by one.
+            failures: Gets the errors, and the rows that a converter of a schema registry has written one by one.
         """
         if not isinstance(self._converter, RowConverter):
             return self._written_alone(rows, failures)
@@ -162,15 +162,15 @@ class OneSide:
         records: Callable[[np.ndarray], list[ConnectRecord]],
         failures: Failures,
     ) -> pa.Array:
-        """The bytes of values that are a column, null where one has failed; as `written`.
+        """The bytes of values that are a column, null for failed ones; as `written`.
 
         Args:
             topic: The topic of all rows; None if they have several.
-            schema: Of this side.
+            schema: The schema of this side.
             column: The values in the narrowest layout of the schema; None if they are in none.
-            rows: The row of each in the batch.
-            records: Gives some of them as records, by their places in the column.
-            failures: Gets more, and the rows that were written one by one.
+            rows: The row of each value in the batch.
+            records: Returns some of them as records, by their positions in the column.
+            failures: Gets the errors, and the rows that were written one by one.
         """
         made: WrittenAtOnce | None = None
         if topic is not None and column is not None and isinstance(self._converter, RowConverter):
@@ -190,8 +190,8 @@ class OneSide:
         """The bytes of records that are columns; as `written`.
 
         Args:
-            part: They.
-            failures: Gets more, and the rows that were written one by one.
+            part: The records.
+            failures: Gets the errors, and the rows that were written one by one.
         """
         assert part.shape is not None, "it is columns"
         side, topics = part.shape.side(self._side), part.attribute("topic")
@@ -215,9 +215,9 @@ class OneSide:
         return whole if len(pieces) == 1 else whole.take(pa.array(np.argsort(np.concatenate(places))))
 
     def _alike(self, rows: Rows, failures: Failures) -> dict[tuple[str, Schema | None], list[tuple[int, object]]]:
-        """The places and values of the records of each topic and schema, without those that have failed."""
+        """The positions and values of the records of each topic and schema, without failed ones."""
         found: dict[tuple[str, Schema | None], list[tuple[int, object]]] = {}
-        # Looking a schema up compares it in full; its identity settles nearly all records.
+        # A lookup compares a whole schema; object identity decides for nearly all records.
         known: dict[tuple[str, int], list[tuple[int, object]]] = {}
         of_keys = self._side == "key"
         for place, (one, row) in enumerate(zip(*rows, strict=True)):
@@ -253,7 +253,7 @@ class OneSide:
     def texts(
         self, topics: Sequence[str], data: Sequence[bytes | None], rows: Sequence[int], failures: Failures
     ) -> pa.Array:
-        """Java's text of what some messages are; null for null, and where one has failed."""
+        """Java's text of the values of some messages; null for null, and for failed ones."""
         found: list[str | None] = []
         for topic, one, row in zip(topics, data, rows, strict=True):
             text: str | None = None
@@ -269,8 +269,8 @@ class OneSide:
         """Java's texts of all messages, as in ``texts``; None = their plan makes them.
 
         Args:
-            messages: They.
-            failures: Those so far; gets more, and learns which messages went one by one.
+            messages: The messages.
+            failures: Gets the errors, and the messages that were processed one by one.
         """
         column = messages.column(self._side)
         found = self._converter.texts_at_once(column) if isinstance(self._converter, ColumnConverter) else None
@@ -291,7 +291,7 @@ class OneSide:
         return ReadAtOnce(None, [None] * rows, range(rows)) if found is None else found
 
     def all_objects(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-        """Returns what messages without a schema are, if they are all objects of the same members."""
+        """Returns the values of messages without a schema, if all are objects with the same members."""
         return self._converter.read_objects(column) if isinstance(self._converter, ColumnConverter) else None
 
     def all_values(
@@ -311,7 +311,7 @@ class OneSide:
         return values, errors
 
     def note(self, failures: Failures, row: int, error: BaseException) -> None:
-        """Notes that the message of a row could not be read, or its value is nothing Connect knows."""
+        """Notes that the message of a row could not be read, or its value has no type in Connect."""
         failures.raised(row, self._stage, self._name, error)
 
     def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
@@ -328,12 +328,12 @@ class OneSide:
         return True
 
 
-#: What records have under a name, in their order; None for what they have not.
+#: Returns the values of an attribute of all records, in their order; None for missing ones.
 Attributes: TypeAlias = Callable[[str], Sequence[Any]]
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 _ROW: Final = itemgetter(0)
-#: What records call the other columns.
+#: The attribute of records for each of the other columns.
 _ATTRIBUTES: Final = {
     "topic": "topic",
     "partition": "kafka_partition",
@@ -354,11 +354,11 @@ def side_values(outcome: GroupOutcome, side: SideName, rows: int) -> Sequence[ob
 def rebuilt_rows(
     outcome: GroupOutcome, records: Mapping[int, ConnectRecord] | Sequence[ConnectRecord]
 ) -> list[tuple[int, ConnectRecord]]:
-    """The records of an outcome with their rows, without dropped ones; what failed is in there still.
+    """The records of an outcome with their rows, without dropped ones, but including failed ones.
 
     Args:
-        outcome: Its rows are rows of `records`; a row may be there several times.
-        records: What the job was given, by row.
+        outcome: Its rows are rows of `records`; a row may occur several times.
+        records: The records of the job's input, by row.
     """
     key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
 
@@ -379,10 +379,10 @@ def rows_of(
     """As ``rebuilt_rows``, with records that `make` makes.
 
     Args:
-        outcome: What came of a job.
-        count: How many rows the job was given.
-        make: Makes a record of each row, key and value, with their schemas. Nobody else has these records yet: what the
-            job has changed beside is set in them.
+        outcome: The outcome of a job.
+        count: The number of rows of the job's input.
+        make: Makes a record of each row, key and value, with their schemas. They are not shared yet, so the job's
+            changes of other columns are set in them.
     """
     rows = range(count) if outcome.rows is None else outcome.rows.tolist()
     keys, values = (side_values(outcome, side, len(rows)) for side in _SIDES)
@@ -406,8 +406,8 @@ def in_order(
 
     Args:
         made: For each outcome, in the order of its rows; no row is in two.
-        rows: How many there are in the batch.
-        failures: What has failed.
+        rows: The number of rows in the batch.
+        failures: The failed records.
     """
     found = sorted_rows(made, failures)
     records = [record for _, record in found]
@@ -427,7 +427,7 @@ def sorted_rows(
 def apply_classic(
     classic: Classic, live: list[ConnectRecord], positions: Sequence[int] | None, failures: Failures
 ) -> tuple[list[ConnectRecord], Sequence[int] | None]:
-    """Runs a user's transform over records, in order; what it drops, or fails for, is not among its results."""
+    """Applies a user's transform to records, in order; the results lack dropped and failed records."""
     kept: list[ConnectRecord] = []
     gone: list[int] = []
     apply = classic.apply
@@ -449,7 +449,7 @@ def apply_classic(
 
 
 def attributes_of(records: Sequence[ConnectRecord]) -> Attributes:
-    """Returns a function that gives an attribute of all records; it is looked up once for all who ask."""
+    """Returns a function that gives an attribute of all records; it is looked up once for all callers."""
 
     @cache
     def attribute(name: str) -> Sequence[Any]:
@@ -467,9 +467,9 @@ def columns_of(attributes: Attributes, positions: Sequence[int] | None, rows: in
     Notes headers that fit no column.
 
     Args:
-        attributes: What the records have.
+        attributes: The attributes of the records.
         positions: The position of each; None = 0, 1, 2, ...
-        rows: How many there are in the batch.
+        rows: The number of rows in the batch.
         failures: Gets records with such headers.
     """
 

@@ -1,7 +1,7 @@
 """Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
 
 Main types: ``ColumnarSegment`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own,
-whose rows need not be as many as its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
+whose rows may differ in number from its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
 ``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
 
 Thread: the segments of a task are used by its pipeline thread only.
@@ -51,7 +51,7 @@ class Classic:
     def is_stateless(self) -> bool:
         """True if its class is declared stateless, and that of its predicate, if any; stock classes are. Invariant 6.
 
-        One that adds metrics counts records, or might: a copy in another process would do so for nobody.
+        A class that adds metrics may count records: a copy in another process would count them in vain.
         """
         for one, stock in ((self.transformation, ColumnTransform), (self.predicate, ColumnPredicate)):
             if one is not None and (isinstance(one, Monitorable) or not (isinstance(one, stock) or one.stateless)):
@@ -59,21 +59,21 @@ class Classic:
         return True
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
-        """The record as it goes on; None = dropped.
+        """Returns the transformed record; None = dropped.
 
         Raises:
-            DataException: the transform returned something that is no record, or cannot be one for Kafka.
+            DataException: the result is not a record, or cannot be sent to Kafka.
         """
         if self.predicate is not None and bool(self.predicate.test(record)) is self.negate:
             return record
         result: Any = self.transformation.apply(record)
         if result is None:
             return None
-        # The two classes there are, for nearly all records: asking an abstract class costs ten times as much.
+        # The two existing classes, for nearly all records: a check against an abstract class costs ten times as much.
         kind = type(result)
         if kind is not SourceRecord and kind is not SinkRecord and not isinstance(result, ConnectRecord):
             raise DataException(f"{self.name} must return a record, or None to drop it, got {type(result).__name__}")
-        # Here it is the failure of this record; in a column it would be that of the whole batch.
+        # Here it is the failure of this record; in a column it would fail the whole batch.
         if (what := malformed(result)) is not None:
             raise DataException(f"{self.name} returned a record that cannot be sent: {what}")
         made: ConnectRecord = result
@@ -82,7 +82,7 @@ class Classic:
 
 @dataclass(frozen=True, eq=False)
 class Stateless:
-    """Transforms of users in a row that keep nothing between records: any process may run them, in any order.
+    """Consecutive transforms of users that keep no state between records: any process may run them, in any order.
 
     Attributes:
         chain: The transforms.
@@ -97,23 +97,23 @@ class ColumnarSegment:
 
     Attributes:
         steps: The steps.
-        alone: The transforms among them, to be run record by record.
+        alone: The transforms among them, for single records.
     """
 
     steps: tuple[Staged, ...]
     alone: tuple[Classic, ...] = ()
 
     def takes(self, step: Step) -> bool:
-        """True if the plan can go on with a step.
+        """True if the plan can be extended by a step.
 
-        What one is told of topics is found in front of the plan, so they must not hang on what the plan finds out.
+        A step that needs topics gets them before the plan runs, so they must not depend on the plan's results.
         """
         known = all(isinstance(one.step, TopicRoute) or not one.step.changes_topic for one in self.steps)
         return known or not step.asks_of_topic
 
 
 def malformed(record: ConnectRecord) -> str | None:
-    """Returns why a record's coordinates cannot be sent to Kafka, whatever its schema, or None if they can."""
+    """Returns the reason why a record's coordinates cannot be sent to Kafka, with any schema, or None if they can."""
     topic, partition, timestamp = record.topic, record.kafka_partition, record.timestamp
     if (
         type(topic) is str
@@ -144,7 +144,7 @@ class Framed:
     alias: str
 
     def takes(self, record: ConnectRecord) -> bool:
-        """True if the transform gets a record: it may leave out tombstones, and its predicate may not hold."""
+        """True if the transform gets a record: it may exclude tombstones, and its predicate may be false."""
         if record.value is None and not self.transformation.takes_tombstones:
             return False
         return self.predicate is None or self.predicate.test(record) is not self.negate
@@ -161,7 +161,7 @@ def class_name(instance: object) -> str:
 
 
 def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
-    """The segments of a chain of transforms; neighbouring column steps become one plan, where one plan can do it."""
+    """The segments of a chain of transforms; consecutive column steps become one plan, if one plan can contain them."""
     segments: list[Segment] = []
     for stage in stages:
         step = _column_step(stage)
@@ -182,7 +182,7 @@ def cut_transforms(stages: Sequence[TransformStage]) -> list[Segment]:
 
 
 def _append(segments: list[Segment], segment: Segment) -> None:
-    """Adds what is no column step; stateless transforms in a row become one segment."""
+    """Adds a segment that is not columns; consecutive stateless transforms become one segment."""
     if not (isinstance(segment, Classic) and segment.is_stateless):
         segments.append(segment)
     elif segments and isinstance(last := segments[-1], Stateless):
@@ -203,7 +203,7 @@ def _segment(stage: TransformStage, name: str) -> Framed | Classic:
 
 
 def why_one_process(segments: Sequence[Segment]) -> str | None:
-    """The reason why records have to pass through the worker's process; None if any process may have them."""
+    """The reason why records have to pass through the worker's process; None if any process may process them."""
     for one in segments:
         if isinstance(one, Framed):
             return f"the transform '{one.alias}' ({one.name}) works on frames of the worker's session"
@@ -231,24 +231,24 @@ def _column_step(stage: TransformStage) -> Step | None:
 
 
 class Failures:
-    """The errors of one batch: the first one of each record. And which records were not columns, and why.
+    """The errors of one batch: the first one of each record; and the records that were not columns, with the reason.
 
-    A record of the batch may have become several rows, or none (``spread``). What fails is a row; its error is that of
-    the record, whose other rows go no further.
+    A record of the batch may have become several rows, or none (``spread``). An error of a row is that of its record,
+    whose other rows are not processed further.
     """
 
     def __init__(self) -> None:
         self.errors: dict[int, RecordError] = {}
-        #: For each row the record it is of; None = row i is record i.
+        #: The record of each row; None = row i is record i.
         self.origins: np.ndarray | None = None
         self._roads = TakenPaths()
 
     def spread(self, origins: np.ndarray) -> None:
-        """Notes that rows have changed: ``origins`` names the former row of each."""
+        """Notes that rows have changed: ``origins`` has the former row of each."""
         self.origins = origins if self.origins is None else self.origins[origins]
 
     def went_as_rows(self, rows: Sequence[int] | np.ndarray | None, why: Why) -> None:
-        """Notes rows that do not go as columns; None = all."""
+        """Notes rows that were not processed as columns; None = all."""
         if rows is not None and self.origins is not None:
             rows = self.origins[np.asarray(rows, dtype=np.int64)]
         self._roads.note(rows, why)
@@ -269,7 +269,7 @@ class Failures:
         return row if self.origins is None else int(self.origins[row])
 
     def of_row(self, row: int) -> RecordError | None:
-        """The error of the record that a row is of."""
+        """The error of the record of a row."""
         return self.errors.get(self.seq(row)) if self.errors else None
 
     def failed(self, rows: int) -> np.ndarray:
@@ -281,11 +281,11 @@ class Failures:
         return failed
 
     def raised(self, row: int, stage: str, executing_class: str, error: BaseException) -> None:
-        """Notes what Python code raised for a row."""
+        """Notes an exception of Python code for a row."""
         retriable = isinstance(error, RetriableException)
         name = java_class_name(error)
         seq = self.seq(row)
-        # The record is kept out of what follows, so this is its only error.
+        # The record is excluded from later steps, so this is its only error.
         self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
 
     def failed_before_headers(self, row: int, *, source: bool) -> bool:
@@ -300,7 +300,7 @@ class Failures:
         return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
 
     def found(self, outcomes: Iterable[GroupOutcome]) -> None:
-        """Notes what Spark jobs found."""
+        """Notes the errors of Spark jobs."""
         for outcome in outcomes:
             self._found(outcome)
 
@@ -331,7 +331,9 @@ def _text(error: BaseException) -> str | None:
 
 
 def exception_of(java_name: str, message: str | None) -> Exception:
-    """The exception a step reports by its Java name; a plain ``ConnectException`` where no class has that name."""
+    """The exception for an error that a step reports by its Java name; a ``ConnectException`` if no class has that
+    name.
+    """
     kind = _BY_JAVA_NAME.get(java_name, ConnectException)
     return kind(message) if message is not None else kind()
 

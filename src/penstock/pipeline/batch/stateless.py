@@ -1,6 +1,6 @@
 """Sends large batches through Spark's Python workers, for transforms without state.
 
-All cores work on them there, and those of a cluster, and the interpreter of the worker is free.
+They run on all cores there, and on those of a cluster, and the interpreter of the worker is free.
 
 If that is impossible, the same transforms run here, and one warning names the cause: an instance, or the content of a
 record, that cannot be pickled; a class that Python workers cannot import. This is checked before the first record is
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class PythonWorkers(Protocol):
-    """The part of ``SparkJobs`` that is needed here."""
+    """The part of ``SparkJobs`` that this module uses."""
 
     @property
     def parallelism(self) -> int:
@@ -83,13 +83,13 @@ class Spreader:
         """Runs a chain in Python workers.
 
         Args:
-            segment: The chain; ``takes`` has said yes.
+            segment: The chain; ``takes`` has returned True for it.
             parts: The records.
-            failures: Gets those that fail.
-            columns: Whether they are to come back as columns, where they can be.
+            failures: Gets failed records.
+            columns: True to return columns if possible.
 
         Returns:
-            What comes back as columns, and all other records.
+            The results that are columns, and all other records.
 
         Raises:
             ConnectException: A Python worker has ended while it ran the chain.
@@ -153,7 +153,7 @@ class Spreader:
         return work
 
     def _refuse(self, segment: Stateless, why: str) -> None:
-        """Remembers that a chain runs here."""
+        """Notes that a chain runs in the worker."""
         self._known[segment] = None
         log.warning("%s: stateless, and run in the worker all the same: %s", _aliases(segment), why)
 
@@ -252,6 +252,6 @@ def _instance(made: object, props: Mapping[str, object] | None) -> bytes:
 
 
 def _pickled(made: object) -> bytes:
-    """With cloudpickle, which takes classes of a script and functions without a name."""
+    """Pickles with cloudpickle, which takes classes of a script and functions without a name."""
     dumps: Callable[[object], bytes] = cloudpickle.dumps
     return dumps(made)

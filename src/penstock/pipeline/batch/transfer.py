@@ -1,11 +1,11 @@
-"""Records of a batch that go to another process and come back: as lists of what they hold, or as columns.
+"""Records of a batch that go to another process and come back: as lists of their attributes, or as columns.
 
-A record pickled by itself costs as much as a transform does. Here a list of one attribute of all records is pickled at
-once, structs of one schema as lists of their values, and what is the same for all records is said once. Keys and
-values that a plan has made, or that the next one takes, stay Arrow columns.
+Pickling single records costs as much as a transform does. Here one attribute of all records is pickled as a list,
+structs of one schema as lists of their values, and a constant attribute once. Keys and values that a plan has made, or
+that the next one takes, stay Arrow columns.
 
 Main type: ``ShippedRecords``. Main functions: ``part_of_records``, ``parts_of_outcomes``, ``part_of_group``, and
-``joined``, which makes one part of those that are laid out alike.
+``joined``, which joins parts of the same layout.
 
 Thread: pure functions and immutable values; a part is pickled where it is sent.
 """
@@ -33,7 +33,7 @@ from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import Shape, Side, SideName
 
 _SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
-#: What records have beside keys, values and their schemas, by kind.
+#: The attributes of records besides keys, values and their schemas, by kind.
 _BESIDE: Final[Mapping[type[ConnectRecord], tuple[str, ...]]] = {
     kind: tuple(
         name
@@ -42,15 +42,15 @@ _BESIDE: Final[Mapping[type[ConnectRecord], tuple[str, ...]]] = {
     )
     for kind in (SourceRecord, SinkRecord)
 }
-#: Sets an attribute of a record, whatever it is called.
+#: Sets an attribute of a record.
 _SETTERS: Final[Mapping[type[ConnectRecord], Mapping[str, Callable[[ConnectRecord, object], None]]]] = {
     kind: {name: vars(owner)[name].__set__ for owner in (ConnectRecord, kind) for name in owner.__slots__}
     for kind in (SourceRecord, SinkRecord)
 }
 _SET_SCHEMA: Final = vars(Struct)["schema"].__set__
 _SET_VALUES: Final = vars(Struct)["values"].__set__
-#: What records call the other columns of an outcome, and how these are read. The schemas of headers have numbers in a
-#: plan, which are those of this process.
+#: The attribute of records for each other column of an outcome, and its reader. The schemas of headers have numbers in
+#: a plan, which are valid only in this process.
 _READERS: Final[Mapping[str, tuple[str, Callable[[Any], list[Any]]]]] = {
     "topic": ("topic", pa.ChunkedArray.to_pylist),
     "partition": ("kafka_partition", pa.ChunkedArray.to_pylist),
@@ -66,7 +66,7 @@ class Same:
     value: object
 
     def __getitem__(self, part: slice) -> Same:
-        """A part of it is the same."""
+        """Returns itself: a part has the same value."""
         return self
 
 
@@ -92,9 +92,8 @@ class ShippedRecords:
     Attributes:
         kind: Their class.
         rows: The row of each in the batch.
-        beside: What they have beside keys and values, by the attribute; and keys, values and their schemas where these
-            are no columns.
-        shape: What is known of the columns; None where there are none.
+        beside: Their attributes besides keys and values; and keys, values and their schemas if these are no columns.
+        shape: The known shape of the columns; None if there are none.
         columns: Keys and values as columns, unless they are absent.
     """
 
@@ -136,7 +135,7 @@ class ShippedRecords:
         return _listed(values, len(self))
 
     def records(self) -> list[ConnectRecord]:
-        """The records. Nobody else has them yet."""
+        """Makes the records. They are not shared yet."""
         rows = len(self)
         new = self.kind.__new__
         made: list[ConnectRecord] = [new(self.kind) for _ in repeat(None, rows)]
@@ -163,7 +162,7 @@ def _each(values: Values) -> Iterator[Any]:
 
 
 def _spread(set_one: Callable[[Any, Any], None], made: Sequence[object], values: Any) -> None:
-    """Sets an attribute of each, without a step of the interpreter for one."""
+    """Sets an attribute of each record, without interpreter code for each."""
     deque(map(set_one, made, values), maxlen=0)
 
 
@@ -175,7 +174,7 @@ def _side_values(side: Side, column: pa.Array | pa.ChunkedArray | None) -> Value
 
 # ------------------------------------------------------------------------------------------------------------- packing
 def packed(values: list[Any]) -> Values:
-    """Packs values: those that are the same for all once, and structs of one schema as their values."""
+    """Packs values: constant ones once, and structs of one schema as their values."""
     if all(map(is_, values, repeat(values[0]))):
         return Same(values[0])
     if set(map(type, values)) == {Struct}:
@@ -191,13 +190,13 @@ def beside_of(records: Sequence[ConnectRecord]) -> dict[str, Values]:
 
 
 def can_be_part(records: Sequence[ConnectRecord]) -> bool:
-    """True if there are records, all of one class, and that not one of a user's own."""
+    """True if there are records, all of one class that is not a user's own."""
     kinds = set(map(type, records))
     return len(kinds) == 1 and kinds <= _BESIDE.keys()
 
 
 def part_of_records(records: Sequence[ConnectRecord], rows: Sequence[int]) -> ShippedRecords:
-    """A part of records, by lists."""
+    """Makes a part of records, as lists."""
     kind = type(records[0])
     sides = {
         name: packed(list(map(attrgetter(name), records))) for name in ("key", "key_schema", "value", "value_schema")
@@ -216,9 +215,9 @@ def parts_of_outcomes(
 
     Args:
         kind: The class of the records.
-        outcomes: What came of them.
-        rows: How many the batch has.
-        beside: What its records have beside keys and values, for each row of the batch.
+        outcomes: The outcomes of the records.
+        rows: The number of rows in the batch.
+        beside: The attributes of its records besides keys and values, for each row of the batch.
         gone: True for the rows of the batch that have failed.
     """
     return [_part_of_outcome(kind, one, rows, beside, gone) for one in outcomes]
@@ -292,9 +291,9 @@ def _picked(beside: Mapping[str, Values], places: np.ndarray) -> dict[str, Value
 
 # ------------------------------------------------------------------------------------------------------------- joining
 def joined(parts: Sequence[ShippedRecords]) -> list[ShippedRecords]:
-    """Parts that are columns, those laid out alike as one: another shape would be another plan.
+    """Joins parts of columns that have the same layout: another shape would be another plan.
 
-    What is known of text and of nulls holds for all of a part, so it is found out again.
+    Known properties of text and of nulls hold for a whole part, so they are determined again.
     """
     alike: dict[Hashable, list[ShippedRecords]] = {}
     for part in parts:

@@ -4,8 +4,7 @@
 - ``partitioners``, ``path_format``: the directories of records. Pure.
 - ``compatibility``: schemas that change. Pure.
 - ``formats``: the columns of files, and how they are written.
-- ``task``: what ``put`` does with a frame. Which files are open, and how they get to the store, is in
-  ``penstock.files``.
+- ``task``: calls ``penstock.files``, which manages open files and uploads, for each frame.
 """
 
 from penstock.connectors.files.sink.connector import FileSink

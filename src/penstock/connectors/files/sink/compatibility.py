@@ -1,6 +1,6 @@
-"""Schemas that change: which of them a file has, and values made to fit it.
+"""Schema changes: chooses the schema of a file, and converts values to it.
 
-Main types: ``Compatibility``, ``SchemaTrack``; ``projected`` makes a column of one schema one of another. Pure; the
+Main types: ``Compatibility``, ``SchemaTrack``; ``projected`` converts a column from one schema to another. Pure; the
 task's thread.
 
 Source: org.apache.kafka.connect.data.SchemaProjector; ``schema.compatibility`` of Confluent's connectors.
@@ -32,10 +32,10 @@ class Compatibility(Enum):
 
 
 class SchemaTrack:
-    """The schemas of the values of one topic, and the one that files have now.
+    """The schemas of the values of one topic, and the current one of files.
 
     Args:
-        rule: Which one that is.
+        rule: Decides which one that is.
     """
 
     def __init__(self, rule: Compatibility) -> None:
@@ -44,7 +44,7 @@ class SchemaTrack:
         self._current: tuple[Schema, pa.DataType] | None = None
 
     def number(self, schema: Schema | None) -> int:
-        """A number that tells files of different schemas apart."""
+        """A number that distinguishes files of different schemas."""
         for index, one in enumerate(self._known):
             if one is schema or one == schema:
                 return index
@@ -54,14 +54,14 @@ class SchemaTrack:
     def fit(
         self, column: pa.Array | pa.ChunkedArray, schema: Schema | None
     ) -> tuple[pa.Array | pa.ChunkedArray, Schema | None]:
-        """The values as files have them now, and their schema.
+        """Converts the values to the current schema of files; returns both.
 
         Args:
             column: The values, without nulls.
-            schema: Their schema; None: they have none, and stay as they are.
+            schema: Their schema; None if they have none, and do not change.
 
         Raises:
-            DataException: The schema has no version, or its values cannot be made to fit.
+            DataException: The schema has no version, or its values cannot be converted.
         """
         if schema is None or self._rule is Compatibility.NONE:
             return column, schema
@@ -89,17 +89,17 @@ class SchemaTrack:
 def projected(
     array: pa.Array, source: Schema, target: Schema, wanted: pa.DataType, path: str = "the value"
 ) -> pa.Array:
-    """Values of one schema as values of another.
+    """Converts values of one schema to another.
 
     Args:
         array: The values.
         source: Their schema.
         target: The other one.
-        wanted: The Arrow type of values of it.
-        path: What messages call them.
+        wanted: The Arrow type of the target.
+        path: The name of the values in messages.
 
     Raises:
-        DataException: A type, a name, or a field without a default stands against it.
+        DataException: A type, a name, or a field without a default prevents it.
     """
     if source.type is not target.type and not _promotable(source.type, target.type):
         raise _misfit(path, f"{source.type.name} does not become {target.type.name}")

@@ -25,18 +25,18 @@ class FileSink(SinkConnector):
         return FileSinkTask
 
     def faults(self, settings: FileSinkConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together, and whether the store is there."""
+        """Checks if the settings fit together, and if the store exists."""
         return settings.faults() or [("url", text) for text in _faults_of_store(settings)]
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """Says that the store cannot be used."""
+        """Reports a store that cannot be used."""
         return _faults_of_store(FileSinkConfig.parse(props))
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
-        """Any offsets do: files from an earlier one on are written again, under the same names.
+        """Accepts any offsets: later files are written again, under the same names.
 
         Raises:
-            ConnectException: The layout has manifests, whose files would be doubled.
+            ConnectException: The layout has manifests, whose files would be duplicated.
         """
         if FileSinkConfig.parse(props).layout == "manifest" and offsets:
             raise ConnectException(

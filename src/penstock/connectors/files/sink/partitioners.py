@@ -28,9 +28,9 @@ from penstock.errors import DataException
 
 #: A directory for values that are null, as Hive and Spark name it.
 NULL_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
-#: Longer values are cut, and get a hash: a directory of most file systems has a name of at most 255 bytes.
+#: The longest name in bytes; longer values are cut, and get a hash: most file systems allow at most 255 bytes.
 _LONGEST: Final = 200
-#: And those of all values of a row together.
+#: The limit for all values of a row together.
 _LONGEST_OF_ALL: Final = 400
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _ESCAPED: Final = re.compile(r'[\x00-\x1f\x7f"#%\'*/:=?\\{}\[\]^<>|~]')
@@ -49,9 +49,9 @@ class Times:
     """Directories by time.
 
     Attributes:
-        format: What their names are.
+        format: The format of their names.
         zone: The time zone of the names.
-        duration_ms: How long one directory lasts.
+        duration_ms: The duration of one directory.
     """
 
     format: PathFormat
@@ -66,11 +66,11 @@ class DirectoryPartitioner:
     Attributes:
         fields: The fields of the value whose values are directories, in this order.
         with_names: True: ``field=value``; False: the value only.
-        times: Directories by time below those; None: there are none.
-        extractor: Where the time of a record is from.
+        times: Directories by time below those; None for none.
+        extractor: The source of a record's time.
         timestamp_field: The field of ``RecordField``.
-        delimiter: Stands between directories.
-        by_partition: With neither fields nor times there is a directory ``partition=N``; False: none.
+        delimiter: The text between directories.
+        by_partition: True: without fields and times there is a directory ``partition=N``; False: none.
     """
 
     fields: tuple[str, ...] = ()
@@ -96,19 +96,19 @@ class DirectoryPartitioner:
                 return self._field_times(frame)
 
     def directories(self, frame: SinkFrame, times: np.ndarray) -> tuple[np.ndarray, list[str]]:
-        """The directory of each row, as a number, and the names of these numbers.
+        """The directory of each row, as a number, and the names for these numbers.
 
         Args:
             frame: The rows.
-            times: As ``timestamps`` gave them.
+            times: The result of ``timestamps``.
 
         Raises:
-            DataException: The values have no such field, or one of it that names no directory.
+            DataException: The values have no such field, or a value that cannot name a directory.
         """
         keys: list[tuple[np.ndarray, list[str]]] = []
         if self.by_partition and not self.fields and self.times is None:
             keys.append(_encoded(frame.origin.column("partition"), lambda value: f"partition={value}"))
-        # A key of S3 has 1,024 bytes at most, together with url, topic and the name of the file.
+        # A key of S3 has at most 1,024 bytes, together with url, topic and the name of the file.
         longest = min(_LONGEST, _LONGEST_OF_ALL // max(1, len(self.fields)))
         for name in self.fields:
             column = frame.fields([name]).column(0)
@@ -125,7 +125,7 @@ class DirectoryPartitioner:
         return _joined([topics, *keys], self.delimiter)
 
     def _by_time(self, of: Times, times: np.ndarray) -> tuple[np.ndarray, list[str]]:
-        # A day is 23 to 25 hours long where clocks change, so it is cut by the time that clocks show.
+        # A day has 23 to 25 hours when clocks change, so it is cut by local time.
         step = min(of.duration_ms, 900_000)
         buckets, codes = np.unique(times // step, return_inverse=True)
         names = []
@@ -160,7 +160,7 @@ class DirectoryPartitioner:
 
 
 def directory_name(value: object, longest: int = _LONGEST) -> str:
-    """A value as the name of a directory: characters that separate are escaped as Hive does, long ones are cut.
+    """Converts a value to the name of a directory: separators are escaped as Hive does, long values are cut.
 
     >>> directory_name("a/b"), directory_name(None), directory_name(True), len(directory_name("x" * 1000))
     ('a%2Fb', '__HIVE_DEFAULT_PARTITION__', 'true', 217)
@@ -198,7 +198,7 @@ def _encoded(column: pa.Array | pa.ChunkedArray, name: object) -> tuple[np.ndarr
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_null(whole.type):
         return np.zeros(len(whole), np.int64), [name(None)]  # type: ignore[operator]
-    # Topic and partition are mostly the same in all rows, which costs less to see than to look each up.
+    # Topic and partition are usually constant, and that check is cheaper than a look-up for each row.
     if len(whole) and not whole.null_count and pc.all(pc.equal(whole, whole[0])).as_py():
         return np.zeros(len(whole), np.int64), [name(whole[0].as_py())]  # type: ignore[operator]
     found = whole.dictionary_encode(null_encoding="encode")

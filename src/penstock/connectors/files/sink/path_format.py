@@ -1,4 +1,4 @@
-"""Java's patterns of dates in paths, as ``path.format`` has them. Main type: ``PathFormat``. Pure; any thread.
+"""Java's patterns of dates in paths, as in ``path.format``. Main type: ``PathFormat``. Pure; any thread.
 
 Source: the documentation of Joda-Time, "DateTimeFormat", whose patterns Confluent's partitioners take.
 """
@@ -27,7 +27,7 @@ _DAYS: Final = {
     "es": "lunes martes miércoles jueves viernes sábado domingo",
     "it": "lunedì martedì mercoledì giovedì venerdì sabato domenica",
 }
-#: Letters that stand for numbers.
+#: Letters for numbers.
 _NUMBERS: Final[dict[str, Callable[[datetime.datetime], int]]] = {
     "y": lambda at: at.year,
     "Y": lambda at: at.year,
@@ -55,7 +55,7 @@ class PathFormat:
         locale: The language of names of months and days: ``en``, ``de-DE`` and so on.
 
     Raises:
-        ConfigException: The pattern has a letter that stands for nothing, or names in a language that is not there.
+        ConfigException: The pattern has an unknown letter, or needs names in an unsupported language.
 
     >>> at = datetime.datetime(2026, 3, 5, 7, tzinfo=datetime.UTC)
     >>> PathFormat("'year'=YYYY/'month'=MM/'day'=dd/'hour'=HH").text(at)
@@ -82,7 +82,7 @@ class PathFormat:
             raise ConfigException("path.format", pattern, "has a quote without a partner")
 
     def text(self, at: datetime.datetime) -> str:
-        """The pattern with the parts of a moment."""
+        """The formatted text of a time."""
         return "".join(one if isinstance(one, str) else self._part(at, *one) for one in self._parts)
 
     def _letter(self, pattern: str, letter: str, count: int) -> tuple[str, int]:

@@ -34,7 +34,7 @@ from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _DAILY: Final = "'year'=YYYY/'month'=MM/'day'=dd"
-#: Formats and partitioners by the names of Java's classes, which stand behind the last dot.
+#: Formats and partitioners by the names of Java's classes (the part after the last dot).
 FORMATS: Final = {
     "parquet": "parquet",
     "parquetformat": "parquet",
@@ -65,7 +65,8 @@ PARTITIONERS: Final = {
     "fieldandtimebasedpartitioner": "field+time",
     "timeandfieldpartitioner": "field+time",
 }
-#: Settings of the Java connectors that would change what is written, with the values that do not, and what to do.
+#: Unsupported settings of the Java connectors that would change the files, with harmless values, and what to do
+#: instead.
 ABSENT: Final[Mapping[str, AbsentSetting]] = {
     **STORES_ABSENT,
     "hive.integration": AbsentSetting("tables of Hive are not made; register the directory where it is queried", OFF),
@@ -280,10 +281,10 @@ class FileSinkConfig(StoreConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
+        """See ``AbstractConfig``; also checks if the settings fit together.
 
         Raises:
-            ConfigException: A setting is missing, wrong, or not there, or two do not fit together.
+            ConfigException: A setting is missing, wrong, or unsupported, or two do not fit together.
         """
         config = super().parse(properties, resolve_class=resolve_class)
         for name, text in config.faults():
@@ -335,7 +336,7 @@ class FileSinkConfig(StoreConfig):
 
     @property
     def beside(self) -> dict[str, str]:
-        """The formats of the files beside those of values: of ``keys``, of ``headers``, or of both."""
+        """The formats of the separate files: of ``keys``, of ``headers``, or of both."""
         found = {}
         if self.store_kafka_keys:
             found["keys"] = FORMATS[_last(self.keys_format_class)]

@@ -1,4 +1,4 @@
-"""File sink task: takes frames into open files, closes these in time, and says which offsets are safe.
+"""File sink task: adds frames to open files, closes the files, and returns the safe offsets.
 
 Main type: `FileSinkTask`, on the task's thread.
 """
@@ -35,7 +35,7 @@ _ESCAPES: Final = {"\\n": "\n", "\\r": "\r", "\\t": "\t", "\\0": "\0"}
 
 
 class FileSinkTask(FrameSinkTask):
-    """Writes the records of each partition into files, and commits the offsets of files that are whole."""
+    """Writes the records of each partition into files, and commits the offsets of complete files."""
 
     config_class = FileSinkConfig
 
@@ -44,11 +44,11 @@ class FileSinkTask(FrameSinkTask):
         self._tracks: dict[str, SchemaTrack] = {}
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Takes the settings, and looks whether the store is there.
+        """Reads the settings, and checks if the store exists.
 
         Raises:
             ConfigException: The settings are wrong.
-            RetriableException: The store is away.
+            RetriableException: The store is unreachable.
             ConnectException: There is no such store, or no right to it.
         """
         config = FileSinkConfig.parse(props)
@@ -78,15 +78,15 @@ class FileSinkTask(FrameSinkTask):
         """Ends uploads that an earlier owner of the partitions has left.
 
         Raises:
-            RetriableException: The store is away.
+            RetriableException: The store is unreachable.
         """
         self._rolling.open(partitions)
 
     def put(self, frame: SinkFrame) -> None:
-        """Takes a frame; writes the files that are full by it.
+        """Adds a frame; writes the files that are full.
 
         Raises:
-            RetriableException: The store is away; what was taken is not taken again.
+            RetriableException: The store is unreachable; rows that were taken are not taken again.
             ConnectException: The store refuses, or a row is bad and ``errors.tolerance`` does not allow that.
         """
         self._rolling.put(frame, lambda place, part: self._append(place, self._without_nulls(part)))
@@ -94,15 +94,17 @@ class FileSinkTask(FrameSinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The offsets in front of what is not in files yet; before partitions go, their files are closed."""
+        """The offsets before the first row that is not in a file; before partitions are revoked, their files are
+        closed.
+        """
         return self._rolling.pre_commit(offsets, flush_on_close=self.settings.flush_on_close)
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Gives partitions up, with what is not in files."""
+        """Drops partitions, with rows that are not in files."""
         self._rolling.close(partitions)
 
     def stop(self) -> None:
-        """Lets go of files on this computer and of connections."""
+        """Closes files on this computer and connections."""
         if self._files is not None:
             self._files.stop()
 
@@ -147,7 +149,7 @@ class FileSinkTask(FrameSinkTask):
             isolate(append, part, errors=DataException)
 
     def _rows(self, part: SinkFrame) -> Rows:
-        """Rows as files hold them.
+        """Converts rows to those of files.
 
         Raises:
             DataException: One of them is bad.
@@ -181,7 +183,7 @@ class FileSinkTask(FrameSinkTask):
 
 
 def format_of(config: FileSinkConfig) -> Format:
-    """The format of values that the settings say."""
+    """The format of values in the settings."""
     return format_named(config.format, config, config.metadata_columns)
 
 
@@ -191,7 +193,7 @@ def format_named(name: str, config: FileSinkConfig, columns: Sequence[str] = ())
     Args:
         name: The name.
         config: The settings.
-        columns: Which metadata are columns.
+        columns: The metadata that are columns.
     """
     prefix = config.metadata_columns_prefix
     match name:
@@ -205,7 +207,7 @@ def format_named(name: str, config: FileSinkConfig, columns: Sequence[str] = ())
             return CsvFormat(columns, prefix, config.compression)
         case "json":
             return JsonLinesFormat(columns, prefix, config.compression)
-    # Blanks around a setting's value are cut off, and so is a line end.
+    # Whitespace around a setting's value is stripped, including a line end.
     separator = config.format_bytearray_separator or "\n"
     for text, meant in _ESCAPES.items():
         separator = separator.replace(text, meant)

@@ -1,10 +1,10 @@
 """Files into topics: ``FileSource`` (``connector``).
 
-- ``settings``: its settings, with those of the Java connectors; ``schemas``: schemas as they are written in them.
-- ``listing``: which files are read next; ``ledger``: which were read, kept in the source offsets. ``cleanup``: what
-  becomes of files that were read.
-- ``readers``: the rows of files as columns, with what is wrong in them.
-- ``records``: rows as records: keys, headers, times and topics, and bad rows as dead letters.
+- ``settings``: its settings, with those of the Java connectors; ``schemas``: the text form of schemas in them.
+- ``listing``: chooses the next files; ``ledger``: the files that were read, stored in the source offsets. ``cleanup``:
+  moves or deletes files that were read.
+- ``readers``: the rows of files as columns, with their errors.
+- ``records``: converts rows to records: keys, headers, times and topics, and bad rows to dead letter records.
 - ``task``: turns all of it into frames.
 """
 

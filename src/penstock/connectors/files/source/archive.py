@@ -1,7 +1,7 @@
-"""The files of ``FileSink`` that belong together: keys and headers beside values, and commits that count.
+"""The related files of ``FileSink``: keys and headers of values, and commits that count.
 
-Main types: ``Archive``, for one look at all files; ``JoinedReader``, the rows of a file with those beside it. The
-task's thread.
+Main types: ``Archive``, for one listing of all files; ``JoinedReader``, the rows of a file with its keys and headers.
+The task's thread.
 
 Source: ``store.kafka.keys`` and ``store.kafka.headers`` of Confluent's connectors; ``penstock.files.manifests``.
 """
@@ -25,20 +25,20 @@ from penstock.files.manifests import MANIFESTS
 from penstock.files.stores import Found, Store
 from penstock.files.stores.faults import GoneException
 
-#: The columns that rows get of files beside theirs; no column of a file has such a name.
+#: The columns for rows of separate files; no column of a file has such a name.
 KEYS, HEADERS = "\0keys", "\0headers"
 _BESIDE: Final = re.compile(r"\.(keys|headers)(\.[A-Za-z0-9.]+)")
-#: The id of a commit of the layout with manifests: milliseconds, and a part by chance.
+#: The id of a commit of the layout with manifests: milliseconds, and a random part.
 _COMMIT: Final = r"\d{13}-[0-9a-f]{8}"
 #: The bytes of the manifest of a commit that was undone: `{}`.
 _UNDONE: Final = 2
 
-#: Files beside a file, by ``KEYS`` and ``HEADERS``.
+#: The separate files of a file, by ``KEYS`` and ``HEADERS``.
 Beside = Mapping[str, Found]
 
 
 def commit_of(found: Found) -> str | None:
-    """The commit that a file is of; None: its name is no such one.
+    """The commit of a file; None if its name contains none.
 
     >>> commit_of(Found("t/1700000000000-0a1b2c3d-1.parquet", 1, 1))
     '1700000000000-0a1b2c3d'
@@ -48,15 +48,15 @@ def commit_of(found: Found) -> str | None:
 
 
 class Archive:
-    """The files that ``FileSink`` has written, for one listing after another.
+    """The files that ``FileSink`` has written, for consecutive listings.
 
     Args:
-        store: Where it is.
-        mark: What stands in the names of files that are no commits: between topic, partition and offset.
-        wanted: Which of ``KEYS`` and ``HEADERS`` are put together with the rows; others are passed over.
+        store: Their store.
+        mark: The separator of topic, partition and offset in the names of files without a commit.
+        wanted: The columns of ``KEYS`` and ``HEADERS`` to join with the rows; others are ignored.
 
     Attributes:
-        waiting: A file of a commit that does not count, or not yet; empty: there was none.
+        waiting: A file of a commit that does not count, or not yet; empty if there was none.
     """
 
     def __init__(self, store: Store, mark: str, wanted: Sequence[str] = (KEYS, HEADERS)) -> None:
@@ -65,15 +65,15 @@ class Archive:
         mark = re.escape(mark)
         self._name = re.compile(rf"(.+{mark}\d+{mark}\d+(?:-\d+)?|{_COMMIT}(?:-\d+)?)(\.[A-Za-z0-9.]+)?")
         self._counted: set[str] | None = None
-        #: The endings of files beside others, by column.
+        #: The file extensions of separate files, by column.
         self._endings: dict[str, set[str]] = {}
 
     def begin(self) -> None:
-        """Begins a look at all files."""
+        """Begins a listing of all files."""
         self._counted, self.waiting = None, ""
 
     def together(self, files: Iterator[Found]) -> Iterator[tuple[Found, Beside]]:
-        """Files of records, each with those beside it: the names of these stand side by side in a listing.
+        """Yields files of records, each with its separate files: their names are adjacent in a listing.
 
         Args:
             files: All files, those of a directory in the order of their names.
@@ -96,10 +96,10 @@ class Archive:
         yield from self._counting(held, beside)
 
     def completed(self, found: Found, beside: Beside) -> Beside:
-        """The files beside a file that are put together with it; also those that a listing came too early for.
+        """The separate files to join with a file, including those that were written after the listing.
 
         Raises:
-            ConnectException: The store cannot be asked.
+            ConnectException: The store does not answer.
         """
         made = {column: one for column, one in beside.items() if column in self._wanted}
         for column in self._wanted:
@@ -120,35 +120,37 @@ class Archive:
                 self.waiting = self.waiting or found.key
 
     def _commits(self) -> set[str]:
-        """The commits that count. Their manifests are looked at once in a listing, in front of their files."""
+        """The commits that count. Their manifests are read once in a listing, before their files."""
         if self._counted is None:
             found = self._store.walk(lambda _: False, MANIFESTS)
             self._counted = {one.name.removesuffix(".json") for one in found if one.size > _UNDONE}
         return self._counted
 
     def _stem_of(self, found: Found) -> str:
-        """The key of a file without its ending, or with it if its name is none of ``FileSink``."""
+        """The key of a file without its extension, or with it if ``FileSink`` did not write it."""
         match = self._name.fullmatch(found.name)
         return found.key.removesuffix(found.name) + match[1] if match else found.key
 
 
 @dataclass
 class JoinedReader(FormatReader):
-    """Reads the rows of a file with the columns of files beside it: row i belongs to row i.
+    """Reads the rows of a file with the columns of its separate files: row i belongs to row i.
 
     Attributes:
-        reader: Of the file.
-        beside: The files beside it, with their readers.
+        reader: The reader of the file.
+        beside: The separate files, with their readers.
     """
 
     reader: FormatReader
     beside: Mapping[str, tuple[Input, FormatReader]]
 
     def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
-        """See ``FormatReader``; a file beside it that cannot be read, or has not as many rows, is the file's error."""
+        """See ``FormatReader``; a separate file that cannot be read, or has another number of rows, is the file's
+        error.
+        """
         columns = {column: self._column(column, *one) for column, one in self.beside.items()}
         done = 0
-        # From the start: what is beside has no places of its own.
+        # From the start: separate files have no positions of their own.
         for piece in self.reader.pieces(file, FilePosition()):
             count = piece.table.num_rows
             rows = np.arange(count) + np.searchsorted([one.before for one in piece.bad], np.arange(count), side="right")
@@ -197,7 +199,7 @@ class JoinedReader(FormatReader):
         if single:
             values = columns[0]
         else:
-            # A key that is null has no field with a value.
+            # A null key has no field with a value.
             empty = np.logical_and.reduce([one.is_null().to_numpy(zero_copy_only=False) for one in columns])
             values = pa.StructArray.from_arrays(columns, fields=list(table.schema), mask=pa.array(empty))
         return values

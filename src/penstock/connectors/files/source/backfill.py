@@ -1,7 +1,6 @@
-"""Backfills of files: those of a range of names or times, once more, also where they were moved after they were read.
+"""Backfills of files: those of a range of names or times, once more, even if they were moved after the first read.
 
-Main type: ``FilesBackfill``, which plans and reads them for a task. The ledger has no part in it. Owning thread: the
-task's.
+Main type: ``FilesBackfill``, which plans and reads them for a task, without the ledger. Owning thread: the task's.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from penstock.files.stores import ChangedException, Found, GoneException, Store
 log = logging.getLogger(__name__)
 
 _MS_NS: Final = 1_000_000
-#: The fields of a part that say what it reads.
+#: The fields of a part that define its range.
 _BY: Final = "by"
 _FROM: Final = "from"
 _TO: Final = "to"
@@ -35,7 +34,7 @@ _OF: Final = "of"
 _NAME: Final = "names"
 _TIME: Final = "milliseconds since 1970"
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}/")
-#: Bad rows of a file that the log names.
+#: The number of bad rows of a file that the log names.
 _LOGGED: Final = 10
 
 
@@ -44,12 +43,12 @@ class FilesBackfill:
 
     Args:
         config: The settings.
-        share: What tells its share from those of other tasks.
-        store: Where files are.
-        selection: Which of them are the task's.
+        share: Identifies its share among those of other tasks.
+        store: The store of the files.
+        selection: Selects the files of the task.
         readers: Makes the reader of a file.
-        records: Makes records of rows.
-        progress: Told how many bytes were read.
+        records: Converts rows to records.
+        progress: Called with the number of bytes that were read.
     """
 
     def __init__(
@@ -72,12 +71,12 @@ class FilesBackfill:
         self._letters = config.errors_deadletterqueue_topic_name
 
     def plan(self, span: BackfillSpan) -> list[BackfillPart]:
-        """The part of a range; none if there is no file in it.
+        """Plans the part of a range; none if there is no file in it.
 
         Raises:
-            BadRequestException: The source brings back topics, which have no files of their own.
-            RetriableException: The store is away.
-            ConnectException: It cannot be listed.
+            BadRequestException: The source restores topics, which have no files of their own.
+            RetriableException: The store is unreachable.
+            ConnectException: The store cannot be listed.
         """
         if self._config.restores:
             raise BadRequestException(
@@ -99,10 +98,10 @@ class FilesBackfill:
         return [BackfillPart(partition, {**reads, "files": len(sizes), "bytes": sum(sizes)})]
 
     def read(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk | SourceFrame]:
-        """The rows of a part, behind an offset.
+        """Reads the rows of a part, after an offset.
 
         Raises:
-            RetriableException: The store is away, or a file cannot be read now.
+            RetriableException: The store is unreachable, or a file cannot be read now.
             ConnectException: A row or a file cannot be read, and ``halt.on.error`` is set.
         """
         at = offset or {"file": "", "read": True}
@@ -118,7 +117,7 @@ class FilesBackfill:
 
     # ---------------------------------------------------------------------------------------------------------- files
     def _files(self, reads: Mapping[str, Any]) -> Iterator[tuple[Found, Found]]:
-        """The files of a range: as they were when they were read the first time, and as they are now."""
+        """The files of a range: as they were at the first read, and as they are now."""
         for found in self._store.walk(self._skips):
             named = self._as_before(found)
             if not self._selection.takes(named) or not self._selection.is_own(named):
@@ -130,12 +129,12 @@ class FilesBackfill:
                 yield named, found
 
     def _skips(self, directory: str) -> bool:
-        """True if a directory is not looked into: the one of files that were read is."""
+        """True if a directory is not searched; the one of files that were read is searched."""
         finished = self._config.finished
         if finished and f"{finished}/".startswith(f"{directory}/"):
             return False
         if finished and directory.startswith(f"{finished}/"):
-            # It has the directories that files were in, and one for each day.
+            # It has the original directories of files, and one for each day.
             return False
         return self._selection.skips(directory)
 
@@ -194,7 +193,7 @@ class FilesBackfill:
             raise RetriableException(f"Cannot read {name}: {error}") from error
 
     def _tell(self, name: str, piece: FileRows, before: int) -> int:
-        """Names bad rows in the log, or ends the backfill at the first; returns how many the file has had."""
+        """Logs bad rows, or ends the backfill at the first; returns their number in the file so far."""
         if self._config.halts:
             one = piece.bad[0]
             raise ConnectException(

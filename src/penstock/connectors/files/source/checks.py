@@ -53,7 +53,7 @@ def _check_character(name: str, value: object) -> None:
 
 
 def character(text: str) -> str | None:
-    r"""A character of a setting.
+    r"""Parses a character in a setting.
 
     >>> character("9"), character(";"), character("59"), character("0"), character("\\t")
     ('\t', ';', ';', None, '\t')
@@ -67,12 +67,12 @@ def character(text: str) -> str | None:
 
 
 def python_pattern(text: str) -> str:
-    """A regular expression of Java's: named groups are written in another way."""
+    """Converts a regular expression of Java's: Python writes named groups differently."""
     return re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text)
 
 
 def strptime_pattern(pattern: str) -> str:
-    """A pattern of Java's as one of ``strptime``.
+    """Converts a pattern of Java's to one of ``strptime``.
 
     >>> strptime_pattern("yyyy-MM-dd'T'HH:mm:ss")
     '%Y-%m-%dT%H:%M:%S'

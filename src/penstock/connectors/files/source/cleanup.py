@@ -21,13 +21,13 @@ log = logging.getLogger(__name__)
 class Cleanup:
     """Moves and deletes files whose records are in Kafka, with their offsets.
 
-    A file that cannot be moved stays, is not read again, and is tried again with the next listing.
+    A file that cannot be moved stays, is not read again, and is retried with the next listing.
 
     Attributes:
-        store: Where they are.
-        policy: For those that were read.
-        finished: Where those go.
-        failed: Where those go that could not be read; empty: they stay.
+        store: The store of the files.
+        policy: The policy for files that were read.
+        finished: The target of files that were read.
+        failed: The target of files that could not be read; empty: they stay.
     """
 
     store: Store
@@ -37,7 +37,7 @@ class Cleanup:
     _complaint: str = field(default="", repr=False)
 
     def __call__(self, found: Found, outcome: FileOutcome) -> bool:
-        """Does it.
+        """Moves or deletes a file.
 
         Returns:
             True if the file is gone.

@@ -10,7 +10,7 @@ from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import BadRequestException, ConnectException
 from penstock.files.stores import open_store
 
-#: The settings of a task that say which files it reads. The connector makes them.
+#: The settings by which the connector assigns files to a task.
 TASK, TASKS = "task.id", "task.count"
 
 
@@ -31,20 +31,20 @@ class FileSource(SourceConnector):
         return FileSourceTask
 
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
-        """As many tasks as there may be, up to 64: files are dealt out by their names."""
+        """Returns up to 64 tasks: files are assigned by their names."""
         count = min(max_tasks, LOGS)
         return [{**self.props, TASK: str(number), TASKS: str(count)} for number in range(count)]
 
     def faults(self, settings: FileSourceConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together, and whether the store is there."""
+        """Checks if the settings fit together, and if the store exists."""
         return settings.faults() or [("url", text) for text in _faults_of_store(settings)]
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """Says that the store cannot be read."""
+        """Reports a store that cannot be read."""
         return _faults_of_store(FileSourceConfig.parse(props))
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """Places in files can be found again."""
+        """SUPPORTED: positions in files are exact."""
         return ExactlyOnceSupport.SUPPORTED
 
     def alter_offsets(

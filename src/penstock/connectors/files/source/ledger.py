@@ -1,15 +1,15 @@
-"""Which files were read, kept in the source offsets.
+"""The files that were read, stored in the source offsets.
 
 Main type: ``FileLedger``. I/O by its reader only; the task's thread.
 
-A file is known by a hash of 55 bits of its address, time and size; another bit says that it could not be read. Files
-are dealt to 64 logs by their names, and logs to tasks. A log has full blocks of hashes, which are never written again,
-and the newest hashes beside the place in the file that is being read::
+A file is identified by a hash of 55 bits of its address, time and size; another bit marks files that could not be read.
+Files are assigned to 64 logs by their names, and logs to tasks. A log has full blocks of hashes, which are never
+written again, and the newest hashes with the position in the current file::
 
     {"log": 7}               -> {"blocks": 3, "done": "..", "file": "a/b.csv", "at": 4096, "rows": 17, ..}
     {"log": 7, "block": 2}   -> {"done": ".."}
 
-So a position takes at most a few kilobytes however many files there are, and a million files take 9.5 MB together.
+So a position takes at most a few kilobytes for any number of files, and a million files take 9.5 MB together.
 
 Source: Penstock's own.
 """
@@ -27,24 +27,24 @@ from typing import Any, Final
 import numpy as np
 
 Offset = Mapping[str, Any]
-#: The committed offsets of partitions, as ``OffsetStorageReader.offsets`` gives them.
+#: The committed offsets of partitions, from ``OffsetStorageReader.offsets``.
 ReadOffsets = Callable[[Sequence[Mapping[str, Any]]], Sequence["Offset | None"]]
 
 LOG: Final = "log"
 BLOCK: Final = "block"
 DONE: Final = "done"
-#: Hashes of a full block.
+#: The number of hashes of a full block.
 _BLOCK_FILES: Final = 512
 _HASH_BYTES: Final = 7
-#: How many logs there are. It cannot change: offsets are about them.
+#: The number of logs. It cannot change: offsets refer to logs.
 LOGS: Final = 64
 _FAILED: Final = 1
-#: Files that may grow at the same time; of others the rows come again after a restart.
+#: The number of files that may grow at the same time; rows of further ones come again after a restart.
 _SUSPENDED: Final = 16
 
 
 class FileOutcome(Enum):
-    """The fate of a file that is done with."""
+    """The outcome of a finished file."""
 
     READ = "read"
     FAILED = "failed"
@@ -52,12 +52,12 @@ class FileOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FilePosition:
-    """A place in a file, or in a part of one.
+    """A position in a file, or in a part of one.
 
     Attributes:
-        at: Where the block of rows begins: a byte; or above 32 bits a row group, stripe or block, below them a row.
-        rows: Rows of the block that were read, without bad ones.
-        line: The number of the line that the block begins with, from 1; 0 = not counted.
+        at: The start of the block of rows: a byte; or above 32 bits a row group, stripe or block, below them a row.
+        rows: The number of rows of the block that were read, without bad ones.
+        line: The number of the first line of the block, from 1; 0 = not counted.
         letters: True if the bad rows of the block were reported.
     """
 
@@ -73,11 +73,11 @@ class FileInProgress:
 
     Attributes:
         file: Its key.
-        part: Which part of it.
+        part: The number of the part.
         identity: See ``identity``.
-        version: As the store has told it.
-        size: Its bytes.
-        place: How far it was read.
+        version: The version from the store.
+        size: Its size in bytes.
+        place: The current position.
     """
 
     file: str
@@ -100,25 +100,25 @@ def identity(*parts: object) -> int:
 
 
 class Log:
-    """One log, as it goes on.
+    """One log of this task.
 
     Args:
         number: Its number.
         head: Its committed offset.
 
     Attributes:
-        blocks: How many blocks there are.
+        blocks: The number of blocks.
     """
 
     def __init__(self, number: int, head: Offset) -> None:
         self.number = number
         self.blocks = _count(head)
         self._own: list[int] = _unpacked(head).tolist()
-        # How many of them a block on its way has.
+        # The number of them in a block that is being stored.
         self._rolled = 0
         self._reading: FileInProgress | None = None
         self._readings = [*_readings(head), *_suspended(head)]
-        # Files that were still growing when they were read to their end.
+        # Files that still grew when they were read to their end.
         self._suspended = _suspended(head)
         self._encoded = ""
 
@@ -129,7 +129,7 @@ class Log:
 
     @property
     def reading(self) -> FileInProgress | None:
-        """The file that is being read."""
+        """The current file."""
         return self._reading
 
     @property
@@ -142,18 +142,18 @@ class Log:
         return next((one for one in self._readings if (one.file, one.part) == (file, part)), None)
 
     def finish(self, file: int, outcome: FileOutcome) -> None:
-        """Notes that a file is done with, in the next offset, and that none is being read."""
+        """Notes in the next offset that a file is finished, and that there is no current file."""
         self._own.append(file | (outcome is FileOutcome.FAILED))
         self._reading, self._encoded = None, ""
 
     def begin(self, reading: FileInProgress) -> None:
-        """Notes the file that is read now."""
+        """Notes the current file."""
         self._reading, place = reading, (reading.file, reading.part)
         self._readings = [one for one in self._readings if (one.file, one.part) != place]
         self._suspended = [one for one in self._suspended if (one.file, one.part) != place]
 
     def suspend(self, place: FilePosition) -> None:
-        """Notes how far a file was read that is not done with, and that no file is being read."""
+        """Notes the position in an unfinished file, and that there is no current file."""
         if self._reading is not None and place != FilePosition():
             one = replace(self._reading, place=place)
             self._suspended = [*self._suspended, one][-_SUSPENDED:]
@@ -161,7 +161,7 @@ class Log:
         self._reading = None
 
     def offset(self, place: FilePosition | None = None) -> dict[str, Any]:
-        """The offset, with a place in the file that is read; None: no file is being read."""
+        """The offset, with a position in the current file; None if there is no current file."""
         self._encoded = self._encoded or _packed(self._own)
         found: dict[str, Any] = {DONE: self._encoded, "blocks": self.blocks}
         if self._reading is not None and place is not None:
@@ -171,7 +171,7 @@ class Log:
         return found
 
     def full_block(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """A block that is to be stored now, as partition and offset; its hashes stay in the head until it is."""
+        """The next block to store, as partition and offset; its hashes stay in the head until it is stored."""
         if self._rolled or len(self._own) < _BLOCK_FILES:
             return None
         self._rolled = _BLOCK_FILES
@@ -180,15 +180,15 @@ class Log:
 
     @property
     def waits_for_block(self) -> bool:
-        """True if it is worth a look whether a block was stored."""
+        """True if a block may have been stored since."""
         return self._rolled > 0 and len(self._own) % _BLOCK_FILES == 0
 
     def stored(self) -> None:
-        """The block is stored: what it has need not stand in the head any more."""
+        """Removes the hashes of the stored block from the head."""
         self._own, self._rolled, self._encoded = self._own[self._rolled :], 0, ""
 
     def keep(self, wanted: Callable[[int], bool]) -> None:
-        """Forgets the newest files but some."""
+        """Forgets the newest files, except the wanted ones."""
         if not self._rolled:
             kept = [one for one in self._own if wanted(one & ~_FAILED)]
             if len(kept) < len(self._own):
@@ -196,30 +196,30 @@ class Log:
 
     @staticmethod
     def with_place(offset: Mapping[str, Any], reading: FileInProgress | None, place: FilePosition) -> dict[str, Any]:
-        """An offset with another place in the file that is being read."""
+        """An offset with another position in the current file."""
         return {**offset, **(_fields(replace(reading, place=place)) if reading is not None else {})}
 
 
 class FileLedger:
-    """All logs, as they were committed, and those of one task as they go on.
+    """All logs as they were committed, and the current ones of one task.
 
     Args:
         logs: The numbers of the logs that the task writes.
-        read: Gives committed offsets.
+        read: Returns committed offsets.
 
     Attributes:
-        is_open: True if files that are done with were not committed when ``refresh`` was last called.
+        is_open: True if finished files were not yet committed at the last call of ``refresh``.
     """
 
     def __init__(self, logs: Iterable[int], read: ReadOffsets) -> None:
         self.is_open = False
         self._read = read
-        # Hashes in blocks, sorted, and beside each its log and block as one number.
+        # The hashes in blocks, sorted, and for each its log and block as one number.
         self._packed = np.zeros(0, np.uint64)
         self._places = np.zeros(0, np.int64)
         self._present = np.zeros(0, bool)
         self._loaded: dict[tuple[int, int], np.ndarray] = {}
-        # Those in the committed heads of logs, and those that are still to be committed, with the failed bit.
+        # The hashes in the committed heads of logs, and uncommitted ones, with the failed bit.
         self._heads: dict[int, bool] = {}
         self._new: dict[int, bool] = {}
         self._seen: set[int] = set()
@@ -227,17 +227,17 @@ class FileLedger:
         heads = self.refresh()
         self.logs = {number: Log(number, heads.get(number, {})) for number in logs}
         for log in self.logs.values():
-            # A block of which an earlier task did not hear that it was stored.
+            # A block whose commit an earlier task did not see.
             log.keep(lambda file: self._index(file) is None)
 
     # ------------------------------------------------------------------------------------------------------- reading
     def outcome(self, file: int) -> FileOutcome | None:
-        """The fate of a file; None: it is still to be read."""
+        """The outcome of a file; None if it is not finished."""
         failed = self._new.get(file)
         return self.committed(file) if failed is None else _outcome(failed)
 
     def committed(self, file: int) -> FileOutcome | None:
-        """The same, if it was committed when ``refresh`` was last called."""
+        """The outcome of a file, if it was committed at the last call of ``refresh``."""
         failed = self._heads.get(file)
         if failed is not None:
             return _outcome(failed)
@@ -245,7 +245,7 @@ class FileLedger:
         return None if index is None else _outcome(bool(int(self._packed[index]) & _FAILED))
 
     def refresh(self) -> dict[int, Offset]:
-        """Reads what is committed now: the heads of logs."""
+        """Reads the committed heads of logs."""
         found = self._read([{LOG: number} for number in range(LOGS)])
         heads = {number: one for number, one in enumerate(found) if one is not None}
         places = [(log, block) for log, head in heads.items() for block in range(_count(head))]
@@ -256,7 +256,7 @@ class FileLedger:
             kept = self._packed[self._present]
             self._loaded |= new
             self._pack()
-            # A new block has files that were read since they were last listed.
+            # A new block has files that were read since the last listing.
             for files in (kept, *new.values()):
                 self._present[np.searchsorted(self._packed, files)] = True
         self._heads = {
@@ -271,7 +271,7 @@ class FileLedger:
 
     # ------------------------------------------------------------------------------------------------------- writing
     def finish(self, log: Log, file: int, outcome: FileOutcome) -> None:
-        """Notes that a file is done with, in the next offset of a log."""
+        """Notes in the next offset of a log that a file is finished."""
         log.finish(file, outcome)
         self._new[file] = outcome is FileOutcome.FAILED
         self._seen.add(file)
@@ -279,7 +279,7 @@ class FileLedger:
 
     # ---------------------------------------------------------------------------------------------------- forgetting
     def saw(self, file: int) -> None:
-        """Notes that a file which is done with is still there."""
+        """Notes that a finished file still exists."""
         index = self._index(file)
         if index is None:
             self._seen.add(file)
@@ -287,7 +287,7 @@ class FileLedger:
             self._present[index] = True
 
     def forget(self) -> list[dict[str, Any]]:
-        """Forgets files of this task that are gone, and begins to note anew which are there.
+        """Forgets files of this task that no longer exist, and begins a new search for existing ones.
 
         Only what was committed before is forgotten.
 
@@ -330,7 +330,7 @@ def log_of(owner: str) -> int:
 
 
 def is_offset(partition: Mapping[str, Any], offset: Offset) -> bool:
-    """True if an offset is one of a ledger."""
+    """True if an offset was written by a ledger."""
     numbers = all(isinstance(one, int) and one >= 0 for one in partition.values())
     try:
         _unpacked(offset)

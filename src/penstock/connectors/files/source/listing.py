@@ -1,7 +1,7 @@
-"""Which files are read next. Main type: ``Listing``; ``FileUnit`` is a file or a part of one. The task's thread.
+"""Chooses the next files. Main type: ``Listing``; ``FileUnit`` is a file or a part of one. The task's thread.
 
-Files in the order of their names are taken while the store is still being listed, so the first one is read at once
-however many there are. In any other order the whole list is looked through, and the first of it kept.
+In the order of their names files are read while the listing continues, so the first one is read at once, whatever their
+number. For any other order the whole list is read, and the first files are kept.
 
 Source: the settings of the SpoolDir connectors, ``files.sort.attributes`` and ``file.minimum.age.ms``.
 """
@@ -20,9 +20,9 @@ from penstock.files.manifests import CLAIMS, MANIFESTS
 from penstock.files.owners import OWNERS
 from penstock.files.stores import Found, Store
 
-#: Files that are kept of a list that is sorted.
+#: The number of files that are kept of a sorted list.
 _MOST: Final = 50_000
-#: After so many files that are not read, control goes back for a moment.
+#: The number of skipped files after which control returns for a moment.
 _TICK: Final = 500
 
 
@@ -32,12 +32,12 @@ class FileUnit:
 
     Attributes:
         found: The file.
-        identity: Of it, or of the part; see ``ledger``.
-        part: Which one, from 0.
-        parts: How many there are.
+        identity: The identity of the file or the part; see ``ledger``.
+        part: The number of the part, from 0.
+        parts: The number of parts.
         share: The bytes of a part.
         log: The number of its log.
-        beside: The files beside it; see ``archive``.
+        beside: Its separate files; see ``archive``.
     """
 
     found: Found
@@ -50,7 +50,7 @@ class FileUnit:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """The bytes of the part; None: all of the file."""
+        """The bytes of the part; None for the whole file."""
         if self.parts == 1:
             return None
         last = self.part == self.parts - 1
@@ -59,22 +59,22 @@ class FileUnit:
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """Which files there are to read, and in which order.
+    """Selects the files to read, and their order.
 
     Attributes:
-        address: Of the store: a part of the identity of files.
-        pattern: What the name of a file has to match; None: any that begins with neither a dot nor an underscore.
-        recursive: True if directories are looked into.
-        skipped: Directories that are not looked into.
-        minimum_age_ms: How long ago a file has to have been changed.
-        most_bytes: Larger files are left alone; None: there is no limit.
-        least_bytes: Smaller files are left alone.
+        address: The address of the store: a part of the identity of files.
+        pattern: The pattern for names of files; None: any that begins with neither a dot nor an underscore.
+        recursive: True to search directories.
+        skipped: Directories to exclude.
+        minimum_age_ms: The minimum time since the last change.
+        most_bytes: The size above which files are excluded; None for no limit.
+        least_bytes: The size below which files are excluded.
         order: Attributes of ``files.sort.attributes``; ``NameAsc``: as they are listed.
-        attributes: What makes a file another one: ``path``, ``lastModified``, ``size``, ``name``.
-        owner: The text by which a file is dealt to a task: files with the same one are read in order.
-        split: Tells the bytes of a part of a file; 0: the file is read as a whole.
+        attributes: The attributes that identify a file: ``path``, ``lastModified``, ``size``, ``name``.
+        owner: The text by which a file is assigned to a task: files with the same text are read in order.
+        split: Returns the bytes of a part of a file; 0: the file is read as a whole.
         logs: The numbers of the logs of the task; see ``ledger``.
-        busy: Files with this ending are left alone; empty: there are no such.
+        busy: The extension of files to exclude; empty for none.
     """
 
     address: str
@@ -92,14 +92,14 @@ class FileSelection:
     busy: str = ""
 
     def skips(self, directory: str) -> bool:
-        """True if a directory is not looked into."""
+        """True if a directory is not searched."""
         name = directory.rpartition("/")[2]
         return (
             not self.recursive or directory in self.skipped or name.startswith((".", "_tmp", MANIFESTS, CLAIMS, OWNERS))
         )
 
     def takes(self, found: Found) -> bool:
-        """True if a file is to be read, whatever its age."""
+        """True if a file is to be read, at any age."""
         if self.busy and found.name.endswith(self.busy):
             return False
         if self.pattern is None:
@@ -109,7 +109,7 @@ class FileSelection:
         return fits and found.size >= self.least_bytes and (self.most_bytes is None or found.size <= self.most_bytes)
 
     def is_old_enough(self, found: Found, now_ms: float) -> bool:
-        """True if a file was not changed a moment ago."""
+        """True if a file was not changed recently."""
         return self.minimum_age_ms <= 0 or now_ms - found.time_ns / 1e6 >= self.minimum_age_ms
 
     def identity(self, found: Found, part: str = "") -> int:
@@ -124,7 +124,7 @@ class FileSelection:
         return identity(self.address, *(values[one] for one in self.attributes), part)
 
     def is_own(self, found: Found, part: str = "") -> bool:
-        """True if this task is the one for a file."""
+        """True if a file is assigned to this task."""
         return self.log(found, part) in self.logs
 
     def log(self, found: Found, part: str = "") -> int:
@@ -132,7 +132,7 @@ class FileSelection:
         return log_of(self.owner(found) + part)
 
     def units(self, found: Found) -> list[FileUnit]:
-        """The file, or its parts, whoever reads them."""
+        """The file, or its parts, of all tasks."""
         share = self.split(found)
         parts = -(-found.size // share) if share else 1
         if parts <= 1:
@@ -144,19 +144,19 @@ class FileSelection:
 
 
 class Listing:
-    """One look at all files.
+    """One listing of all files.
 
     Args:
-        store: Where they are.
-        selection: Which of them are read.
-        ledger: Which were read.
-        now_ms: The time now.
-        clean: Called with each file that is done with, and how it ended; True: it is gone now.
-        archive: Tells which files of ``FileSink`` belong together; None: each is for itself.
+        store: The store of the files.
+        selection: Selects files.
+        ledger: Knows the finished files.
+        now_ms: The current time.
+        clean: Called with each finished file, and its outcome; returns True if the file is gone now.
+        archive: Joins related files of ``FileSink``; None for separate files.
 
     Attributes:
-        listed: How many files there were so far.
-        waiting: How many of them were too new.
+        listed: The number of files so far.
+        waiting: The number of files that were too new.
     """
 
     def __init__(
@@ -229,14 +229,14 @@ class Listing:
         if selection.is_own(found):
             fates = [ledger.committed(one.identity) for one in units]
             if None not in fates:
-                # The parts were read by several tasks: now the file as a whole is done with.
+                # Several tasks have read the parts: now the whole file is finished.
                 outcome = FileOutcome.FAILED if FileOutcome.FAILED in fates else FileOutcome.READ
                 ledger.finish(ledger.logs[selection.log(found)], whole, outcome)
 
     def _done(self, found: Found, whole: int, beside: Beside) -> None:
         outcome = self._ledger.committed(whole) if self._selection.is_own(found) else None
         if outcome is not None:
-            # The file itself goes last, so that one that stays is tried again with those beside it.
+            # The file itself goes last, so that one that stays is retried with its separate files.
             for one in beside.values():
                 self._clean(one, outcome)
         if outcome is None or not self._clean(found, outcome):
@@ -244,7 +244,7 @@ class Listing:
 
 
 def sort_key(found: Found, order: Sequence[str]) -> tuple[object, ...]:
-    """A file's place in an order.
+    """A file's key in an order.
 
     >>> one, other = Found("a", 2, 1), Found("b", 1, 1)
     >>> sorted([one, other], key=lambda file: sort_key(file, ["LastModifiedAsc", "LengthAsc"]))[0].key
@@ -254,7 +254,7 @@ def sort_key(found: Found, order: Sequence[str]) -> tuple[object, ...]:
 
 
 class _Down(str):
-    """A text that sorts the other way."""
+    """A text that sorts in descending order."""
 
     def __lt__(self, other: str) -> bool:
         return str.__gt__(self, other)
@@ -268,5 +268,5 @@ _KEYS: Final[dict[str, Callable[[Found], object]]] = {
     "LastModifiedAsc": lambda found: found.time_ns,
     "LastModifiedDesc": lambda found: -found.time_ns,
 }
-#: The orders that there are.
+#: The supported orders.
 ORDERS: Final = tuple(_KEYS)

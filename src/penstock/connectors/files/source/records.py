@@ -1,8 +1,8 @@
-"""Rows of files as records: topic, key, headers, time, partition; bad rows as dead letters.
+"""Converts rows of files to records: topic, key, headers, time, partition; bad rows to dead letter records.
 
 Main type: ``FrameBuilder``.
 
-No I/O; the task's thread. Source: the columns that ``FileSink`` writes beside the values.
+No I/O; the task's thread. Source: the metadata columns that ``FileSink`` writes.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ Offset = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FrameBuilder:
-    """Makes frames of rows.
+    """Converts rows to frames.
 
     Attributes:
-        topic: Of all files; empty: see the next ones.
+        topic: The topic of all files; empty: see the next ones.
         topics: Topics by regular expressions for keys of files.
         restores: True if the files have the layout of ``FileSink``.
-        metadata: The columns that are no fields of values; None: all of them that a file has.
-        prefix: What their names begin with.
-        delimiter: Between topic, partition and offset in the names of files.
-        key: The fields of the value that make the key.
-        key_schema: Of the keys.
-        value_schema: Of the values; None: what the columns say.
+        metadata: The columns that are no fields of values; None: all of them in a file.
+        prefix: The beginning of their names.
+        delimiter: The text between topic, partition and offset in the names of files.
+        key: The fields of the value that are the key.
+        key_schema: The schema of the keys.
+        value_schema: The schema of the values; None: derived from the columns.
         key_name: The name of the keys' schema.
-        value_name: That of the values' schema.
+        value_name: The name of the values' schema.
         timestamp_mode: ``PROCESS_TIME``, ``FILE_TIME`` or ``FIELD``.
         timestamp_field: The field.
-        with_headers: True if records tell their file.
-        address: Of the store, for headers.
+        with_headers: True if headers name the file.
+        address: The address of the store, for headers.
     """
 
     topic: str = ""
@@ -73,7 +73,7 @@ class FrameBuilder:
     address: str = ""
 
     def topic_of(self, found: Found) -> str | None:
-        """The topic of a file; None: it belongs to none."""
+        """The topic of a file; None if it has none."""
         if self.restores:
             directory, _, rest = found.key.partition("/")
             return unquote(directory) if rest else None
@@ -82,13 +82,13 @@ class FrameBuilder:
         return self.topic
 
     def place_of(self, found: Found) -> tuple[str, int] | None:
-        """The topic and partition that the name of a file of ``FileSink`` says."""
+        """The topic and partition in the name of a file of ``FileSink``."""
         mark = re.escape(self.delimiter)
         match = re.fullmatch(rf"(.+){mark}(\d+){mark}\d+(-\d+)?(\.[A-Za-z0-9.]+)?", found.name)
         return (match[1], int(match[2])) if match else None
 
     def fitted(self, piece: FileRows) -> FileRows:
-        """The rows with the fields of ``value_schema``, and those bad that do not fit.
+        """Casts the rows to the fields of ``value_schema``; rows that do not fit become bad ones.
 
         Raises:
             BadFileException: A column is missing.
@@ -98,11 +98,11 @@ class FrameBuilder:
         return fitted(piece, self.value_schema, self._metadata(piece.table))
 
     def frame(self, piece: FileRows, found: Found, partition: Offset, offset: Offset) -> SourceFrame:
-        """A frame of the rows.
+        """Converts the rows to a frame.
 
         Raises:
-            BadFileException: The columns cannot be records: of a type that Connect has not, without a field of the key.
-            ConnectException: The file has rows of several partitions, and does not tell them.
+            BadFileException: The columns cannot be records: a type is unsupported, or a field of the key is missing.
+            ConnectException: The file has rows of several partitions, without a column for them.
         """
         table = piece.table
         columns, single = self._columns(piece)
@@ -144,7 +144,7 @@ class FrameBuilder:
         )
 
     def letters(self, topic: str, bad: Sequence[Bad], found: Found, partition: Offset, offset: Offset) -> SourceFrame:
-        """Bad rows, or a bad file, as dead letters."""
+        """Converts bad rows, or a bad file, to dead letter records."""
         headers = [
             [
                 {"key": "file", "value": f"{self.address}/{found.key}".encode()},
@@ -162,7 +162,7 @@ class FrameBuilder:
         )
 
     def _beside(self, table: pa.Table) -> set[str]:
-        """The columns beside the values that are there."""
+        """The existing metadata columns."""
         wanted = ("key", "headers", "topic", "partition", "offset", "timestamp")
         return {
             one
@@ -229,7 +229,7 @@ class FrameBuilder:
     def _timestamps(
         self, made: dict[str, Any], table: pa.Table, columns: pa.Table, found: Found, beside: set[str]
     ) -> int | None:
-        """Adds the column of times, or tells the time of all rows."""
+        """Adds the column of times, or sets the time of all rows."""
         if self.timestamp_mode == "FILE_TIME":
             return found.time_ns // 1_000_000
         name = self.prefix + "timestamp" if "timestamp" in beside else ""
@@ -253,7 +253,7 @@ class FrameBuilder:
 
 
 def _told(table: pa.Table, side: str, kind: pa.DataType) -> Schema | None:
-    """The schema that a file tells of its values or keys, if these have its fields."""
+    """The schema of values or keys in a file's metadata, if it matches their fields."""
     schema = schema_in(table.schema.metadata, side)
     if schema is None or (schema.type is Type.STRUCT) != pa.types.is_struct(kind):
         return None
@@ -277,7 +277,7 @@ def _times(column: pa.Array, name: str) -> pa.Array:
 
 
 def _headers(column: pa.Array) -> pa.Array:
-    """Headers as a frame has them; those of JSON files are objects with values in base64."""
+    """Converts headers for a frame; those of JSON files are objects with values in base64."""
     if column.type.equals(HEADERS):
         return column
     if pa.types.is_list(column.type) and pa.types.is_struct(column.type.value_type):
@@ -310,7 +310,7 @@ def _repeated(value: Any, count: int) -> pa.Array:
 
 
 def _typed(array: pa.Array) -> pa.Array:
-    """The same values, where nothing has Arrow's type of nulls."""
+    """The same values, without Arrow's type of nulls."""
     kind = _type(array.type)
     if kind == array.type:
         return array

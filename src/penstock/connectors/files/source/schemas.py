@@ -1,4 +1,4 @@
-"""Schemas as settings have them. Main function: ``parse_schema``. Pure; any thread.
+"""Parses schemas in settings. Main function: ``parse_schema``. Pure; any thread.
 
 Source: the settings ``key.schema`` and ``value.schema`` of the SpoolDir connectors, and ``JsonConverter`` for the other
 form of JSON.
@@ -25,14 +25,14 @@ _LOGICAL: Final[dict[str, Any]] = {"date": Date, "time": Time, "timestamp": Time
 
 
 def parse_schema(text: str) -> Schema:
-    """A schema of a setting.
+    """Parses the schema of a setting.
 
     Args:
-        text: ``id int64 not null, name string, price decimal(10,2)``; or JSON as SpoolDir's settings and as
-            ``JsonConverter`` have it.
+        text: ``id int64 not null, name string, price decimal(10,2)``; or JSON in the form of SpoolDir's settings or of
+            ``JsonConverter``.
 
     Raises:
-        ValueError: It is none of these; says why.
+        ValueError: The text has another form; the message says why.
 
     >>> [str(field.schema) for field in parse_schema("id int64 not null, day date").fields]
     ['Schema{INT64}', 'Schema{org.apache.kafka.connect.data.Date:INT32}']

@@ -47,7 +47,7 @@ from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
 from penstock.files.stores import Location
 from penstock.files.stores.opening import local_path
 
-#: Formats by the names that ``format.class``, the class of a Java connector and its reader have behind the last dot.
+#: Formats by the names in ``format.class``, the class of a Java connector and its reader (the part after the last dot).
 FORMATS: Final = {
     "auto": "auto",
     "csv": "csv",
@@ -80,7 +80,7 @@ FORMATS: Final = {
     "xmlformat": "xml",
     "xmlfileinputreader": "xml",
 }
-#: What the name of a file ends with, where ``format.class`` is ``auto``.
+#: The formats of file extensions, if ``format.class`` is ``auto``.
 ENDINGS: Final = {
     "csv": "csv", "tsv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet", "avro": "avro",
     "orc": "orc", "txt": "text", "log": "text", "text": "text", "bin": "bytes",
@@ -102,7 +102,7 @@ _CLEANUPS_OF_FILEPULSE: Final = {
     "azureblobstoragemovecleanuppolicy": "MOVE",
 }
 ATTRIBUTES: Final = ("path", "uri", "name", "lastModified", "size")
-#: Settings of the Java connectors that are not there.
+#: Unsupported settings of the Java connectors.
 ABSENT: Final[Mapping[str, AbsentSetting]] = {
     **STORES_ABSENT,
     "filters": AbsentSetting("filters of FilePulse do not run here: use transforms"),
@@ -115,7 +115,7 @@ ABSENT: Final[Mapping[str, AbsentSetting]] = {
 
 
 class OnDone(Enum):
-    """The fate of files that were read."""
+    """The treatment of files that were read."""
 
     AUTO = ""
     NONE = "NONE"
@@ -393,10 +393,10 @@ class FileSourceConfig(StoreConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
+        """See ``AbstractConfig``; also checks if the settings fit together.
 
         Raises:
-            ConfigException: A setting is missing, wrong, or not there, or two do not fit together.
+            ConfigException: A setting is missing, wrong, or unsupported, or two do not fit together.
         """
         config = super().parse(properties, resolve_class=resolve_class)
         for name, text in config.faults(str(properties.get("connector.class", ""))):
@@ -407,7 +407,7 @@ class FileSourceConfig(StoreConfig):
         """Names of settings that do not fit others, each with a text for people.
 
         Args:
-            connector: The class of the connector, as it is configured.
+            connector: The configured class of the connector.
         """
         found = []
         if not self.address:
@@ -466,14 +466,14 @@ class FileSourceConfig(StoreConfig):
         return self.location().url
 
     def location(self) -> Location:
-        """See ``StoreConfig``; also by SpoolDir's and FilePulse's names."""
+        """See ``StoreConfig``; also accepts SpoolDir's and FilePulse's names."""
         found = super().location()
         if found.url:
             return found
         return replace(found, url=self.input_path or self.fs_listing_directory_path)
 
     def place(self) -> Location:
-        """The address of the files, with ``topics.dir`` if that has them."""
+        """The address of the files, with ``topics.dir`` if the files are there."""
         found = self.location()
         if not self.restores or not self.topics_dir.strip("/"):
             return found
@@ -485,20 +485,20 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def root(self) -> str:
-        """The address of the files, as the ledger and headers have it: absolute, without a slash at its end."""
+        """The address of the files in the ledger and in headers: absolute, without a slash at its end."""
         place = self.place()
         return os.path.abspath(local_path(place.url)) if place.scheme == "file" else place.url.rstrip("/")
 
     @property
     def restores(self) -> bool:
-        """True if the files are those of ``FileSink``, whose topics are written again."""
+        """True if the files are those of ``FileSink``, whose topics are restored."""
         if self.mode:
             return self.mode.upper() == "RESTORE_BACKUP"
         return not self.topic and not self.topic_regex_list
 
     @property
     def beside(self) -> tuple[str, ...]:
-        """The columns of files beside others that are put together with these."""
+        """The columns of separate files to join."""
         wanted = {KEYS: self.store_kafka_keys, HEADERS: self.store_kafka_headers}
         return tuple(column for column, is_wanted in wanted.items() if is_wanted)
 
@@ -535,7 +535,7 @@ class FileSourceConfig(StoreConfig):
         return self._place(self.error_path or self.fs_cleanup_policy_move_failure_path)
 
     def _place(self, path: str) -> str:
-        """A path as the store takes it: below its own, or an absolute one."""
+        """Converts a path for the store: below its own, or an absolute one."""
         if not path:
             return ""
         if self.location().scheme != "file":
@@ -557,12 +557,12 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def recursive(self) -> bool:
-        """True if directories are looked into."""
+        """True to search directories."""
         return self.input_path_walk_recursively and self.fs_recursive_scan_enable
 
     @property
     def halts(self) -> bool:
-        """True if what cannot be read fails the task."""
+        """True if unreadable rows and files fail the task."""
         return self.halt_on_error or self.behavior_on_error.lower() == "fail"
 
     @property
@@ -580,7 +580,7 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def attributes(self) -> tuple[str, ...]:
-        """The attributes by which a file is known."""
+        """The attributes that identify a file."""
         return tuple(one.strip() for one in self.offset_attributes_string.split("+"))
 
     @property
@@ -592,7 +592,7 @@ class FileSourceConfig(StoreConfig):
         """The dialect of CSV files.
 
         Args:
-            ending: That of a file's name: ``tsv`` has tabs.
+            ending: The extension of a file's name: ``tsv`` has tabs.
         """
         separator = character(self.csv_separator_char) or ","
         if ending == "tsv" and self.csv_separator_char == "44":
@@ -625,7 +625,7 @@ class FileSourceConfig(StoreConfig):
 
     @property
     def fields_of_key(self) -> tuple[str, ...]:
-        """The fields of the values that make the key."""
+        """The fields of the values that are the key."""
         if self.key_fields or self.schema_generation_key_fields:
             return self.key_fields or self.schema_generation_key_fields
         return () if self.keys is None else tuple(one.name for one in self.keys.fields)

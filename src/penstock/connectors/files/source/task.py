@@ -1,4 +1,4 @@
-"""File source task: lists files, reads one after the other, and says how far it is. Main type: ``FileSourceTask``.
+"""File source task: lists files, reads one after the other, and reports its progress. Main type: ``FileSourceTask``.
 
 Owning thread: the task's.
 """
@@ -33,11 +33,11 @@ from penstock.files.stores.faults import ChangedException, GoneException
 
 log = logging.getLogger(__name__)
 
-#: How long ``poll`` works or waits before it returns.
+#: The longest time in which ``poll`` works or waits before it returns, in seconds.
 _POLL_S: Final = 1.0
-#: Bad rows of a file that the log names; of others it has the number.
+#: The number of bad rows of a file that the log names; it counts further ones.
 _LOGGED: Final = 10
-#: The ledgers of other tasks are looked at so often.
+#: The interval in which the ledgers of other tasks are read, in seconds.
 _REFRESH_S: Final = 20.0
 _RECENT: Final = 10_000
 _POSTPONED: Final = RetryPolicy(first_s=1.0, longest_s=30.0)
@@ -45,16 +45,16 @@ _POSTPONED: Final = RetryPolicy(first_s=1.0, longest_s=30.0)
 
 @dataclass
 class _Open:
-    """The file that is read.
+    """The current file.
 
     Attributes:
-        unit: It, or a part of it.
+        unit: The file, or a part of it.
         pieces: Its rows.
-        place: Behind the rows that were handed over.
-        begin: Where reading began.
-        held: The piece that is next, which may be the last.
-        bad: How many bad rows it has had.
-        appends: True if it is read on when it has grown.
+        place: The position after the returned rows.
+        begin: The start position.
+        held: The next piece, which may be the last.
+        bad: The number of bad rows so far.
+        appends: True if reading continues when it has grown.
     """
 
     unit: FileUnit
@@ -69,8 +69,8 @@ class _Open:
 class FileSourceTask(FrameSourceTask):
     """Reads its share of the files.
 
-    A file that cannot be read is left, named in the log and, if there is one, in the topic of dead letters, and the
-    next one is read; where nothing but such files is left that may be read later, ``poll`` raises what is wrong.
+    A file that cannot be read is skipped, named in the log and, if there is one, in the dead letter queue, and the next
+    one is read; if only such files are left that may be read later, ``poll`` raises their error.
     """
 
     config_class = FileSourceConfig
@@ -88,17 +88,17 @@ class FileSourceTask(FrameSourceTask):
         self._postponed: dict[int, tuple[int, float, str]] = {}
         self._has_read = False
         self._warned: set[str] = set()
-        # The last files that were read, as keys.
+        # The keys of the last files that were read.
         self._recent: dict[str, None] = {}
         self._letters = ""
         self._now_ms: Callable[[], float] = lambda: time.time() * 1000
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Takes the settings, reads the ledger, and looks whether the store is there.
+        """Reads the settings and the ledger, and checks if the store exists.
 
         Raises:
             ConfigException: The settings are wrong.
-            RetriableException: The store is away.
+            RetriableException: The store is unreachable.
             ConnectException: There is no such store, or no right to it; or the ledger cannot be read.
         """
         config = FileSourceConfig.parse(props)
@@ -121,10 +121,10 @@ class FileSourceTask(FrameSourceTask):
             self._counts[name] = sensor
 
     def poll(self) -> SourceFrame | None:
-        """The next rows of the file that is read, or of the next one.
+        """Returns the next rows of the current file, or of the next one.
 
         Raises:
-            RetriableException: The store is away, or all files that are left cannot be read now.
+            RetriableException: The store is unreachable, or none of the remaining files can be read now.
             ConnectException: A row or file cannot be read, and ``halt.on.error`` is set.
         """
         end = time.monotonic() + _POLL_S
@@ -169,7 +169,7 @@ class FileSourceTask(FrameSourceTask):
 
     # ---------------------------------------------------------------------------------------------------------- steps
     def _step(self) -> SourceFrame | None:
-        """Does a little, and hands over rows if there are some."""
+        """Does one step of work, and returns rows if there are some."""
         if self._queue:
             return self._queue.popleft()
         if self._failure is not None:
@@ -210,10 +210,10 @@ class FileSourceTask(FrameSourceTask):
         return unit if not count or due <= self._now_ms() else None
 
     def _end_of_list(self) -> None:
-        """All files were looked at: forgets those that are gone, and waits a while."""
+        """Ends a listing: forgets files that are gone, and waits a while."""
         assert self._listing is not None
         if self._listing.listed:
-            # An empty place may be one that is not mounted.
+            # An empty directory may be one that is not mounted.
             for partition in self._ledger.forget():
                 self.context.advance(partition, None)
         if self._archive is not None and self._archive.waiting:
@@ -288,7 +288,7 @@ class FileSourceTask(FrameSourceTask):
         return FilePosition()
 
     def _read_on(self, file: _Open) -> SourceFrame | None:
-        """Hands over the piece that is held, once it is known whether it is the last."""
+        """Returns the held piece, once it is known if it is the last."""
         following = None
         try:
             following = next(file.pieces, None)
@@ -306,12 +306,12 @@ class FileSourceTask(FrameSourceTask):
         return None if piece is None else self._frame(file, piece, is_last=False)
 
     def _frame(self, file: _Open, piece: FileRows, *, is_last: bool) -> SourceFrame | None:
-        """A piece as a frame, behind its bad rows.
+        """Converts a piece to a frame, after reporting its bad rows.
 
         Args:
             file: The file.
             piece: The piece.
-            is_last: True if the file is done with behind it.
+            is_last: True if the file is finished after it.
         """
         log, found = self._log_of(file.unit), file.unit.found
         before, reading = log.offset(piece.place), log.reading
@@ -343,7 +343,7 @@ class FileSourceTask(FrameSourceTask):
         return self._queue.popleft()
 
     def _end(self, file: _Open) -> SourceFrame | None:
-        """The file was read to its end: notes that it is done with, unless it has grown."""
+        """Ends a file: notes that it is finished, unless it has grown."""
         unit, piece = file.unit, file.held
         file.held = None
         self._close_file()
@@ -352,7 +352,7 @@ class FileSourceTask(FrameSourceTask):
         if file.appends and not self._is_same(unit.found):
             return self._suspended(file, piece)
         if piece is not None:
-            # Where it has a bad row that ends the task, it is not done with.
+            # A file with a bad row that ends the task is not finished.
             return self._frame(file, piece, is_last=not (piece.bad and self.settings.halts))
         self._finish(unit, FileOutcome.READ)
         self._moved(unit)
@@ -370,7 +370,7 @@ class FileSourceTask(FrameSourceTask):
         if log.waits_for_block:
             self._ledger.refresh()
         if (block := log.full_block()) is not None:
-            # It has files of earlier polls only.
+            # It has only files of earlier polls.
             self.context.advance(*block)
         self._ledger.finish(log, unit.identity, outcome)
         self._counts["files" if outcome is FileOutcome.READ else "files-failed"].record(1)
@@ -386,10 +386,10 @@ class FileSourceTask(FrameSourceTask):
 
     # --------------------------------------------------------------------------------------------------------- faults
     def _has_failed(self, file: _Open, error: Exception) -> bool:
-        """Reading on did not work: what is held is handed over first, and then something is done about it.
+        """Handles a failed read: the held piece is returned first, the error is handled afterwards.
 
         Returns:
-            True if something is held.
+            True if a piece is held.
         """
         if file.held is not None:
             file.pieces = _raising(error)
@@ -416,7 +416,7 @@ class FileSourceTask(FrameSourceTask):
         return False
 
     def _postpone(self, file: _Open, error: Exception) -> None:
-        """A file that cannot be opened, by a fault that somebody may mend, is tried again later."""
+        """Postpones a file that cannot be opened because of an error that a user may fix."""
         count, _, before = self._postponed.get(file.unit.identity, (0, 0.0, ""))
         if before != str(error):
             log.warning("%s is left for later: %s", self._name(file.unit.found), error)
@@ -429,7 +429,7 @@ class FileSourceTask(FrameSourceTask):
         self._log_of(file.unit).suspend(file.place)
 
     def _fail(self, file: _Open, error: Exception) -> None:
-        """A file that cannot be read is done with."""
+        """Finishes a file that cannot be read."""
         name, text = self._name(file.unit.found), " ".join(str(error).split())
         self._close_file()
         if self.settings.halts:
@@ -449,7 +449,9 @@ class FileSourceTask(FrameSourceTask):
             self._moved(file.unit)
 
     def _report(self, file: _Open, piece: FileRows) -> FileRows:
-        """Bad rows: to the log and the topic of dead letters; or up to the first one, if that ends the task."""
+        """Reports bad rows to the log and the dead letter queue; or the rows up to the first one, if that ends the
+        task.
+        """
         name = self._name(file.unit.found)
         if self.settings.halts:
             one = piece.bad[0]
@@ -482,7 +484,7 @@ class FileSourceTask(FrameSourceTask):
         return self._ledger.logs[unit.log]
 
     def _moved(self, unit: FileUnit) -> None:
-        """The position has moved without a record."""
+        """Notes a position that has moved without a record."""
         log = self._log_of(unit)
         self.context.advance(log.partition, log.offset())
 
@@ -515,7 +517,7 @@ _METRICS: Final = {
 
 
 def records_of(config: FileSourceConfig) -> FrameBuilder:
-    """The way rows become records."""
+    """Makes the converter of rows to records."""
     topics = (one.partition(":") for one in config.topic_regex_list)
     return FrameBuilder(
         config.topic,
@@ -539,13 +541,13 @@ def records_of(config: FileSourceConfig) -> FrameBuilder:
 def selection_of(
     config: FileSourceConfig, records: FrameBuilder, readers: Readers, task: int, tasks: int
 ) -> FileSelection:
-    """Which files a task reads."""
+    """Selects the files of a task."""
 
     def owner(found: Found) -> str:
-        # Files of one partition go to one task, so that they are read in order.
+        # Files of one partition are assigned to one task, so that they are read in order.
         place = records.place_of(found) if config.restores else None
         if place is None and config.restores and commit_of(found) is not None:
-            # They have rows of all partitions.
+            # Their rows are of all partitions.
             return found.key.partition("/")[0]
         return found.key if place is None else "+".join(map(str, place))
 

@@ -1,7 +1,7 @@
-"""Outcomes to the frames of a frame sink: runs of rows with equal schemas, in the order they were consumed.
+"""Converts outcomes to the frames of a frame sink: runs of rows with equal schemas, in the order they were consumed.
 
-Main functions: ``frames_of``, ``empty_frame``, and ``records_of_rows`` for what is reported; ``with_wire_headers`` and
-``changed_columns`` are for what transforms have changed.
+Main functions: ``frames_of``, ``empty_frame``, and ``records_of_rows`` for reported rows; ``with_wire_headers`` and
+``changed_columns`` handle the columns that transforms have changed.
 
 Thread: pure functions.
 """
@@ -48,7 +48,7 @@ _SIDES: tuple[SideName, SideName] = ("key", "value")
 _NONE_TYPED: Final[Mapping[SideName, Sequence[TypedPart]]] = {}
 #: The columns of a frame.
 _ORDER: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
-#: Those that a step may have changed, beside keys and values, and those that are kept in any case.
+#: The columns, besides keys and values, that a step may have changed, and those that are always kept.
 _CHANGED: Final = frozenset(OTHERS)
 _KEPT: Final = tuple(name for name in _ORDER if name not in ("key", "value", "headers"))
 
@@ -66,18 +66,18 @@ def frames_of(
 ) -> list[SinkFrame]:
     """Cuts the batch into frames: runs of rows whose keys have one schema, and whose values have one.
 
-    A null is a row like the others: it belongs to the run that it stands in.
+    A null is a row like the others: it belongs to the run around it.
 
     Args:
-        outcomes: What came of its groups.
+        outcomes: The outcomes of its groups.
         table: The batch as it was consumed.
         gone: True for the rows that failed or were dropped.
-        session: Gives the Spark session.
-        form: How values are given.
+        session: Returns the Spark session.
+        form: The form of values.
         join: True if values of different schemas that one column can hold are one run.
-        origins: The message that each row is of, where one may have several; None = row i is message i.
-        typed: Keys and values without a schema as columns. Where topics differ in them, the rows of a batch are put
-            together by topic: each partition stays in order.
+        origins: The message of each row, if one may have several; None = row i is message i.
+        typed: Keys and values without a schema as columns. If topics differ in them, the rows of a batch are grouped by
+            topic: each partition stays in order.
     """
     rows = table.num_rows
     kept = np.flatnonzero(~gone)
@@ -137,18 +137,18 @@ def _nothing(rows: int, *, text: bool) -> pa.Array:
 
 @dataclass(frozen=True)
 class _Placed:
-    """A column, and where in it the row of the batch stands.
+    """A column, and the position of each row of the batch in it.
 
     Attributes:
         column: The values.
-        place: For each row of the batch its place in the column, -1 where it is null; None = row i stands at i.
+        place: For each row of the batch its position in the column, -1 if it is null; None = row i is at i.
     """
 
     column: pa.ChunkedArray
     place: np.ndarray | None = None
 
     def at(self, rows: np.ndarray) -> pa.ChunkedArray:
-        """The values of some rows; without a copy where they stand one behind the other."""
+        """The values of some rows; without a copy if they are consecutive."""
         place = rows if self.place is None else self.place[rows]
         spans = place[0] >= 0 and place[-1] - place[0] == len(place) - 1
         if spans and (np.diff(place) == 1).all():
@@ -176,7 +176,7 @@ class _SideColumns:
     def of(
         cls, outcomes: Sequence[GroupOutcome], name: SideName, rows: int, typed: Sequence[TypedPart], *, join: bool
     ) -> _SideColumns:
-        """Takes the columns of outcomes together that look the same in a frame, or can be made to."""
+        """Joins the columns of outcomes that have the same type in a frame, or can be converted to it."""
         alike: dict[tuple[Schema | None, pa.DataType], list[tuple[pa.ChunkedArray, np.ndarray]]] = {}
         for outcome in outcomes:
             known, column = outcome.shape.side(name), outcome.columns.get(name)
@@ -196,7 +196,7 @@ class _SideColumns:
         return cls(kinds, columns, schemas, marks)._with_typed(typed, rows)
 
     def _with_typed(self, typed: Sequence[TypedPart], rows: int) -> _SideColumns:
-        """With columns of values without a schema; those of one type are one column."""
+        """Adds columns of values without a schema; those of one type are one column."""
         alike: dict[pa.DataType, list[TypedPart]] = {}
         for part in typed:
             alike.setdefault(part.column.array.type, []).append(part)
@@ -222,7 +222,7 @@ _Part: TypeAlias = "tuple[Schema | None, pa.DataType, list[tuple[pa.ChunkedArray
 
 
 def _joined(parts: Sequence[_Part]) -> list[_Part]:
-    """Those parts together that one column can hold, each with the first ones that it fits."""
+    """Joins parts that one column can hold, each with the first ones that it fits."""
     clusters: list[tuple[Schema | None, list[_Part]]] = []
     for part in parts:
         for index, (schema, members) in enumerate(clusters):
@@ -236,9 +236,10 @@ def _joined(parts: Sequence[_Part]) -> list[_Part]:
 
 
 def _widened(schema: Schema | None, parts: list[_Part]) -> list[_Part]:
-    """Parts in the columns of the schema that holds them all. One that no usual column holds stays by itself.
+    """Converts parts to the columns of the schema that holds them all. A part that no usual column holds stays
+    separate.
 
-    That is a decimal of too many digits, say, or a schemaless item: they have no type in common with the others.
+    Examples are a decimal of too many digits and a schemaless item: they have no common type with the others.
     """
     if schema is None or len(parts) == 1:
         return parts
@@ -271,7 +272,7 @@ def _rows_of(outcome: GroupOutcome, rows: int) -> np.ndarray:
 
 
 def _placed(outcomes: Sequence[GroupOutcome], name: str, table: pa.Table) -> _Placed:
-    """A column beside keys and values: as it was consumed, where no step has changed it."""
+    """A column other than keys and values: as it was consumed, unless a step has changed it."""
     before, rows = table.column(name), table.num_rows
     changed = [outcome for outcome in outcomes if name in _CHANGED and name in outcome.columns]
     if not changed:
@@ -289,11 +290,11 @@ def _placed(outcomes: Sequence[GroupOutcome], name: str, table: pa.Table) -> _Pl
 
 
 def _by_kinds(kept: np.ndarray, kinds: Sequence[np.ndarray], table: pa.Table) -> np.ndarray:
-    """Rows put together by the kinds of their keys and values, if each partition has rows of one kind only.
+    """Groups rows by the kinds of their keys and values, if each partition has rows of only one kind.
 
     Args:
         kept: The rows.
-        kinds: Of all rows, for keys and for values; -1 = null without a schema.
+        kinds: The kinds of all rows, for keys and for values; -1 = null without a schema.
         table: The batch as it was consumed.
     """
     places = pa.table([table.column(name) for name in ORIGIN_COLUMNS[:2]], ["topic", "partition"]).take(pa.array(kept))
@@ -317,13 +318,13 @@ def _by_kinds(kept: np.ndarray, kinds: Sequence[np.ndarray], table: pa.Table) ->
 
 
 def topics_of(outcomes: Sequence[GroupOutcome], table: pa.Table) -> pa.ChunkedArray:
-    """The topic of each row, as steps have left it."""
+    """The topic of each row, after all steps."""
     rows: np.ndarray = np.arange(table.num_rows)
     return _placed(outcomes, "topic", table).at(rows) if len(rows) else table.column("topic")
 
 
 def _filled(kinds: np.ndarray) -> np.ndarray:
-    """The kinds of rows in order; a null has that of the row before it, the first ones that of those behind."""
+    """The kinds of rows in order; a null has that of the previous row, the first ones that of the next other row."""
     there = kinds >= 0
     if there.all() or not there.any():
         return kinds
@@ -351,7 +352,7 @@ def with_dates(column: pa.ChunkedArray, schema: Schema | None, physical: Layout)
 
 
 def _dated(kind: pa.DataType, schema: Schema | None, physical: Layout) -> pa.DataType | None:
-    """The type with dates in it; None = there are none."""
+    """The type with dates in it; None if there are none."""
     if schema is None or physical.form is LayoutKind.VARIANT:
         return None
     name = logical_name(schema)
@@ -374,7 +375,7 @@ def _dated(kind: pa.DataType, schema: Schema | None, physical: Layout) -> pa.Dat
 
 
 def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Layout]]) -> pa.DataType | None:
-    """The struct with dates in it; None = there are none."""
+    """The struct with dates in it; None if there are none."""
     inner = [_dated(field.type, schema, child) for field, (schema, child) in zip(kind, parts, strict=True)]
     if all(one is None for one in inner):
         return None
@@ -383,7 +384,7 @@ def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Layo
 
 
 def records_of_rows(frame: SinkFrame, rows: np.ndarray) -> list[SinkRecord]:
-    """Some rows as records, for what is reported: with the coordinates of their messages.
+    """Makes records of some rows, for reports: with the coordinates of their messages.
 
     Args:
         frame: The rows.
@@ -429,7 +430,7 @@ def _values(
 def changed_columns(
     live: Sequence[ConnectRecord], headers: Sequence[ConnectHeaders | None], table: pa.Table
 ) -> frozenset[str]:
-    """Returns which columns of messages transforms have changed, besides keys and values."""
+    """Returns the columns of messages, besides keys and values, that transforms have changed."""
     now = {
         "topic": [one.topic for one in live],
         "partition": [one.kafka_partition for one in live],

@@ -1,6 +1,6 @@
-"""Texts of values that are known in front of the plan, for tasks that take text.
+"""Texts of values that are known before the plan, for tasks that take text.
 
-No step is left for such values then: a plan, if keys need one, hands back only how long each text is.
+No step is left for such values then: a plan, if keys need one, returns only the length of each text.
 
 Main function: ``with_texts``. Thread: a task's pipeline thread.
 """
@@ -18,11 +18,11 @@ from penstock.pipeline.plan.step import SCHEMALESS_TEXT, Shape, Split
 
 
 def with_texts(group: ShapeGroup) -> ShapeGroup:
-    """A group of values that were read as columns, with their texts and its steps on keys.
+    """Adds the texts of values that were read as columns, and keeps the group's steps on keys.
 
     Args:
-        group: The group, of whose steps the last one makes texts. It is returned as it is where the plan has to do
-            more with the values than that, or to make the texts.
+        group: The group, whose last step makes texts. It is returned unchanged if the plan has to do more with the
+            values, or has to make the texts.
     """
     side = group.shape.value
     if side.absent or side.carrier is None or not all(_leaves_alone(one, group.shape) for one in group.steps[:-1]):
@@ -38,7 +38,7 @@ def with_texts(group: ShapeGroup) -> ShapeGroup:
 
 
 def _leaves_alone(staged: Staged, shape: Shape) -> bool:
-    """True if a step does nothing with the values."""
+    """True if a step does not use the values."""
     if getattr(staged.step, "side", None) == "key":
         return True
     plan = staged.step.plan(shape)

@@ -1,7 +1,7 @@
-"""Keys and values without a schema on their way into frames: Python's values by row, to typed columns by topic.
+"""Converts keys and values without a schema for frames: from Python values by row to typed columns by topic.
 
-However such values came (read of many messages at once, made by transforms, or out of a plan), they become columns
-here, each topic's beside what is known of it (``penstock.pipeline.columns.schemaless``).
+Such values (read of many messages at once, made by transforms, or the result of a plan) become columns here, with the
+known types of each topic (``penstock.pipeline.columns.schemaless``).
 
 Main types: ``LooseValues`` (those of one side of a batch) and ``TypedPart`` (a column of some of them). Main functions:
 ``add_of_records`` and ``without_loose``, which find them in records and in outcomes.
@@ -24,8 +24,8 @@ from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, c
 from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SideName
 
-#: Values that are no objects stand in frames of their own among objects, unless these would be shorter than so many
-#: rows: then all are one column of VARIANT.
+#: The minimum average length of runs of values that are no objects among objects: longer runs are frames of their own,
+#: with shorter runs all values are one column of VARIANT.
 _ROWS_EACH: Final = 16
 
 
@@ -47,13 +47,13 @@ _NO_TOPIC: Final = -1
 
 @dataclass
 class LooseValues:
-    """The keys, or the values, of those rows of a batch that have no schema there.
+    """The keys, or the values, of the rows of a batch that have no schema on that side.
 
     Attributes:
-        side: Which.
+        side: The side.
         rows: Their rows, in parts.
         values: As many values, in parts.
-        objects: What all rows of the batch are, if they are objects of the same members; there are no others then.
+        objects: The values of all rows of the batch, if they are objects of the same members; there are no others then.
     """
 
     side: SideName
@@ -62,19 +62,19 @@ class LooseValues:
     objects: pa.ChunkedArray | None = None
 
     def add(self, rows: np.ndarray, values: Sequence[object]) -> None:
-        """More rows."""
+        """Adds rows."""
         self.rows.append(rows)
         self.values.append(values)
 
     def typed(
         self, topics: pa.ChunkedArray, known: KnownTypes, on_bad: Callable[[int, Exception], None]
     ) -> list[TypedPart]:
-        """The values as columns, of which those of one topic are alike from batch to batch.
+        """The values as columns; the columns of one topic have the same types from batch to batch.
 
         Args:
             topics: The topic of each row of the batch.
-            known: What was found of the topics before; learns.
-            on_bad: Told of a row whose value is nothing Connect knows, and why; it is null in the column.
+            known: The known types of the topics; updated.
+            on_bad: Called with a row whose value has no type in Connect, and the error; it is null in the column.
         """
         if self.objects is not None:
             return self._typed_objects(self.objects, topics, known)
@@ -105,9 +105,9 @@ class LooseValues:
 
 
 def _by_topic(topics: pa.ChunkedArray, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """The topics of some rows, each with the places of its rows among these."""
+    """The topics of some rows, each with the positions of its rows among these."""
     encoded = topics.combine_chunks().dictionary_encode()
-    # A row that has failed on its way may have no topic. It is in no frame.
+    # A failed row may have no topic. It is in no frame.
     codes = encoded.indices.fill_null(_NO_TOPIC).to_numpy()[rows]
     for code in np.unique(codes[codes != _NO_TOPIC]).tolist():
         yield encoded.dictionary[code].as_py(), np.flatnonzero(codes == code)
@@ -116,7 +116,7 @@ def _by_topic(topics: pa.ChunkedArray, rows: np.ndarray) -> Iterator[tuple[str, 
 def _columns(
     values: Sequence[object], remembered: Callable[[Sequence[object]], tuple[SchemalessColumn, dict[int, Exception]]]
 ) -> list[tuple[np.ndarray | None, SchemalessColumn, dict[int, Exception]]]:
-    """The columns of the values of one topic, each with the places of its values; None: all of them."""
+    """The columns of the values of one topic, each with the positions of its values; None: all of them."""
     kinds = set(map(type, values)) - {type(None)}
     if dict in kinds and len(kinds) > 1:
         is_other = np.fromiter((one is not None and type(one) is not dict for one in values), np.bool_, len(values))
@@ -130,10 +130,10 @@ def _columns(
 
 
 def add_of_records(loose: Mapping[SideName, LooseValues], live: Sequence[ConnectRecord], rows: np.ndarray) -> None:
-    """Adds what records have without a schema.
+    """Adds the keys and values without a schema of records.
 
     Args:
-        loose: Gets it, by side.
+        loose: Gets them, by side.
         live: The records.
         rows: Their rows.
     """
@@ -148,11 +148,11 @@ def add_of_records(loose: Mapping[SideName, LooseValues], live: Sequence[Connect
 
 
 def without_loose(outcome: GroupOutcome, rows: int, loose: Mapping[SideName, LooseValues]) -> GroupOutcome:
-    """An outcome without keys and values that have no schema, which ``loose`` gets.
+    """Moves keys and values that have no schema from an outcome to ``loose``.
 
     Args:
-        outcome: What came of some rows.
-        rows: How many the batch has.
+        outcome: The outcome of some rows.
+        rows: The number of rows in the batch.
         loose: Gets the values, by side.
     """
     for side, one in loose.items():

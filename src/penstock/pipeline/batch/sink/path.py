@@ -92,12 +92,12 @@ if TYPE_CHECKING:
 
 _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
 _SIDES: tuple[SideName, SideName] = ("key", "value")
-#: What has no schema and is typed columns in frames, by the form of their values.
+#: The sides that are typed columns in frames if they have no schema, by the form of their values.
 _TYPED: Final[Mapping[ValueForm | None, tuple[SideName, ...]]] = {
     ValueForm.COLUMNS: ("key", "value"),
     ValueForm.TEXT: ("key",),
 }
-#: The hint of values that are texts already.
+#: The hint of values that are already texts.
 _AT_ONCE: Final = "at once"
 
 
@@ -107,19 +107,19 @@ def build_sink_pipeline(
     jobs: SparkJobs | None = None,
     moved: Moved = lambda roads: None,
 ) -> SinkPipeline:
-    """Makes the pipeline of one sink task.
+    """Builds the pipeline of one sink task.
 
     Args:
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
-        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = one of its own.
         moved: Receives for each batch the number of records as columns and as rows, by reason.
     """
     return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
 
 class SinkPipeline:
-    """Turns batches of consumed messages into what one sink task takes. Thread: the task's pipeline thread."""
+    """Converts batches of consumed messages to the records or frames of one sink task. Thread: its pipeline thread."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class SinkPipeline:
             side: OneSide(side, converter, _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
         }
-        #: What is never columns.
+        #: The sides that are never columns.
         self._own = {
             side for side, one in self._converters.items() if not isinstance(one, (ColumnConverter, RowConverter))
         }
@@ -163,20 +163,21 @@ class SinkPipeline:
         if self._form in (ValueForm.TEXT, ValueForm.VARIANT):
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
             self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
-        # Without anything in Python in between, a frame task's batch is one plan from bytes to frame.
+        # Without Python code in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
-        #: What frames have as typed columns where it has no schema, and what of it is read here, not by a plan.
+        #: The sides that frames have as typed columns if they have no schema, and those of them that are read here, not
+        #: by a plan.
         self._typed = frozenset(_TYPED.get(self._form, ()))
         self._loose: frozenset[SideName] = frozenset()
         if self._straight and not self._first.steps:
             self._loose = frozenset(side for side in self._typed if _is_schemaless(self._converters[side]))
         self._known = KnownTypes()
-        # Texts look the same in a frame, however they were made.
+        # Texts look the same in a frame, whichever way they were made.
         self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
 
     @property
     def in_one_process(self) -> str | None:
-        """The reason why the messages have to pass through this process; None if any process may have them."""
+        """The reason why the messages have to pass through this process; None if any process may process them."""
         return why_one_process(self._segments)
 
     def run(self, batch: ConsumedBatch) -> SinkBatch:
@@ -191,12 +192,12 @@ class SinkPipeline:
         """Begins one batch, up to its first Spark job.
 
         Args:
-            batch: What was consumed.
-            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+            batch: The consumed messages.
+            submit: Gets that job, which can run on any thread, and returns a function that waits for its result.
 
         Returns:
-            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
-            were begun. Every call of a user's transform or converter is in it, but for that of a header converter whose
+            A function that ends the batch, to be called once, on the thread of the pipeline; other batches may begin
+            before. It contains every call of a user's transform or converter, except that of a header converter whose
             headers a column step reads.
 
         Raises:
@@ -211,7 +212,7 @@ class SinkPipeline:
         failures = Failures()
         groups, alone, why, messages = self._parted(table, failures)
         read = self._begin_reading(groups, table, messages, failures, submit)
-        # While Spark has what is before it; what has failed is noted when that is done.
+        # This runs while Spark processes earlier batches; failures are noted when that is done.
         topics, everything = table.column("topic"), np.arange(table.num_rows)
         objects = {side: self._alone[side].all_objects(table.column(side)) for side in self._loose}
         left = [side for side in self._loose if objects[side] is None]
@@ -234,8 +235,9 @@ class SinkPipeline:
         return finish
 
     def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[ShapeGroup], np.ndarray, Why | None, pa.Table]:
-        """The groups of those messages that are columns, and the rows of the others; why the batch goes as rows; the
-        messages, as they were sorted."""
+        """Returns the groups of the messages that are columns; the rows of the others; the reason if the batch goes as
+        rows; and the messages, as they were sorted.
+        """
         everything = np.arange(table.num_rows)
         if self._without_spark:
             return [], everything, Why.NO_SPARK, table
@@ -271,7 +273,7 @@ class SinkPipeline:
                 groups.append(self._as_texts(one, table, failures))
                 continue
             left[everything if one.rows is None else one.rows] = True
-            # All rows of frames, so that those of both paths do not alternate: each run of equal columns is a frame.
+            # All rows of frames, so that rows of both paths do not alternate: each run of equal columns is a frame.
             failures.went_as_rows(one.rows if self._form is None else None, why)
         if self._form is not None and left.any():
             return [], everything, None, table
@@ -279,7 +281,9 @@ class SinkPipeline:
         return groups, np.flatnonzero(left), None, messages
 
     def _as_texts(self, group: ShapeGroup, table: pa.Table, failures: Failures) -> ShapeGroup:
-        """Messages whose values became texts one by one; their keys go through the plan as those of the others do."""
+        """Handles messages whose values became texts one by one; their keys go through the plan like those of the
+        others.
+        """
         rows = np.arange(table.num_rows) if group.rows is None else group.rows
         mine = table.select(["topic", "value"]).take(pa.array(rows))
         topics, values = (column.to_pylist() for column in mine.columns)
@@ -303,7 +307,7 @@ class SinkPipeline:
             return self._frames(outcomes, table, failures, loose)
         read: Sequence[GroupOutcome] = ()
         if self._straight:
-            # What the plan has made is what frames hold.
+            # Frames hold the results of the plan.
             read, outcomes = outcomes, ()
         headers = self._reader.headers_before(outcomes, alone, table, failures)
         live, positions = self._transformed(outcomes, alone, table, headers, failures, why)
@@ -360,7 +364,7 @@ class SinkPipeline:
         return finish
 
     def _pass_by(self, messages: pa.Table | None) -> Passage:
-        """Sends messages of which nothing is left to do through a plan, by their lengths; gives what waits for that."""
+        """Sends messages without further steps through a plan, by length; returns a function that waits for it."""
         if messages is None or self._whole or self._no_session or is_huge(messages):
             return lambda *, patient=False: None
         return self._jobs.pass_by(messages.select(_SIDES))
@@ -372,8 +376,9 @@ class SinkPipeline:
         return headers_column(self._reader.headers_of(table, failures), on_bad)
 
     def _sorted(self, table: pa.Table, failures: Failures) -> tuple[list[ShapeGroup], np.ndarray, bool, bool, pa.Table]:
-        """One group for each pair of hints; the rows that a converter reads one by one; whether a schema is too deep
-        for a plan; whether texts lack something; the messages, without the schemas that stand in them."""
+        """Returns one group for each pair of hints; the rows that a converter reads one by one; True if a schema is too
+        deep for a plan; True if texts lack something; and the messages, without the schemas that they contain.
+        """
         columns = {side: table.column(side) for side in _SIDES}
         nothing = {side for side in _SIDES if side in self._loose or columns[side].null_count == len(columns[side])}
         sides = {side: NOTHING if side in nothing else RAW for side in _SIDES}
@@ -430,7 +435,7 @@ class SinkPipeline:
         return (*steps, *self._first.steps, *(self._last if self._straight else ()))
 
     def _texts_at_once(self, table: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
-        """The texts of all values, if these can be had in front of the plan without columns."""
+        """The texts of all values, if they are available before the plan without columns."""
         values = table.column("value")
         if not self._texts_alone or self._whole or values.null_count == len(values):
             return None
@@ -446,7 +451,7 @@ class SinkPipeline:
         failures: Failures,
         why: Why | None,
     ) -> Rows:
-        """The records behind all transforms."""
+        """The records after all transforms."""
         segments, rows = self._segments, table.num_rows
         parts: list[ShippedRecords] = []
         first = segments[0] if segments else None
@@ -496,7 +501,7 @@ class SinkPipeline:
     def _apply_columns(
         self, segment: ColumnarSegment, given: Rows, failures: Failures, rows: int, why: Why | None
     ) -> Rows:
-        """Runs column steps between transforms in Python, for those records that are columns."""
+        """Runs column steps between transforms in Python, for the records that are columns."""
         groups: list[ShapeGroup] = []
         for one in self._grouped(segment.steps, *given, failures, mixed=False) if why is None else ():
             reason = why_rows(one.steps, one.shape)
@@ -545,14 +550,14 @@ class SinkPipeline:
         failures: Failures,
         loose: Mapping[SideName, LooseValues],
     ) -> list[GroupOutcome]:
-        """Records as columns of frames, and in ``loose`` what has no schema.
+        """Converts records to columns of frames, and collects keys and values without a schema in ``loose``.
 
         Args:
             live: The records.
             positions: Their rows.
-            headers: What they had before transforms in Python.
+            headers: Their headers before transforms in Python.
             table: The messages.
-            failures: Those so far; gets more.
+            failures: The failures so far; gets more.
             loose: Gets keys and values without a schema.
         """
         if not live:
@@ -573,7 +578,7 @@ class SinkPipeline:
         groups = [replace(one, carry=carry) for one in found]
         columns = columns_of(attributes_of(live), positions, table.num_rows, failures)
         if not steps:
-            # A plan, which these messages have seen before, would change nothing.
+            # A plan, which these messages have already passed, would change nothing.
             return [unchanged(one, columns) for one in groups]
         outcomes = self._jobs.run(groups, columns, table.num_rows, apart=True)
         failures.found(outcomes)
@@ -598,7 +603,7 @@ class SinkPipeline:
             positions = np.arange(rows) if outcome.rows is None else outcome.rows
             kept = True if outcome.dropped is None else ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
             present[positions] = kept
-        # Of messages without a schema not all are in a plan; where they are read here, no step drops any.
+        # Not all messages without a schema are in a plan; if they are read here, no step drops any.
         present |= bool(self._loose)
         present[failures.failed(rows)] = False
         outcomes = [with_wire_headers(outcome, table, present, self._header_writer, failures) for outcome in outcomes]

@@ -1,4 +1,4 @@
-"""Messages to the records of a sink: what a plan has made of some, and what is read of others one by one.
+"""Converts messages to the records of a sink: some are results of a plan, others are read one by one.
 
 Main type: ``MessageReader``. Thread: the task's pipeline thread.
 """
@@ -31,11 +31,11 @@ _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
 
 def beside_of_messages(table: pa.Table, headers: Sequence[ConnectHeaders | None]) -> dict[str, Values]:
-    """Returns the attributes that the records of messages have besides keys and values, by name.
+    """Returns the attributes of the records of messages, besides keys and values, by name.
 
     Args:
         table: The messages.
-        headers: Theirs.
+        headers: Their headers.
     """
     topics, partitions, offsets, timestamps, kinds, _ = Coordinates.of(table, headers)
     found: dict[str, Sequence[Any]] = {
@@ -65,13 +65,13 @@ class Coordinates(NamedTuple):
 
     @classmethod
     def of(cls, table: pa.Table, headers: Sequence[ConnectHeaders | None]) -> Coordinates:
-        """Those of some messages."""
+        """The coordinates of some messages."""
         topics, partitions, offsets, timestamps = (table.column(name).to_pylist() for name in _NAMES)
         kinds = [_TIMESTAMP_TYPES[kind] for kind in table.column("timestamp_type").to_pylist()]
         return cls(topics, partitions, offsets, timestamps, kinds, headers)
 
     def taken(self, rows: Sequence[int]) -> Coordinates:
-        """Those of some rows."""
+        """The coordinates of some rows."""
         return Coordinates._make([column[row] for row in rows] for column in self)
 
 
@@ -82,8 +82,8 @@ def records_of(
     value_schema: Schema | None,
     values: Sequence[object],
 ) -> list[SinkRecord]:
-    """Records as they are read; keys and values are as many as the coordinates."""
-    # A call of the constructor for each takes twice as long.
+    """Makes records; there are as many keys and values as coordinates."""
+    # A constructor call for each record takes twice as long.
     make, records = SinkRecord.__new__, []
     for topic, partition, offset, timestamp, kind, header, key, value in zip(*coordinates, keys, values, strict=True):
         record: SinkRecord = make(SinkRecord)
@@ -126,13 +126,13 @@ class MessageReader:
         return self._headers.read(lambda row: str(topics[row].as_py()), table.column("headers"), failures)
 
     def look_at_headers(self, table: pa.Table, failures: Failures) -> None:
-        """Notes those that cannot be converted, where messages become frames, whose headers are bytes."""
+        """Notes headers that cannot be converted, if messages become frames, whose headers are bytes."""
         self._headers.look_at(table.column("topic"), table.column("headers"), failures)
 
     def headers_before(
         self, outcomes: Sequence[GroupOutcome], alone: np.ndarray, table: pa.Table, failures: Failures
     ) -> list[ConnectHeaders | None]:
-        """The headers of each row as the first plan left them."""
+        """The headers of each row after the first plan."""
         changed = [outcome for outcome in outcomes if "headers" in outcome.columns]
         headers: list[ConnectHeaders | None] = [None] * table.num_rows
         if len(changed) < len(outcomes) or len(alone):
@@ -154,11 +154,11 @@ class MessageReader:
         """Records by row, without failed and dropped ones.
 
         Args:
-            outcomes: What came of messages that were columns.
+            outcomes: The outcomes of messages that were columns.
             alone: The rows of messages that are read, and go through the first transforms, one by one.
             table: All messages.
-            headers: Theirs.
-            failures: Those so far; gets more.
+            headers: Their headers.
+            failures: The failures so far; gets more.
         """
         unread = GroupOutcome(alone, Shape(NOTHING, NOTHING, sink=True), {}, None, None, {})
         if len(alone):
@@ -187,9 +187,10 @@ class MessageReader:
         found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
     ) -> dict[int, SinkRecord]:
-        """The records of an outcome by row, without failed and dropped ones; odd messages are not in them yet.
+        """The records of an outcome by row, without failed and dropped ones, and without messages that are read one by
+        one.
 
-        Headers are converted after key and value: where these may yet fail, records whose headers did are among them.
+        Headers are converted after key and value: if these may still fail, records whose headers failed are included.
         """
         rows = range(len(coordinates.topics)) if outcome.rows is None else outcome.rows.tolist()
         schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in _SIDES}
@@ -215,7 +216,7 @@ class MessageReader:
         found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
     ) -> None:
-        """Reads messages that have to be read by themselves, in their order; notes those that fail."""
+        """Reads messages one by one, in their order; notes those that fail."""
         odd = {side: frozenset(one.odd) for side, one in found.items() if one.odd}
         if not odd:
             return
@@ -231,12 +232,12 @@ class MessageReader:
 
 
 def _is_all(rows: np.ndarray | None, count: int) -> bool:
-    """True if rows are all of so many, in their order."""
+    """True if rows are all of this number of rows, in their order."""
     return rows is None or np.array_equal(rows, np.arange(count))
 
 
 def _changed(records: dict[int, SinkRecord], outcome: GroupOutcome) -> dict[int, SinkRecord]:
-    """Records with the topics, partitions and timestamps that a job has made of theirs."""
+    """Sets the topics, partitions and timestamps that a job has changed."""
     changed = {
         name: outcome.columns[name].to_pylist()
         for name in ("topic", "partition", "timestamp")

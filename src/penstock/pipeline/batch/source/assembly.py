@@ -1,6 +1,6 @@
 """The attributes of a source's batch besides keys and values: coordinates, and headers as bytes.
 
-Main functions: ``put_coordinates``, ``write_headers`` (those that are a column) and ``write_own_headers`` (those of
+Main functions: ``put_coordinates``, ``write_headers`` (headers that are a column) and ``write_own_headers`` (headers of
 records).
 
 Thread: a task's pipeline thread.
@@ -20,7 +20,7 @@ from penstock.pipeline.batch.segments import Failures
 
 
 def put_coordinates(assembly: Assembly, attributes: Attributes, columns: LazyColumns) -> None:
-    """Topic, partition and timestamp; most batches have one topic, and neither of the others."""
+    """Sets topic, partition and timestamp; most batches have one topic, and neither of the others."""
     for name, attribute in (("topic", "topic"), ("partition", "kafka_partition"), ("timestamp", "timestamp")):
         values = set(attributes(attribute))
         if len(values) == 1:
@@ -50,14 +50,14 @@ def write_own_headers(
     positions: Sequence[int] | None,
     failures: Failures,
 ) -> None:
-    """Writes the headers that the records had.
+    """Writes the original headers of the records.
 
     Args:
         assembly: Gets the column.
         writer: Writes them.
-        attributes: What the records have.
+        attributes: The attributes of the records.
         positions: The row of each; None = 0, 1, 2, ...
-        failures: Gets those with headers that cannot be written.
+        failures: Gets records with headers that cannot be written.
     """
     found = attributes("raw_headers")
     if not any(found):

@@ -1,6 +1,6 @@
 """Frames that tasks made: a ``SourceFrame``'s Arrow table or Spark DataFrame as a group of the pipeline.
 
-Main functions: ``columns_of_table``, ``columns_of_dataframe``, and ``frame_to_records`` for what works record by
+Main functions: ``columns_of_table``, ``columns_of_dataframe``, and ``frame_to_records`` for steps that work record by
 record. Main type: ``FrameColumns``.
 
 Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
@@ -47,7 +47,7 @@ _HEADER: Final = Schema(
         Field("value", 1, Schema(Type.BYTES, optional=True)),
     ),
 )
-#: What these columns are cast to.
+#: The types to which these columns are cast.
 _OTHERS: Final = {
     "topic": Schema(Type.STRING, optional=True),
     "partition": Schema(Type.INT32, optional=True),
@@ -58,15 +58,15 @@ _OTHERS: Final = {
 
 @dataclass(frozen=True)
 class FrameColumns:
-    """A frame as the pipeline takes it.
+    """The pipeline's form of a frame.
 
     Attributes:
-        shape: What is known of keys and values.
+        shape: The known shape of keys and values.
         sides: The columns ``key`` and ``value``, when the frame is Arrow.
-        others: The other columns the frame has, when it is Arrow.
-        rows: How many rows; None = a Spark DataFrame.
-        frame: The Spark DataFrame, with a column for what the frame says of all its rows.
-        carried: Names of the other columns it came with, when it is a Spark DataFrame.
+        others: The other columns of the frame, when it is Arrow.
+        rows: The number of rows; None = a Spark DataFrame.
+        frame: The Spark DataFrame, with columns for the constants of the frame.
+        carried: The names of the other columns of its query, when it is a Spark DataFrame.
     """
 
     shape: Shape
@@ -78,10 +78,10 @@ class FrameColumns:
 
 
 def in_arrow(frame: SourceFrame) -> SourceFrame:
-    """The frame with a PyArrow table where its rows are pandas' or a record batch; any other is itself.
+    """Converts pandas rows or a record batch of a frame to a PyArrow table; returns any other frame unchanged.
 
     Raises:
-        ConnectException: Its data is nothing that rows can be taken from, or pandas has a column that Arrow has not.
+        ConnectException: Its data has no rows, or pandas has a column that Arrow does not support.
     """
     data: Any = frame.data
     if isinstance(data, pa.Table) or callable(data):
@@ -115,12 +115,12 @@ def columns_of_table(frame: SourceFrame, table: pa.Table) -> FrameColumns:
     """Reads the layout of a frame's rows.
 
     Args:
-        frame: Says the rest.
+        frame: Has the schemas and constants.
         table: The rows.
 
     Raises:
         ConnectException: The columns are not those of a frame, or one does not fit its schema. The whole frame is
-            wrong.
+            invalid.
     """
     fields = _fields_of(frame, table.column_names)
     names = set(table.column_names).difference(fields or ())
@@ -188,13 +188,13 @@ def _schemaless_arrow(column: Column, path: str) -> tuple[Side, Column | None]:
 
 
 def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:
-    """The same for rows that are a Spark DataFrame.
+    """Reads the layout of rows that are a Spark DataFrame.
 
-    How many there are is known only once a job is done, so what the frame says of all its rows are columns here. A
-    value that does not fit its schema fails the job, see ``frame_spark.misfit_of``.
+    The number of rows is known only after a job, so the constants of the frame are columns here. A value that does not
+    fit its schema fails the job, see ``frame_spark.misfit_of``.
 
     Raises:
-        ConnectException: As above.
+        ConnectException: The columns are not those of a frame, or one does not fit its schema.
     """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -240,10 +240,10 @@ def _spark_side(column: SparkColumn, kind: DataType, path: str, schema: Schema |
 
 
 def _fields_of(frame: SourceFrame, names: Sequence[str]) -> Sequence[str] | None:
-    """Returns which columns are the fields of the values; None: the column ``value`` is the value.
+    """Returns the columns that are the fields of the values; None: the column ``value`` is the value.
 
     Raises:
-        ConnectException: The names do not say which column is what.
+        ConnectException: The names are ambiguous or incomplete.
     """
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConnectException(f"A SourceFrame has more than one column {_quoted(twice)}")
@@ -280,7 +280,7 @@ def _quoted(names: Iterable[str]) -> str:
 
 
 def frame_to_records(frame: SourceFrame, table: pa.Table) -> list[SourceRecord]:
-    """The rows as records, for what works record by record (a user's transform in front of a frame task)."""
+    """Converts the rows to records, for steps that work record by record (a user's transform after a frame task)."""
     columns = columns_of_table(frame, table)
     keys, values = (
         from_arrow(columns.sides[name], side.carrier, side.physical)
@@ -299,7 +299,7 @@ def missing_constants(frame: SourceFrame, columns: FrameColumns) -> dict[str, ob
 
 
 def shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -> LazyColumns:
-    """The columns of an Arrow frame, and its constants, that steps may read beside keys and values."""
+    """The columns of an Arrow frame, and its constants, that steps may read in addition to keys and values."""
     makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
     makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
     wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
@@ -322,8 +322,8 @@ def records_of(
     """Records with these keys and values.
 
     Args:
-        frame: Says their schemas, and what it says of all rows.
-        others: What it says of each, by the column's name.
+        frame: Has their schemas, and the constants of all rows.
+        others: The attributes of each row, by the column's name.
         keys: One for each row.
         values: One for each row.
     """
@@ -358,12 +358,12 @@ def records_of(
 
 
 def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int) -> dict[str, Values]:
-    """Returns the attributes that records of a frame have besides keys and values, by name.
+    """Returns the attributes of the records of a frame, besides keys and values, by name.
 
     Args:
-        frame: Says what holds for all rows.
-        others: What it says of each, by the column's name.
-        rows: How many there are.
+        frame: Has the constants of all rows.
+        others: The attributes of each row, by the column's name.
+        rows: The number of rows.
     """
     beside: dict[str, Values] = {
         "source_partition": Same(frame.source_partition),
@@ -381,5 +381,5 @@ def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int)
 
 
 def headers_of_wire(wire: list[dict[str, Any]] | None) -> ConnectHeaders | None:
-    """The headers of a message, as bytes; None: it has none."""
+    """The headers of a message, as bytes; None if it has none."""
     return None if wire is None else ConnectHeaders(Header(one["key"], one["value"]) for one in wire)

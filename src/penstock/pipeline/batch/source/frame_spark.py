@@ -1,8 +1,9 @@
-"""Spark columns of a frame task, cast to what their schemas need: what ``frame_arrow`` is for Arrow, as expressions.
+"""Casts Spark columns of a frame task to the types of their schemas: the counterpart of ``frame_arrow``, as
+expressions.
 
 Main functions: ``fitted_column`` (a column with a schema), ``schemaless_column`` (one without) and ``misfit_of`` (the
-error that a job raised for a value). Whether types fit is seen when the plan is made; whether values do, the
-expressions say: one that its schema cannot hold ends the job. All of them are lazy; none runs a job.
+error that a job raised for a value). Types are checked when the plan is made; values are checked by the expressions: a
+value that its schema cannot hold ends the job. All of them are lazy; none runs a job.
 
 Thread: pure functions that build expressions.
 """
@@ -45,13 +46,13 @@ _INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
 _FLOATS: Final = (T.FloatType, T.DoubleType)
 _TEXTS: Final = (T.StringType, T.CharType, T.VarcharType)
 _NUMBERS: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64))
-#: Begins what the expressions raise; users' own plans may raise, too.
+#: The beginning of the errors of these expressions; users' own plans may raise, too.
 _MISFIT: Final = 'The column "'
 _MISFIT_END: Final = "a value cannot be held without loss"
 
 
 def misfit_of(error: Exception) -> ConnectException | None:
-    """The error of a column that does not fit its schema, where a job failed for one of its values."""
+    """The error of a column that does not fit its schema, if a job failed for one of its values."""
     text = str(error)
     start, end = text.find(_MISFIT), text.find(_MISFIT_END)
     return ConnectException(text[start : end + len(_MISFIT_END)]) if 0 <= start < end else None
@@ -59,13 +60,13 @@ def misfit_of(error: Exception) -> ConnectException | None:
 
 # ------------------------------------------------------------------------------------------------------ with a schema
 def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout]:
-    """A column as its schema needs it, and how it is laid out.
+    """Casts a column to its schema; returns it with its layout.
 
     Args:
         column: The values.
         kind: Their type.
         schema: Their schema.
-        path: What messages call the column.
+        path: The name of the column in messages.
 
     Raises:
         ConnectException: The column's type does not fit the schema.
@@ -86,7 +87,7 @@ def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -
 
 
 def _cast(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout] | None:
-    """The column as the schema needs it; None where values of its type are never values of the schema."""
+    """Casts a column to its schema; None if values of its type are never values of the schema."""
 
     def checked(made: Column, bad: Column) -> Column:
         told = f'{_MISFIT}{path}" of a SourceFrame has the type {kind.simpleString()}, which does not fit '
@@ -137,7 +138,7 @@ def _integer(column: Column, kind: T.DataType, wanted: T.DataType, checked: _Che
 
 def _timestamp(column: Column, kind: T.DataType, checked: _Checked) -> Column | None:
     if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
-        # The worker's session is at UTC; Spark rounds down here.
+        # The worker's session uses UTC; Spark rounds down here.
         return F.unix_millis(column.cast("timestamp"))
     if isinstance(kind, T.DateType):
         return F.unix_date(column).cast("bigint") * F.lit(_MILLIS_PER_DAY).cast("bigint")
@@ -175,7 +176,7 @@ def _decimal(column: Column, kind: T.DataType, schema: Schema, checked: _Checked
 
 
 def _mapped(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Layout]:
-    """The items of an array, each cast."""
+    """Casts each item of an array."""
     layouts: list[Layout] = []
 
     def cast(one: Column) -> Column:
@@ -237,7 +238,7 @@ def _struct(column: Column, kind: T.StructType, schema: Schema, path: str) -> tu
 
 # -------------------------------------------------------------------------------------------------- without a schema
 def schemaless_column(column: Column, kind: T.DataType, path: str) -> tuple[Side, Column]:
-    """A column without schema, and what is known of it: cells are what Python's objects of them would be.
+    """Returns a column without schema, and its properties: cells become the values of their Python objects.
 
     Raises:
         ConnectException: Connect has no values of this type.
@@ -266,8 +267,8 @@ def _object(column: Column, kind: T.DataType, path: str, *, tagged: bool = False
     Args:
         column: The values.
         kind: Their type.
-        path: What messages call the column.
-        tagged: Whether what has no JSON stands beside values of other kinds in an array, which would hide it.
+        path: The name of the column in messages.
+        tagged: True if a value without JSON is in an array with values of other kinds, which would hide it.
     """
 
     def inside(one: Column, inner: T.DataType, *, beside: bool = tagged) -> Column:

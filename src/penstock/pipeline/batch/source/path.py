@@ -103,19 +103,19 @@ def build_source_pipeline(
     jobs: SparkJobs | None = None,
     moved: Moved = lambda roads: None,
 ) -> SourcePipeline:
-    """Makes the pipeline of one source task.
+    """Builds the pipeline of one source task.
 
     Args:
         runtime: Owner of the Spark session.
         spec: Converters and transforms, configured.
-        jobs: Runs and keeps the plans; the worker's tasks share one. None = an own one.
+        jobs: Runs and keeps the plans; the worker's tasks share one. None = one of its own.
         moved: Receives for each batch the number of records as columns and as rows, by reason.
     """
     return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
 
 class SourcePipeline:
-    """Turns batches of one source task into bytes for Kafka. Thread: the task's pipeline thread."""
+    """Converts batches of one source task to bytes for Kafka. Thread: the task's pipeline thread."""
 
     def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda roads: None) -> None:
         make_room()
@@ -134,7 +134,7 @@ class SourcePipeline:
             side: OneSide(side, converter, _STAGES[side], self._names[side])
             for side, converter in self._converters.items()
         }
-        #: What is never columns.
+        #: The sides that are never columns.
         self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
         self._has_transforms = bool(segments)
@@ -151,7 +151,7 @@ class SourcePipeline:
         self._only_writes = self._last.steps == tuple(steps) and not (self._must or self._without_spark)
         stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
         self._stock = bool(self._own) and stock
-        # Whether nothing is done to frames but what converters do, which may be beside Spark.
+        # True if frames only need converters, which may run outside of Spark.
         self._written_beside = not self._has_transforms and not self._without_spark and (self._stock or not self._own)
 
     def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
@@ -166,12 +166,12 @@ class SourcePipeline:
         """Begins one batch: all but its last Spark job, and so every call of a user's transform.
 
         Args:
-            batch: What was polled.
-            submit: Gets that job, which can run on any thread, and gives what waits for its result.
+            batch: The polled records or frame.
+            submit: Gets that job, which can run on any thread, and returns a function that waits for its result.
 
         Returns:
-            What ends the batch, to be called once, on the thread of the pipeline; it may be called after other batches
-            were begun, and blocks for the job.
+            A function that ends the batch, to be called once, on the thread of the pipeline; other batches may begin
+            before. It blocks for the job.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
@@ -196,7 +196,7 @@ class SourcePipeline:
 
     @property
     def leaves_headers(self) -> bool:
-        """True if frames that no one plan is for keep the headers that they came with, as bytes."""
+        """True if frames without one plan for all steps keep their original headers, as bytes."""
         return self._stock and not self._has_transforms
 
     @property
@@ -210,7 +210,7 @@ class SourcePipeline:
 
     @property
     def in_one_process(self) -> str | None:
-        """The reason why the records have to pass through this process; None if any process may have them."""
+        """The reason why the records have to pass through this process; None if any process may process them."""
         return why_one_process(self._segments)
 
     # ------------------------------------------------------------------ frames
@@ -219,7 +219,7 @@ class SourcePipeline:
         first = self._segments[0] if self._segments else self._last
         straight = first is self._last and not self._own and not self._without_spark
         if not isinstance(data, pa.Table):
-            # The topics that a step asks for are known only when the task's own plan has run.
+            # A step's topics are known only after the task's own plan has run.
             if straight and not any(one.step.asks_of_topic for one in self._last.steps):
                 return self._begin_dataframe(frame, data, submit)
             data = self._jobs.on_dataframe(data, partial(_rows_of, frame))
@@ -242,7 +242,7 @@ class SourcePipeline:
         return lambda: self._finish_frame(frame, columns, result()[0], rows)
 
     def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> Callable[[], ProduceBatch]:
-        """Begins a frame of which converters write columns without Spark: what is left goes through their plan."""
+        """Begins a frame whose columns converters write without Spark; the remaining sides go through their plan."""
         columns, rows = columns_of_table(frame, data), data.num_rows
         written = {} if self._must else written_columns(self._converters, columns.shape, columns.sides)
         shape = columns.shape
@@ -258,7 +258,7 @@ class SourcePipeline:
         if groups:
             result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
         elif written and not self._own:
-            # Nothing is left to be written: Spark sees the messages while the next batch is begun.
+            # All sides are written: Spark sees the messages while the next batch begins.
             messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
             seen = self._passing(messages, submit)
 
@@ -375,14 +375,14 @@ class SourcePipeline:
         """Runs all segments but the last.
 
         Args:
-            live: The records that are left.
+            live: The remaining records.
             positions: Their rows; None: row i is record i.
-            rows: How many the batch has.
-            failures: Those so far.
-            segments: What is left to run, but the last segment.
-            why: Why the whole batch goes as rows; None: it need not.
+            rows: The number of rows in the batch.
+            failures: The failures so far.
+            segments: The remaining segments, without the last one.
+            why: The reason why the whole batch goes as rows; None if it does not.
             submit: Gets the last job.
-            laid: Records that are left, as columns; there are some only in front of the last segment.
+            laid: Remaining records that are columns; there are some only before the last segment.
         """
         parts: Sequence[ShippedRecords] = ()
         planned = False
@@ -446,7 +446,7 @@ class SourcePipeline:
             if seen is not None:
                 seen()
                 return made
-            # Bytes that were made beside Spark only have seen no plan.
+            # Bytes that were made only outside of Spark have not passed a plan.
             if not beside_spark or not made.table.num_rows or is_huge(made.table):
                 return made
             if self._stock:
@@ -480,7 +480,7 @@ class SourcePipeline:
         unplanned: Sequence[GroupOutcome],
     ) -> ProduceBatch:
         positions, attributes = given
-        # First: the job may be making some of the columns at this moment.
+        # First, because the job may be making some of the columns at this moment.
         outcomes: Sequence[GroupOutcome] = [*unplanned, *result()]
         if positions is not None:
             assembly.drop_all_but(positions, failures)
@@ -490,7 +490,7 @@ class SourcePipeline:
         if headers_changed:
             assembly.put("headers", columns["headers"])
         if outcomes and alone[0]:
-            # What steps change in columns stays as it is in rows.
+            # Changes of columns do not apply to rows.
             rows = np.asarray(alone[1], dtype=np.int64)
             outcomes = [*outcomes, GroupOutcome(rows, Shape(NOTHING, NOTHING), {}, None, None, {})]
         assembly.take(outcomes)
@@ -516,7 +516,7 @@ class SourcePipeline:
     def _stateless(
         self, segment: Stateless, given: Rows, behind: Sequence[Segment], failures: Failures, why: Why | None
     ) -> tuple[Sequence[ShippedRecords], Rows]:
-        """Runs transforms without state, in Python workers where that pays; ``why``: the batch goes as rows."""
+        """Runs transforms without state, in Python workers if that pays; ``why``: the batch goes as rows."""
         live, positions = given
         if why is Why.HUGE_VALUE or not self._spreader.takes(segment, len(live)) or not can_be_part(live):
             return (), self._spreader.here(segment, given, failures)
@@ -532,16 +532,17 @@ class SourcePipeline:
 
     # ------------------------------------------------------------------ what stays columns
     def _stays_columns(self, behind: Sequence[Segment], rows: int) -> bool:
-        """True if what comes out of a plan is no records for what is behind it.
+        """True if the result of a plan need not become records for the next step.
 
-        That is Python workers, or converters that write columns beside Spark: these would make columns of it again.
+        The next step is then Python workers, or converters that write columns without Spark: these would make columns
+        of the records again.
         """
         return self._spreader.takes(behind[0], rows) if behind else self._stock and not self._without_spark
 
     def _parted_columns(self, laid: Sequence[ShippedRecords]) -> tuple[list[ShippedRecords], list[ShapeGroup], Rows]:
-        """Those parts that the last plan takes, their groups in it, and the records of the others.
+        """Returns the parts that the last plan takes, their groups in it, and the records of the others.
 
-        Sides that are written beside the plan are in no group.
+        Sides that are written without the plan are in no group.
         """
         taken: list[ShippedRecords] = []
         groups: list[ShapeGroup] = []
@@ -568,7 +569,7 @@ class SourcePipeline:
         failures: Failures,
         why: Why | None,
     ) -> tuple[list[ShapeGroup], Rows, Rows]:
-        """The groups of those records that are columns, these records, and those that go as rows."""
+        """Returns the groups of the records that are columns, these records, and those that go as rows."""
         rows = all_rows(live, positions)
         if why is not None:
             failures.went_as_rows(positions, why)
@@ -580,7 +581,7 @@ class SourcePipeline:
         # A converter that ignores schemas takes any value, if no transform has to take it first.
         last = self._converters["value"]
         any_value = isinstance(last, ColumnConverter) and last.ignores_schema and not self._has_transforms
-        # What is written beside Spark need not go there.
+        # Sides that are written without Spark need not go there.
         without = self._own if segment is self._last else frozenset()
         found = group_records(
             live, positions, sink=False, on_bad=on_bad, any_value=any_value, mixed=False, without=without
@@ -609,7 +610,7 @@ class SourcePipeline:
         """Runs column steps whose result Python needs.
 
         Returns:
-            What is left: parts, if they ``leave``, and records. And whether all went through a plan.
+            The remaining parts, if they ``leave``, and records; and True if all went through a plan.
         """
         if not live:
             return (), (live, positions), False
@@ -661,16 +662,16 @@ def frame_batch(
     failures: Failures,
     write: Callable[[Assembly, Failures], None] = lambda *_: None,
 ) -> ProduceBatch:
-    """The batch of a frame of which a plan has made bytes.
+    """Returns the batch of a frame whose bytes a plan has made.
 
     Args:
-        frame: Says what holds for all rows.
-        columns: How it is laid out.
-        outcome: What the plan made.
-        rows: How many there are.
+        frame: Has the constants of all rows.
+        columns: Its layout.
+        outcome: The outcome of the plan.
+        rows: The number of rows.
         headers: Writes headers.
-        failures: Gets those that failed.
-        write: Puts in what no plan has made.
+        failures: Gets failed rows.
+        write: Adds the columns that no plan has made.
     """
     assembly = Assembly(rows)
     failures.found([outcome])
@@ -686,10 +687,10 @@ def frame_batch(
 
 
 def rows_of_dataframe(frame: SourceFrame, data: DataFrame) -> DataFrame:
-    """The rows of a query as they are taken to be records; lazy, the same columns and order.
+    """Converts the rows of a query to those of records; lazy, the same columns and order.
 
     Raises:
-        ConnectException: A column has a type that cannot be taken.
+        ConnectException: A column has a type that is not supported.
     """
     columns_of_dataframe(frame, data)
     variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]

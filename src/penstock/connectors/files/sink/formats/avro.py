@@ -46,7 +46,7 @@ class AvroFormat(Format):
 
 
 def missing_library(codec: str) -> str:
-    """A text that says which library a codec needs; empty: all are there."""
+    """A text that names the library which a codec lacks; empty if none is missing."""
     if not find_spec("fastavro"):
         return "Avro needs the library fastavro: pip install 'penstock[avro]'"
     import fastavro
@@ -60,7 +60,7 @@ def missing_library(codec: str) -> str:
 
 
 def _renamed(table: pa.Table) -> pa.Table:
-    """The same rows, with names of fields that Avro takes, at every depth."""
+    """The same rows, with names of fields that Avro allows, at every depth."""
     columns = [one_array(column) for column in table.columns]
     return pa.table(
         [_retyped(one, _renamed_type(one.type)) for one in columns], [_name(one) for one in table.column_names]
@@ -76,7 +76,7 @@ def _renamed_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """An array under a type that differs in names only; a cast would find nothing under the new ones."""
+    """Converts an array to a type that differs only in names; a cast would not find the fields of the new names."""
     if array.type == kind:
         return array
     if pa.types.is_struct(kind):
@@ -91,7 +91,7 @@ def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _name(name: str) -> str:
-    """A name as Avro takes it: other characters become underscores."""
+    """Converts a name for Avro: invalid characters become underscores."""
     found = re.sub(r"[^A-Za-z0-9_]", "_", name)
     return found if re.match(r"[A-Za-z_]", found) else f"_{found}"
 

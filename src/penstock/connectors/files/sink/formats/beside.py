@@ -1,4 +1,4 @@
-"""Keys and headers in files beside those of the values. Main type: ``BesideValues``. No I/O; any thread.
+"""Keys and headers in files next to those of the values. Main type: ``BesideValues``. No I/O; any thread.
 
 Source: the documentation of Confluent's Amazon S3 sink, "Write raw keys and headers".
 """
@@ -16,7 +16,7 @@ from penstock.connectors.files.columns import VALUE
 from penstock.connectors.files.sink.formats.format import Format
 from penstock.files import Beside
 
-#: The column of frames, and that of files where it is no struct.
+#: The column of frames, and of files if it is no struct.
 _COLUMNS: Final = {"keys": "key", "headers": "headers"}
 
 
@@ -28,7 +28,7 @@ class BesideValues:
         format: The format.
 
     Attributes:
-        file: The file beside each file of values.
+        file: The file next to each file of values.
     """
 
     def __init__(self, what: str, format: Format) -> None:  # noqa: A002
@@ -37,7 +37,7 @@ class BesideValues:
         self.file = Beside(f"\0{what}", f".{what}{format.name_end}", format.write)
 
     def prepare(self, frame: SinkFrame) -> pa.Array:
-        """The rows as they are held in memory: structs, whose fields are columns of the file.
+        """Converts the rows to their form in memory: structs, whose fields are columns of the file.
 
         Raises:
             DataException: The format does not take such keys.

@@ -1,7 +1,7 @@
-"""Formats of files: what a row is held as while its file is open, and how a file is written.
+"""Formats of files: the form of rows in memory while a file is open, and the writing of a file.
 
 Main types: ``Format`` and its kinds, ``ParquetFormat``, ``JsonLinesFormat``, ``CsvFormat``, ``BytesFormat``; Avro is in
-``avro``. No I/O but to the file that is given; any thread.
+``avro``. Their only I/O is to the given file; any thread.
 
 Source: the formats of Confluent's connectors (``ParquetFormat``, ``JsonFormat``, ``AvroFormat``, ``ByteArrayFormat``).
 """
@@ -30,9 +30,9 @@ from penstock.connectors.files.file_schemas import metadata_of_schemas
 from penstock.errors import DataException
 from penstock.files.widening import conform, json_text
 
-#: Bytes of rows that are a row group, or a block of text, together.
+#: The size of a row group, or of a block of text, in bytes.
 _GROUP_BYTES: Final = 32 << 20
-#: The column of formats whose rows are held as they are written.
+#: The column of formats that keep rows in their written form.
 _LINE: Final = "line"
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
@@ -42,14 +42,14 @@ class Format(ABC):
     """A format of files.
 
     Args:
-        metadata: Columns beside the fields of the values; see ``columns``.
-        prefix: What the names of those begin with.
-        compression: Of the whole file: ``none``, ``gzip``, ``zstd`` and others of Arrow; Parquet and Avro have codecs
-            of their own.
+        metadata: Columns besides the fields of the values; see ``columns``.
+        prefix: The beginning of the names of these columns.
+        compression: The compression of the whole file: ``none``, ``gzip``, ``zstd`` and others of Arrow; Parquet and
+            Avro have codecs of their own.
 
     Attributes:
-        extension: The end of a file's name, with its dot.
-        has_schema: True if a file has one schema, so that records of others go to other files.
+        extension: The file extension, with its dot.
+        has_schema: True if a file has one schema, so that records of other schemas go to other files.
     """
 
     extension: ClassVar[str]
@@ -61,7 +61,7 @@ class Format(ABC):
         self.compression = compression
 
     def prepare(self, frame: SinkFrame) -> pa.Table:
-        """The rows as they are held in memory.
+        """Converts the rows to their form in memory.
 
         Args:
             frame: Rows without null values.
@@ -69,7 +69,7 @@ class Format(ABC):
         Raises:
             DataException: The format does not take such values.
         """
-        # Keys are also in files beside, which have no schemas.
+        # Keys are also in separate files, which have no schemas.
         schemas = metadata_of_schemas(frame.value_schema, frame.key_schema)
         return columns_of(frame, self.metadata, self.prefix).replace_schema_metadata(schemas)
 
@@ -80,7 +80,7 @@ class Format(ABC):
         Args:
             tables: The rows, all with this schema.
             schema: The schema.
-            out: A file that is open for bytes; it stays open.
+            out: A file that is open for bytes; this method does not close it.
         """
 
     @property
@@ -105,7 +105,7 @@ class ParquetFormat(Format):
 
     @property
     def name_end(self) -> str:
-        """The codec stands in front of the ending, as in Confluent's names."""
+        """The codec comes before the extension, as in Confluent's names."""
         return self.extension if self.compression == "none" else f".{self.compression}{self.extension}"
 
 
@@ -147,7 +147,7 @@ class CsvFormat(Format):
 
 
 class _Lines(Format):
-    """A format whose rows are held as the bytes that are written."""
+    """A format whose rows are kept as the bytes to write."""
 
     has_schema = False
     separator: bytes = b"\n"
@@ -169,14 +169,14 @@ class JsonLinesFormat(_Lines):
     extension = ".json"
 
     def prepare(self, frame: SinkFrame) -> pa.Table:
-        """See ``Format``. The one format, with Avro, that makes Python objects of rows."""
+        """See ``Format``. Apart from Avro, the only format that makes Python objects of rows."""
         column = one_array(frame.table.column("value"))
         if is_variant(column.type):
             values = Variants.of(pa.chunked_array([column])).objects()
         else:
             values = values_of(frame.table.column("value"), frame.value_schema).to_pylist(maps_as_pydicts="lossy")
             if frame.value_schema is None:
-                # Without a schema a field that is null here may be one that is missing.
+                # Without a schema a field that is null here may be missing.
                 values = [_without_nulls(value) for value in values]
         rows: list[Any] = values
         if self.metadata:
@@ -196,8 +196,8 @@ class BytesFormat(_Lines):
     """The bytes of the values, or their text, each followed by a separator.
 
     Args:
-        separator: What follows each value.
-        extension: The end of the files' names.
+        separator: The bytes after each value.
+        extension: The file extension.
     """
 
     extension = ".bin"
@@ -208,7 +208,7 @@ class BytesFormat(_Lines):
         self.ending = extension
 
     def prepare(self, frame: SinkFrame) -> pa.Table:
-        """See ``Format``. A null, which only keys may be, has no bytes."""
+        """See ``Format``. A null (possible only for keys) has no bytes."""
         column = one_array(frame.table.column("value"))
         if is_variant(column.type):
             texts = [_bytes_text(one) for one in Variants.of(pa.chunked_array([column])).objects()]
@@ -229,14 +229,14 @@ class BytesFormat(_Lines):
 
 
 def _bytes_text(value: Any) -> str:
-    """A value without a schema as text; a null, which only keys may be, is none."""
+    """A value without a schema as text; empty for null, which is possible only for keys."""
     if value is None or isinstance(value, str):
         return value or ""
     return value.decode("latin-1") if isinstance(value, bytes) else json_text(value)
 
 
 def _with_columns(schema: pa.Schema) -> pa.Schema:
-    """The columns that Parquet can have: all but those without a type."""
+    """The columns that Parquet supports: all except those without a type."""
     fields = [pa.field(one.name, kind) for one in schema if (kind := _storable(one.type)) is not None]
     return pa.schema(fields or [pa.field(one.name, pa.string()) for one in schema])
 
@@ -293,13 +293,13 @@ def _compressed(out: Any, compression: str) -> Iterator[Any]:
     if compression == "none":
         yield out
         return
-    # The file itself stays open: its owner sends it off.
+    # The file stays open: its owner uploads it.
     with pa.CompressedOutputStream(_Open(out), compression) as file:
         yield file
 
 
 class _Open:
-    """A file that is not closed with the stream over it."""
+    """A file that stays open when the stream over it is closed."""
 
     closed = False
 
@@ -344,7 +344,7 @@ _OPTIONS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
 
 def _json(value: Any) -> Any:
-    """A value as JSON has it: milliseconds and days, as JsonConverter writes them."""
+    """Converts a value for JSON: milliseconds and days, like JsonConverter."""
     if isinstance(value, Decimal):
         return orjson.Fragment(format(value, "f"))
     if isinstance(value, bytes):

@@ -4,5 +4,5 @@
 - ``csv``, ``json_lines``, ``lines``: text; ``text``: such files as blocks of whole lines; ``isolating``: the bad rows
   of a block.
 - ``columnar``: Parquet and ORC. ``avro``: Avro container files. ``xml``: elements of XML.
-- ``fitting``: columns as a schema wants them.
+- ``fitting``: casts columns to a schema.
 """

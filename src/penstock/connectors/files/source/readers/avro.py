@@ -56,7 +56,7 @@ class AvroReader(FormatReader):
     """Avro; a block is one of the file."""
 
     def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
-        """See ``FormatReader``. Rows in front of the place are read again, and left out."""
+        """See ``FormatReader``. Rows before the position are read again, and left out."""
         import fastavro
 
         raw = file.open()
@@ -89,17 +89,17 @@ class AvroReader(FormatReader):
 
 
 def field_of(schema: Any, named: dict[str, Any]) -> pa.Field:
-    """An Avro schema as an Arrow field: its type, and whether it may be null.
+    """Converts an Avro schema to an Arrow field: its type, and if it may be null.
 
     Args:
-        schema: As fastavro has parsed it.
-        named: Types that were named before.
+        schema: The schema that fastavro has parsed.
+        named: The named types so far.
     """
     if isinstance(schema, list):
         others = [one for one in schema if one != "null"]
         if len(others) == 1:
             return field_of(others[0], named).with_nullable(len(others) < len(schema))
-        # Values of several types: text, which holds JSON where they are none.
+        # Values of several types: text, with JSON for values that are no texts.
         return pa.field("", pa.string(), nullable="null" in schema)
     if isinstance(schema, str):
         if schema in named:
@@ -139,7 +139,7 @@ def _table(rows: list[Any], field: pa.Field) -> pa.Table:
 
 
 def _shaped(value: Any, kind: pa.DataType) -> Any:
-    """A value as ``pa.array`` takes it."""
+    """Converts a value for ``pa.array``."""
     if value is None:
         return None
     if pa.types.is_struct(kind):

@@ -27,7 +27,7 @@ from penstock.connectors.files.source.readers.reader import (
 from penstock.connectors.files.source.readers.text import TextBlock, blocks, open_text, rows_of
 from penstock.files.widening import widened
 
-#: Bytes at the beginning of a file by which types are found.
+#: The number of bytes at the beginning of a file from which types are inferred.
 _SAMPLE_BYTES = 1 << 20
 
 
@@ -36,16 +36,16 @@ class CsvDialect:
     """The dialect of the files.
 
     Attributes:
-        separator: Between fields.
-        quote: Around fields; None: no character is one.
-        escape: In front of a character that stands for itself; None: a quote in quotes is doubled.
-        skip_lines: Lines in front of the header.
+        separator: The character between fields.
+        quote: The character around fields; None for none.
+        escape: The escape character; None: a quote in quotes is doubled.
+        skip_lines: The number of lines before the header.
         has_header: True if there is a line of names.
-        names: The names, where there is no such line; empty: ``column_1`` and so on.
+        names: The names, if there is no such line; empty: ``column_1`` and so on.
         charset: The encoding.
-        empty_is_null: True if an empty field without quotes is null, also of text.
-        quoted_is_null: True if one with quotes is, too.
-        infers: True if types are found in the data; False: all is text.
+        empty_is_null: True if an empty field without quotes is null, also for text.
+        quoted_is_null: True if one with quotes is null, too.
+        infers: True to infer types from the data; False: all columns are text.
         zone: The time zone of times without one.
         timestamp_formats: Patterns of ``strptime``; empty: ISO 8601.
     """
@@ -68,8 +68,8 @@ class CsvReader(FormatReader):
     """CSV.
 
     Args:
-        dialect: How the files are written.
-        types: Of columns by their names, where they are known; those of others are found in the data.
+        dialect: The dialect of the files.
+        types: The known types of columns by their names; others are inferred from the data.
     """
 
     appends = True
@@ -77,7 +77,7 @@ class CsvReader(FormatReader):
     def __init__(self, dialect: CsvDialect, types: Mapping[str, pa.DataType] | None = None) -> None:
         self._dialect, self._given = dialect, types or {}
         escaped = dialect.escape not in (None, dialect.quote)
-        # Where quotes may be escaped, line ends in quotes cannot be told by counting quotes.
+        # If quotes may be escaped, counting quotes does not find line ends in quotes.
         self._quote = ord(dialect.quote) if dialect.quote and not escaped else None
         self._parse_options = {
             "delimiter": dialect.separator,
@@ -107,7 +107,7 @@ class CsvReader(FormatReader):
             text.close()
 
     def _header(self, file: Input, sample: TextBlock) -> tuple[list[str], TextBlock]:
-        """The names of the columns, and what of the sample is behind them."""
+        """The names of the columns, and the rest of the sample."""
         at = 0
         for _ in range(self._dialect.skip_lines):
             at = sample.data.find(b"\n", at) + 1 or len(sample.data)
@@ -172,7 +172,7 @@ class CsvReader(FormatReader):
         return FileRows(self._with_zones(table), FilePosition(block.at, 0, block.line), block.end, bad), types
 
     def _wider(self, block: TextBlock, names: Sequence[str], types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
-        """Types that hold the values of a block, too, where they were found in the data."""
+        """Widens inferred types so that they also hold the values of a block."""
         if not self._dialect.infers:
             return types
         found, _ = isolated(block.data, 0, lambda data, line: self._read(data, line, names, None), self._quote)

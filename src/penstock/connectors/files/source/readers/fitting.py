@@ -1,4 +1,4 @@
-"""Columns as a schema wants them. Main function: ``fitted``. Pure; any thread.
+"""Casts columns to a schema. Main function: ``fitted``. Pure; any thread.
 
 Source: Penstock's own.
 """
@@ -19,14 +19,14 @@ from penstock.data import Schema
 
 
 def fitted(piece: FileRows, schema: Schema, beside: Sequence[str] = ()) -> FileRows:
-    """The rows with the fields of a schema, in its order and types; columns that it has not are left out.
+    """The rows with the fields of a schema, in its order and types; other columns are left out.
 
     Rows with a value that does not fit are bad.
 
     Args:
         piece: The rows.
-        schema: Of the values, a struct.
-        beside: Columns that stay as they are.
+        schema: The schema of the values, a struct.
+        beside: Columns that do not change.
 
     Raises:
         BadFileException: A field that must not be null has no column.
@@ -65,7 +65,7 @@ def _without(table: pa.Table, piece: FileRows, reasons: dict[int, str]) -> FileR
     mask[rows] = False
     dropped = np.concatenate([[0], np.cumsum(~mask)])
     line = piece.place.line
-    # Where each row is one line, and none was left out before, the row tells the line.
+    # If each row is one line, and none was left out before, the row gives the line.
     exact = bool(line) and piece.next.line - line == table.num_rows + len(piece.bad)
     bad = [
         Bad(
@@ -93,7 +93,7 @@ def _cast(array: pa.Array, kind: pa.DataType, name: str, reasons: dict[int, str]
         return _converted(array, kind)
     except (pa.ArrowException, ValueError, TypeError):
         pass
-    # Ranges of rows that are to be tried, the first one last.
+    # The ranges of rows to try, the first one last.
     done: list[pa.Array] = []
     todo = [(0, len(array))]
     while todo:

@@ -12,16 +12,16 @@ import pyarrow as pa
 from penstock.connectors.files.source.readers.reader import Bad
 from penstock.connectors.files.source.readers.text import rows_of
 
-#: Reads some whole lines: their rows, and bad ones among them.
+#: Parses some whole lines: returns their rows, and bad ones.
 Parse = Callable[[bytes, int], "tuple[pa.Table, list[Bad]]"]
 
 
 def isolated(data: bytes, line: int, parse: Parse, quote: int | None = None) -> tuple[pa.Table | None, list[Bad]]:
-    """The rows that can be read, in order, and those that cannot.
+    """The valid rows, in order, and the bad ones.
 
     Args:
         data: Whole lines.
-        line: The number of the first one; 0 = not known.
+        line: The number of the first one; 0 = unknown.
         parse: Reads lines; raises ``ArrowInvalid`` if one of them is bad.
         quote: See ``blocks``.
 
@@ -32,7 +32,7 @@ def isolated(data: bytes, line: int, parse: Parse, quote: int | None = None) -> 
     tables: list[pa.Table] = []
     bad: list[Bad] = []
     count = 0
-    # Ranges of rows that are to be tried, the first one last.
+    # The ranges of rows to try, the first one last.
     todo = [(0, len(rows))]
     while todo:
         first, last = todo.pop()

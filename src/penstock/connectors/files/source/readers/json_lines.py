@@ -1,7 +1,7 @@
-"""Files with a JSON object in each line, or one behind the other. Main type: ``JsonLinesReader``. The task's thread.
+"""Files with a JSON object in each line, or consecutive objects. Main type: ``JsonLinesReader``. The task's thread.
 
-Lines are read by PyArrow's reader. Where a block has lines that are no objects, or fields whose type changes, Python
-reads this block.
+PyArrow's reader reads lines. If a block has lines that are no objects, or fields whose type changes, Python reads this
+block.
 
 Source: https://jsonlines.org; the SpoolDir connector for JSON.
 """
@@ -39,7 +39,7 @@ class JsonLinesReader(FormatReader):
     """JSON.
 
     Args:
-        types: Of fields by their names, where they are known; those of others are found in the data.
+        types: The known types of fields by their names; others are inferred from the data.
         charset: The encoding.
     """
 
@@ -71,7 +71,7 @@ class JsonLinesReader(FormatReader):
             text.close()
 
     def _types(self, data: bytes) -> dict[str, pa.DataType]:
-        """The types of a sample; those of texts that look like times are text, as JSON has no times."""
+        """The types of a sample; texts that look like times stay text, as JSON has no times."""
         try:
             table = pajson.read_json(pa.BufferReader(data))
         except pa.ArrowInvalid:
@@ -147,7 +147,7 @@ class JsonLinesReader(FormatReader):
         return table, kept, types
 
     def _misfit(self, value: dict[str, Any]) -> str:
-        """Why a value does not fit the types that are given; empty: it does."""
+        """The reason why a value does not fit the given types; empty if it does."""
         for name, kind in self._given.items():
             if value.get(name) is not None:
                 try:
@@ -157,7 +157,7 @@ class JsonLinesReader(FormatReader):
         return ""
 
     def _document(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
-        """Reads a file whose objects stand over several lines, or in an array."""
+        """Reads a file with objects over several lines, or in an array."""
         if file.found.size > _MOST_BYTES:
             raise BadFileException(
                 f"has JSON over several lines and {file.found.size} bytes, and at most {_MOST_BYTES} can be read at "
@@ -178,12 +178,12 @@ class JsonLinesReader(FormatReader):
 def table_of(
     rows: list[dict[str, Any]], types: Mapping[str, pa.DataType], given: Mapping[str, pa.DataType]
 ) -> pa.Table:
-    """Objects as columns.
+    """Converts objects to columns.
 
     Args:
         rows: The objects.
-        types: Of the columns of earlier rows, which widen.
-        given: Of columns that keep their types.
+        types: The types of the columns of earlier rows, which widen.
+        given: The types of columns that keep them.
     """
     names = dict.fromkeys([*types, *(str(name) for row in rows for name in row)])
     columns = {}
@@ -199,7 +199,7 @@ def table_of(
 
 
 def _column(cells: list[Any], kind: pa.DataType) -> pa.Array:
-    """Cells in a type that was given, as PyArrow's reader makes it of their JSON."""
+    """Converts cells to a given type, as PyArrow's reader does with their JSON."""
     if pa.types.is_string(kind) or pa.types.is_nested(kind):
         return pa.array(cells, kind)
     data = b"\n".join(orjson.dumps({"c": cell}) for cell in cells)
@@ -224,7 +224,7 @@ def _without_times(kind: pa.DataType) -> pa.DataType:
 
 
 def _grew(table: pa.Table, types: Mapping[str, pa.DataType]) -> bool:
-    """True if a nested type has fields that it had not, among them texts that look like times."""
+    """True if a nested type has new fields, including texts that look like times."""
     return any(
         table.schema.field(name).type != kind
         and table.schema.field(name).type != _without_times(table.schema.field(name).type)
@@ -233,7 +233,7 @@ def _grew(table: pa.Table, types: Mapping[str, pa.DataType]) -> bool:
 
 
 def _is_document(data: bytes) -> bool:
-    """True if the first line is no JSON by itself, and the beginning looks like that of an object or an array."""
+    """True if the first line is no JSON by itself, and the beginning looks like an object or an array."""
     first = data.lstrip()[:1]
     if first == b"[":
         return True
@@ -243,7 +243,7 @@ def _is_document(data: bytes) -> bool:
     try:
         orjson.loads(line)
     except orjson.JSONDecodeError:
-        # One of many lines that are whole objects may be broken.
+        # One of many lines of whole objects may be broken.
         return line.strip() == b"{" or (b"\n" in data.strip() and not line.rstrip().endswith(b"}"))
     return False
 

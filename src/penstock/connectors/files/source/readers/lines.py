@@ -1,4 +1,4 @@
-"""Lines of text, and files as they are.
+"""Lines of text, and whole files.
 
 Main types: ``LinesReader``, ``JsonTextsReader``, ``WholeFileReader``. The task's thread.
 
@@ -25,7 +25,7 @@ _MOST_BYTES = 1 << 30
 
 
 class JsonTextsReader(FormatReader):
-    """Each line is a value of JSON, whatever it is: keys and headers of ``FileSink``.
+    """Each line is a JSON value of any type: keys and headers of ``FileSink``.
 
     Args:
         charset: The encoding.
@@ -49,7 +49,7 @@ class LinesReader(FormatReader):
 
     Args:
         charset: The encoding.
-        skip_empty: True if lines without a character are left out.
+        skip_empty: True to leave out empty lines.
     """
 
     appends = True
@@ -75,7 +75,7 @@ class LinesReader(FormatReader):
 
     def _table(self, data: bytes) -> pa.Table:
         body = data[:-1] if data.endswith(b"\n") else data
-        # As bytes first, so that what is no UTF-8 is an error.
+        # As bytes first, so that invalid UTF-8 is an error.
         whole = pa.array([body], pa.large_binary())
         lines = pc.split_pattern(whole.cast(pa.large_string()), "\n").values.cast(pa.string())
         if b"\r" in data:

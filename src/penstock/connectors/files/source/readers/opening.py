@@ -1,4 +1,4 @@
-"""The reader of a file, by the settings and its name. Main type: ``Readers``. Pure; any thread."""
+"""Chooses the reader of a file, by the settings and its name. Main type: ``Readers``. Pure; any thread."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Readers:
 
     Args:
         config: The settings.
-        connector: The class of the connector, as it is configured.
+        connector: The configured class of the connector.
     """
 
     def __init__(self, config: FileSourceConfig, connector: str) -> None:
@@ -34,7 +34,7 @@ class Readers:
         """The reader of a file.
 
         Raises:
-            BadFileException: Its name tells no format.
+            BadFileException: Its name has no known format.
         """
         kind = self.kind(found)
         if kind is None:
@@ -47,10 +47,10 @@ class Readers:
         return self._readers.setdefault(kind, self._made(kind, found))
 
     def beside(self, found: Found) -> FormatReader:
-        """The reader of a file of keys or headers beside another; its name tells the format.
+        """The reader of a separate file of keys or headers; its name determines the format.
 
         Raises:
-            BadFileException: Its name tells no format.
+            BadFileException: Its name has no known format.
         """
         match ENDINGS.get(self._ending(found)):
             case "json":
@@ -67,7 +67,7 @@ class Readers:
         )
 
     def kind(self, found: Found) -> str | None:
-        """The format of a file; None: its name does not tell."""
+        """The format of a file; None if its name has none."""
         return ENDINGS.get(self._ending(found)) if self._format == "auto" else self._format
 
     def share(self, found: Found) -> int:

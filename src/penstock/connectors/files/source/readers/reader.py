@@ -18,14 +18,14 @@ from penstock.connectors.files.source.ledger import FilePosition
 from penstock.errors import DataException
 from penstock.files.stores import Found
 
-#: Bytes of text that are a block.
+#: The size of a block of text, in bytes.
 BLOCK_BYTES = 4 << 20
-#: Rows of a block of formats that have columns.
+#: The number of rows of a block of columnar formats.
 BLOCK_ROWS = 32_768
 
 
 class BadFileException(DataException):
-    """A file that cannot be read, whatever is done again: no Parquet, no columns that fit, damaged."""
+    """A file that cannot be read, even with retries: another format, columns that do not fit, damage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Bad:
     """A row that cannot be read.
 
     Attributes:
-        line: Its line in the file, from 1; 0 = not known.
-        text: Its bytes, as they are in the file; empty where the format has none.
-        reason: What is wrong.
-        before: How many rows of the piece are in front of it.
+        line: Its line in the file, from 1; 0 = unknown.
+        text: Its bytes in the file; empty if the format has none.
+        reason: The error.
+        before: The number of rows of the piece before it.
     """
 
     line: int
@@ -50,9 +50,9 @@ class FileRows:
     """Rows of a file, in order.
 
     Attributes:
-        table: The rows, without those that are bad.
-        place: Where the first of them is.
-        next: The place behind the last one.
+        table: The rows, without bad ones.
+        place: The position of the first row.
+        next: The position after the last row.
         bad: The bad ones.
         is_single: True if the rows are values that are no structs, in the column ``value``.
     """
@@ -66,14 +66,14 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A file, or a part of one, to be read.
+    """A file, or a part of one, to read.
 
     Attributes:
         found: The file.
         open: Opens it: PyArrow's ``NativeFile``.
         span: The bytes of the part; None: all.
-        is_settled: False if the file has changed since it was found, so that a last line without an end may grow.
-        warn: Takes what a user should know, once for a text.
+        is_settled: False if the file has changed since the listing, so that a last line without an end may grow.
+        warn: Called with messages for the user, once for each text.
     """
 
     found: Found
@@ -87,7 +87,7 @@ class FormatReader(ABC):
     """Reads files of one format.
 
     Attributes:
-        appends: True if a file that has grown is read on where it ended.
+        appends: True if reading continues at the old end of a file that has grown.
         splits: True if several tasks can read parts of a file.
     """
 
@@ -96,7 +96,8 @@ class FormatReader(ABC):
 
     @abstractmethod
     def pieces(self, file: Input, place: FilePosition) -> Iterator[FileRows]:
-        """The rows from the block on that begins at a place. The same place gives the same, if the file is the same.
+        """Reads rows, starting with the block at a position. The same position gives the same rows, if the file is the
+        same.
 
         Raises:
             BadFileException: The file cannot be read as this format.
@@ -108,7 +109,7 @@ def rest(piece: FileRows, begin: FilePosition) -> FileRows | None:
 
     Args:
         piece: A block.
-        begin: Where reading began; if that is in the block, with the number of rows that were read.
+        begin: The start position; if it is in the block, with the number of rows that were read.
     """
     if piece.place.at != begin.at or not (begin.rows or begin.letters):
         return piece
@@ -121,10 +122,10 @@ def rest(piece: FileRows, begin: FilePosition) -> FileRows | None:
 
 
 def place_in(unit: int, row: int = 0) -> FilePosition:
-    """A place in a file of row groups, stripes or blocks.
+    """A position in a file of row groups, stripes or blocks.
 
     Args:
-        unit: The number of one.
+        unit: The number of the row group, stripe or block.
         row: The row in it.
     """
     return FilePosition(unit << 32 | row, 0, 0)
@@ -140,7 +141,7 @@ def unit_of(place: FilePosition) -> tuple[int, int]:
 
 
 def parts_of(table: pa.Table, unit: int, first: int) -> Iterator[FileRows]:
-    """The rows of a stripe or a block of a file, in parts, from one that begins at a row on."""
+    """The rows of a stripe or a block of a file, in parts, starting with the part at a row."""
     for start in range(first, table.num_rows, BLOCK_ROWS):
         end = start + BLOCK_ROWS
         after = place_in(unit + 1) if end >= table.num_rows else place_in(unit, end)

@@ -19,7 +19,7 @@ from penstock.connectors.files.source.readers.reader import BLOCK_BYTES, BadFile
 
 #: Compressions by the endings of names.
 COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".xz": "xz"}
-#: Longer lines are none: the file is no text, or has other line ends.
+#: The longest line: a file with a longer one is no text, or has other line ends.
 _LONGEST_LINE: Final = 128 << 20
 _BOM: Final = codecs.BOM_UTF8
 _NEWLINE: Final = 10
@@ -30,7 +30,7 @@ class TextBlock:
     """Whole lines of a file.
 
     Attributes:
-        at: The byte that it begins with.
+        at: Its first byte in the file.
         line: The number of its first line.
         data: Its bytes, in UTF-8.
     """
@@ -41,12 +41,12 @@ class TextBlock:
 
     @property
     def end(self) -> FilePosition:
-        """The place behind it."""
+        """The position after it."""
         return FilePosition(self.at + len(self.data), 0, self.line + self.data.count(b"\n") if self.line else 0)
 
 
 def compression_of(name: str) -> str | None:
-    """The compression that the ending of a name says.
+    """The compression for the extension of a name.
 
     >>> compression_of("a.csv.GZ"), compression_of("a.csv")
     ('gzip', None)
@@ -73,14 +73,14 @@ class TextInput:
 
     Args:
         raw: The bytes.
-        seeks: True if it can begin anywhere.
+        seeks: True if it can begin at any byte.
     """
 
     def __init__(self, raw: Any, *, seeks: bool) -> None:
         self._raw, self._seeks, self._at = raw, seeks, 0
 
     def read(self, count: int) -> bytes:
-        """The next bytes; fewer at the end only."""
+        """The next bytes; fewer only at the end."""
         found = []
         while count > 0:
             try:
@@ -97,7 +97,7 @@ class TextInput:
         return b"".join(found)
 
     def go_to(self, at: int) -> None:
-        """Leaves out what is in front of a byte."""
+        """Skips the bytes before a position."""
         if self._seeks:
             self._raw.seek(at)
             self._at = at
@@ -111,7 +111,7 @@ class TextInput:
 
 
 class _Decoded:
-    """Bytes of another encoding as UTF-8."""
+    """Converts bytes of another encoding to UTF-8."""
 
     def __init__(self, raw: Any, charset: str, name: str) -> None:
         self._raw, self._charset, self._name = raw, charset, name
@@ -137,17 +137,17 @@ class _Decoded:
 def blocks(
     file: Input, text: TextInput, place: FilePosition, quote: int | None = None, size: int = BLOCK_BYTES
 ) -> Iterator[TextBlock]:
-    """The file from a place on, in blocks of whole lines.
+    """Reads the file from a position, in blocks of whole lines.
 
     A byte order mark is left out. In a part of a file, the lines that begin in it are read. A last line without an end
     is a line, unless the file is still growing.
 
     Args:
         file: The file.
-        text: It, open.
+        text: The open file.
         place: Where to begin.
-        quote: The character between two of which a line end is none; None: there is no such.
-        size: About how many bytes a block has.
+        quote: The character around line ends that do not count; None for none.
+        size: The approximate number of bytes of a block.
 
     Raises:
         BadFileException: A line has no end.
@@ -176,7 +176,7 @@ def blocks(
         if is_end and held and file.is_settled():
             cut = len(held)
         if end is not None and not is_end and at + len(held) >= end:
-            continue  # The last line of a part goes on behind it.
+            continue  # The last line of a part continues after it.
         if cut:
             block = _block(at, line, held[:cut])
             at, held = at + cut, held[cut:]
@@ -218,7 +218,7 @@ def last_line_end(data: bytes, quote: int | None) -> int:
 
 
 def line_ends(data: bytes, quote: int | None) -> np.ndarray:
-    """The places behind all line ends that are not between quotes."""
+    """The positions after all line ends that are not between quotes."""
     raw = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(raw == _NEWLINE)
     if quote is not None:
@@ -228,7 +228,7 @@ def line_ends(data: bytes, quote: int | None) -> np.ndarray:
 
 
 def rows_of(data: bytes, quote: int | None) -> list[tuple[int, int]]:
-    """Begin and end of each line that is not empty."""
+    """The begin and end of each line that is not empty."""
     ends = line_ends(data, quote).tolist()
     if not ends or ends[-1] < len(data):
         ends.append(len(data))

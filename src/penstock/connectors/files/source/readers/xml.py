@@ -1,8 +1,7 @@
 """XML files: each element of one name is a row. Main type: ``XmlReader``. The task's thread.
 
-Attributes are fields with an underscore in front, child elements are fields by their names, those that are repeated are
-lists, and the text of an element that has either is its field ``_VALUE``. Names are without their namespaces. All
-values are text.
+Attributes are fields with a leading underscore, child elements are fields by their names, repeated ones are lists, and
+the text of an element with either is its field ``_VALUE``. Names are without their namespaces. All values are text.
 
 Source: Spark's reader of XML, whose ``rowTag``, ``attributePrefix`` and ``valueTag`` these are.
 """
@@ -37,10 +36,10 @@ Parser: TypeAlias = "ElementTree.XMLPullParser[Any]"
 
 
 class XmlReader(FormatReader):
-    """XML; a block has so many rows, and what is in front of a place is parsed again.
+    """XML; a block has a fixed number of rows, and the text before a position is parsed again.
 
     Args:
-        row_tag: The name of the elements that are rows; empty: those right below the root.
+        row_tag: The name of the elements that are rows; empty: those directly below the root.
     """
 
     def __init__(self, row_tag: str = "") -> None:
@@ -50,12 +49,12 @@ class XmlReader(FormatReader):
         """See ``FormatReader``.
 
         Raises:
-            BadFileException: The file is no XML; rows in front of the place where that shows were given out.
+            BadFileException: The file is no XML; rows before the error have been returned.
         """
         begin, skipped = unit_of(place)
         known = _Known()
         for number, rows in enumerate(self._blocks(file)):
-            # Also of blocks that are skipped, so that types are the same again.
+            # Also for skipped blocks, so that types are the same again.
             table = known.table(rows)
             if number >= begin:
                 yield from parts_of(table, number, skipped if number == begin else 0)
@@ -110,18 +109,18 @@ class XmlReader(FormatReader):
 
 @dataclass(slots=True)
 class _Known:
-    """The columns that the rows of a file have shown so far.
+    """The columns of the rows of a file so far.
 
     Attributes:
-        types: Of the columns.
-        repeated: The paths of elements of which there were several in one.
+        types: The types of the columns.
+        repeated: The paths of repeated elements.
     """
 
     types: dict[str, pa.DataType] = field(default_factory=dict)
     repeated: set[tuple[str, ...]] = field(default_factory=set)
 
     def table(self, elements: list[ElementTree.Element]) -> pa.Table:
-        """The rows as columns; types widen, and elements that were a list once are lists from then on."""
+        """Converts the rows to columns; types widen, and elements that were a list once stay lists."""
         for one in elements:
             self._look(one, ())
         rows: list[dict[str, Any]] = []
@@ -157,14 +156,14 @@ class _Known:
 
 
 def _parsed(parser: Parser, data: bytes) -> tuple[list[Any], BadFileException | None]:
-    """The events of more bytes, none at the end, up to the place that is no XML, and the error of that."""
+    """The events of more bytes (none at the end) before the first error, and that error."""
     found: list[Any] = []
     try:
         if data:
             parser.feed(data)
         else:
             parser.close()
-        # One by one: the error stands behind the events in front of it.
+        # One by one: the error comes after the events before it.
         found.extend(parser.read_events())
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         return found, BadFileException(f"is no XML: {error}")
