@@ -1,6 +1,7 @@
 """Tasks in processes of their own: what crosses, errors, contexts, calls beside each other, and how a process ends.
 
-Each test starts a process, which imports for a third of a second. Those that are not slow look at each side once.
+A process imports for a third of a second: tests that leave it as it was share one (``kept``), where the task starts
+again. Those that are not slow look at each side once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -105,6 +106,28 @@ def started():
         yield start
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[Any]:
+    """A task in a process that serves several tests, which leave it as it was."""
+    process = TaskProcess(TASK, class_name(isolated_tasks.DoingSource))
+    task = isolated(isolated_tasks.DoingSource, process)
+    task.process, task.asked = process, SourceContext()
+    task.initialize(task.asked)
+    yield task
+    process.close()
+
+
+@pytest.fixture
+def kept(process: Any) -> Callable[..., Any]:
+    """Starts the task again, in the process that is there."""
+
+    def start(what: str, **more: str) -> Any:
+        process.start({"do": what, **more})
+        return process
+
+    return start
+
+
 def doing(started: Any, what: str, **more: Any) -> Any:
     return started(isolated_tasks.DoingSource, {"do": what}, **more)
 
@@ -149,8 +172,8 @@ class TestTransactions:
 
 
 class TestSource:
-    def test_records_cross_equal_and_share_their_schema(self, started):
-        task = doing(started, "poll")
+    def test_records_cross_equal_and_share_their_schema(self, kept):
+        task = kept("poll")
 
         records = task.poll()
 
@@ -159,9 +182,8 @@ class TestSource:
         assert records[0].value.schema is records[0].value_schema
         assert records[0].headers.last_with_name("kind").value == "order"
 
-    @pytest.mark.slow
-    def test_hooks_are_told_of_the_task_s_own_records_in_order(self, started):
-        task = doing(started, "poll")
+    def test_hooks_are_told_of_the_task_s_own_records_in_order(self, kept):
+        task = kept("poll")
         records = [*task.poll(), *task.poll()]
 
         task.commit_record(records[1], RecordMetadata("t", 0, 17))
@@ -170,19 +192,16 @@ class TestSource:
         with pytest.raises(ValueError, match=r"'n': 1. at 17.*'n': 0. at None"):
             task.commit()
 
-    @pytest.mark.slow
-    def test_the_context_answers(self, started):
-        task = doing(started, "poll")
+    def test_the_context_answers(self, kept):
+        task = kept("poll")
 
         assert task.process.call("version") == "orders {'n': 4}"
 
-    @pytest.mark.slow
-    def test_metrics_are_measured_in_the_process(self, started):
-        context = SourceContext()
-        task = doing(started, "poll", context=context)
+    def test_metrics_are_measured_in_the_process(self, kept):
+        task = kept("poll")
         task.poll()
 
-        shown = [(name, value) for name, _, value in context.metrics.read() if "most_polled" in name]
+        shown = [(name, value) for name, _, value in task.asked.metrics.read() if "most_polled" in name]
         assert shown == [("kafka_connect_plugins_most_polled", 3.0)]
 
     @pytest.mark.slow
@@ -203,8 +222,8 @@ class TestSource:
 
             assert polled.result(30)[0].value == "stopped"
 
-    def test_stop_runs_beside_a_poll_that_waits(self, started):
-        task = doing(started, "wait")
+    def test_stop_runs_beside_a_poll_that_waits(self, kept):
+        task = kept("wait")
         with ThreadPoolExecutor(1) as pool:
             polled = pool.submit(task.poll)
             task.stop()
@@ -231,41 +250,33 @@ class TestSource:
         with pytest.raises(ConnectException, match=r"returned a Spark DataFrame.*task\.isolation=none"):
             task.poll()
 
-    @pytest.mark.slow
-    def test_what_poll_must_not_return_is_named_by_its_kind(self, started):
-        assert type(doing(started, "generator").poll()).__name__ == "generator"
+    def test_what_poll_must_not_return_is_named_by_its_kind(self, kept):
+        assert type(kept("generator").poll()).__name__ == "generator"
 
-    @pytest.mark.slow
-    def test_what_cannot_be_pickled_is_refused_and_the_task_goes_on(self, started):
-        task = doing(started, "lock")
+    def test_what_cannot_be_pickled_is_refused_and_the_task_goes_on(self, kept):
+        task = kept("lock")
 
         with pytest.raises(ConnectException, match=r"poll takes or gives cannot cross.*lock"):
             task.poll()
         assert task.process.call("version") == "orders {'n': 4}"
 
-    @pytest.mark.slow
-    def test_log_lines_and_prints_are_lines_of_the_worker_s_log(self, started, caplog):
+    def test_log_lines_and_prints_are_lines_of_the_worker_s_log(self, kept, caplog):
         caplog.set_level(logging.INFO)
-        task = doing(started, "log")
+        task = kept("log")
         task.poll()
-        task.process.close()
-        deadline = time.monotonic() + 5
-        while "a printed line" not in caplog.messages and time.monotonic() < deadline:
-            threading.Event().wait(0.01)
 
+        await_true(lambda: "a printed line" in caplog.messages)
         assert ("orders.reader", logging.WARNING, "a line of the log") in caplog.record_tuples
-        assert "a printed line" in caplog.messages
 
 
 class TestErrors:
-    @pytest.mark.slow
-    def test_a_retriable_error_is_one_here_too(self, started):
+    def test_a_retriable_error_is_one_here_too(self, kept):
         with pytest.raises(RetriableException, match="not now"):
-            doing(started, "retry").poll()
+            kept("retry").poll()
 
-    def test_an_author_s_error_keeps_class_message_cause_and_frames(self, started):
+    def test_an_author_s_error_keeps_class_message_cause_and_frames(self, kept):
         with pytest.raises(Exception, match="no rows in orders") as raised:
-            doing(started, "own-error").poll()
+            kept("own-error").poll()
 
         trace = stack_trace(raised.value)
         assert trace.startswith("KeyError: 'price'\nLed to: tests.unit.worker.isolated_tasks.NoRowsError: no rows in")
@@ -370,22 +381,6 @@ class TestDeath:
         assert is_gone(task.process.pid)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("what", ["python-loop", "c-loop"])
-    def test_one_that_holds_the_interpreter_is_killed(self, started, what):
-        task = doing(started, what)
-        told: list[Exception] = []
-        task.process.on_death = told.append
-        with ThreadPoolExecutor(1) as pool:
-            polled = pool.submit(task.poll)
-            task.process.kill()
-
-            with pytest.raises(ConnectException, match=r"task\.shutdown\.graceful\.timeout\.ms"):
-                polled.result(5)
-        task.process.close()
-        assert is_gone(task.process.pid)
-        assert told == []
-
-    @pytest.mark.slow
     def test_memory_beyond_the_limit_is_an_error_of_the_task(self, started):
         task = doing(started, "leak", memory_max=256 * 1024 * 1024)
 
@@ -399,9 +394,8 @@ class TestDeath:
         with pytest.raises(ConnectException, match="the task is ending"):
             isolated(isolated_tasks.DoingSource, process).initialize(SourceContext())
 
-    @pytest.mark.slow
-    def test_settings_are_neither_in_the_command_line_nor_in_the_environment(self, started):
-        task = started(isolated_tasks.DoingSource, {"do": "poll", "password": "s3cret-word"})
+    def test_settings_are_neither_in_the_command_line_nor_in_the_environment(self, kept):
+        task = kept("poll", password="s3cret-word")
 
         for name in ("cmdline", "environ"):
             with open(f"/proc/{task.process.pid}/{name}", "rb") as file:
@@ -409,29 +403,37 @@ class TestDeath:
 
 
 class TestExplained:
-    """What the worker can tell of a thread that waits for a task's method."""
+    """What the worker can tell of a thread that waits for a task's method, and how it ends such a task."""
 
-    def polling(self, task: Any) -> tuple[threading.Thread, Callable[[], Wait | None]]:
-        """A thread in the task's poll, and what it waits for."""
+    def polling(self, task: Any) -> tuple[Future[Any], Callable[[], Wait | None]]:
+        """The task's poll in a thread, and what it waits for."""
+        polled: Future[Any] = Future()
 
         def poll() -> None:
-            with contextlib.suppress(ConnectException):
-                task.poll()
+            try:
+                polled.set_result(task.poll())
+            except ConnectException as error:
+                polled.set_exception(error)
 
         thread = threading.Thread(target=poll)
         thread.start()
-        return thread, lambda: waits().get(thread.ident or 0)
+        return polled, lambda: waits().get(thread.ident or 0)
 
-    def end(self, task: Any, thread: threading.Thread) -> None:
+    def end(self, task: Any, polled: Future[Any]) -> None:
+        told: list[Exception] = []
+        task.process.on_death = told.append
         task.process.kill()
-        thread.join(10)
-        assert not thread.is_alive()
+        with pytest.raises(ConnectException, match=r"task\.shutdown\.graceful\.timeout\.ms"):
+            polled.result(5)
+        task.process.close()
+        assert is_gone(task.process.pid)
+        assert told == []
 
     @pytest.mark.slow
     @pytest.mark.parametrize("what", ["wait", "python-loop"])
-    def test_the_process_says_where_a_method_stands(self, started, what):
+    def test_the_process_says_where_a_method_stands_and_is_killed(self, started, what):
         task = doing(started, what)
-        thread, wait = self.polling(task)
+        polled, wait = self.polling(task)
 
         def stack() -> Any:
             found = wait()
@@ -443,18 +445,18 @@ class TestExplained:
         found = wait()
         assert found is not None
         assert (found.reason, found.detail) == ("user_code", "poll")
-        self.end(task, thread)
+        self.end(task, polled)
         assert found.elsewhere is not None
         assert found.elsewhere() == ()
 
     @pytest.mark.slow
-    def test_a_process_that_holds_its_interpreter_says_nothing(self, started):
+    def test_a_process_that_holds_its_interpreter_says_nothing_and_is_killed(self, started):
         task = doing(started, "c-loop")
-        thread, wait = self.polling(task)
+        polled, wait = self.polling(task)
 
         await_true(lambda: (found := wait()) is not None and found.elsewhere is not None and found.elsewhere() == ())
 
-        self.end(task, thread)
+        self.end(task, polled)
 
 
 @pytest.mark.slow

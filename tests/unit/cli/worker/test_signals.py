@@ -145,7 +145,7 @@ def test_a_second_signal_ends_a_process_whose_interpreter_is_held(started: list[
     if not stopping:
         one.wait_held()
     one.group(TERM)
-    time.sleep(1.0)
+    time.sleep(2 * SAME_WISH_S)
     assert one.process.poll() is None
     began = time.monotonic()
     one.group(TERM)

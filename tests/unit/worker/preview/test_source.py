@@ -137,9 +137,11 @@ def test_a_source_that_reads_with_spark_has_a_session_whose_start_takes_none_of_
         ]
 
 
-@pytest.mark.java
-def test_a_session_that_spark_refuses_is_the_error_of_the_source() -> None:
-    own = SourceReaders(session_settings({**QUICK_START, "spark.jars": "no:/such"}))
+def test_a_session_that_does_not_start_is_the_error_of_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    own = SourceReaders(session_settings(QUICK_START))
     read = own.first_records(Ranges, {"of": "session"}, PreviewLimits(records=3, seconds=2))
     own.close()
     assert (read.records, read.ended) == ([], "error")
@@ -152,13 +154,12 @@ def test_a_source_that_ends_its_process_gives_no_records(readers: SourceReaders)
     assert (read.records, read.ended) == ([], "end")
 
 
-def test_a_server_that_has_ended_is_replaced() -> None:
-    own = SourceReaders({})
-    assert own.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
-    server = own._server
+def test_a_server_that_has_ended_is_replaced(readers: SourceReaders) -> None:
+    assert readers.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
+    server = readers._server
     assert server is not None
     server.kill()
     server.wait()
-    assert own.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
-    own.close()
-    assert own._server is None
+    assert readers.first_records(Counting, {"do": "count"}, PreviewLimits(records=1, seconds=30)).ended == "records"
+    readers.close()
+    assert readers._server is None
