@@ -56,11 +56,27 @@ def the_machine_is_read_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="session", autouse=True)
 def aws_is_read_once() -> Iterator[None]:
     """Each client of S3 would read the descriptions of what AWS has anew, which takes as long as most tests of it."""
+    if "boto3" not in sys.modules:
+        yield
+        return
+    import botocore.regions
     import botocore.session
 
-    once = functools.cache(botocore.session.create_loader)
-    with mock.patch.object(botocore.session, "create_loader", once):
+    make, made = botocore.regions.EndpointProvider, dict[int, tuple[Any, Any]]()
+
+    def provider(ruleset_data: Any, **more: Any) -> Any:
+        # The loader gives the same object each time.
+        known = made.setdefault(id(ruleset_data), (ruleset_data, None))
+        if known[1] is None:
+            known = made[id(ruleset_data)] = (ruleset_data, make(ruleset_data=ruleset_data, **more))
+        return known[1]
+
+    loader = functools.cache(botocore.session.create_loader)
+    with (
+        mock.patch.object(botocore.session, "create_loader", loader),
+        mock.patch.object(botocore.regions, "EndpointProvider", provider),
+    ):
         yield

@@ -1,4 +1,4 @@
-"""Every connector that comes with Penstock, through the suites of the authors' kit."""
+"""Connectors without suites of their own package, through the suites of the authors' kit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from tests.shares import QUICK
 from tests.unit.connectors.http.web import Reply, Request, serving
+from tests.unit.connectors.own_settings import OwnSettings
 
 from penstock.api import SinkRecord
 from penstock.connectors.datagen import DatagenSource
 from penstock.connectors.directory import DirectorySourceConnector
 from penstock.connectors.file import FileStreamSinkConnector, FileStreamSourceConnector
-from penstock.connectors.files import FileSource
 from penstock.connectors.http import HttpSink, HttpSource
 from penstock.connectors.jdbc import JdbcSink, JdbcSource
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
@@ -52,18 +52,6 @@ class TestDirectorySource(FrameSuite, SourceSuite):
         for file in "abc":
             (path / f"{file}.txt").write_text("".join(f"{file} {number}\n" for number in range(4)))
         return {"directories": str(path), "topic": "t", "scan.interval.ms": "10"}
-
-
-class TestFileSource(FrameSuite, SourceSuite):
-    connector = FileSource
-    count = 12
-    most_kills = KILLS
-
-    def prepare(self, path: Path) -> dict[str, str]:
-        for file in "abc":
-            text = "id,name\n" + "".join(f"{number},{file}\n" for number in range(4))
-            (path / f"{file}.csv").write_text(text)
-        return {"url": str(path), "topic": "t", "file.minimum.age.ms": "0", "empty.poll.wait.ms": "10"}
 
 
 class TestDatagen(FrameSuite, SourceSuite):
@@ -123,7 +111,7 @@ class TestJdbcSource(FrameSuite, SourceSuite):
 ROW = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 
 
-class TestJdbcSink(FrameSuite, SinkSuite):
+class TestJdbcSink(OwnSettings, FrameSuite, SinkSuite):
     most_kills = KILLS
     connector = JdbcSink
     deletes = True
@@ -173,11 +161,13 @@ class TestJdbcSink(FrameSuite, SinkSuite):
 
 class TestJdbcSinkWithOffsetsInTheTarget(TestJdbcSink):
     deletes = False
+    own = ("offsets.in.target",)
     mode = {"offsets.in.target": "true"}
 
 
 class TestJdbcSinkAtLeastOnce(TestJdbcSink):
     deletes = exactly_once = False
+    own = ()
     mode = {}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from tests.unit.connectors.own_settings import OwnSettings
 from tests.unit.connectors.tables import lakes
 
 from penstock.api import SinkRecord
@@ -36,7 +37,7 @@ def records() -> list[SinkRecord]:
     ]
 
 
-class TestDeltaAppends(FrameSuite, SinkSuite):
+class TestDeltaAppends(OwnSettings, FrameSuite, SinkSuite):
     connector = TableSink
     most_kills = 5
     stop_s = 5.0  # A stop commits, which is work.
@@ -57,10 +58,12 @@ class TestDeltaAppends(FrameSuite, SinkSuite):
 
 class TestIcebergAppends(TestDeltaAppends):
     format = "iceberg"
+    own = ("table.format", "url")
 
 
 class TestDeltaUpserts(TestDeltaAppends):
     deletes = True
+    own: ClassVar[tuple[str, ...] | None] = ("write.mode", "id.columns")
 
     def prepare(self, path: Path) -> dict[str, str]:
         return {**super().prepare(path), "write.mode": "upsert", "id.columns": "id"}
@@ -70,7 +73,7 @@ class TestIcebergUpserts(TestDeltaUpserts):
     format = "iceberg"
 
 
-class TestDeltaSource(FrameSuite, SourceSuite):
+class TestDeltaSource(OwnSettings, FrameSuite, SourceSuite):
     connector = TableSource
     most_kills = 5
     timeout_s = 60.0
@@ -98,3 +101,4 @@ class TestDeltaSource(FrameSuite, SourceSuite):
 
 class TestIcebergSource(TestDeltaSource):
     format = "iceberg"
+    own = ("table.format", "url", "tables")

@@ -26,8 +26,6 @@ from penstock.files.stores.faults import ChangedException, GoneException, LoginE
 from penstock.files.stores.s3 import S3Options, S3Store
 from penstock.testing import MemoryStore
 
-pytestmark = pytest.mark.usefixtures("aws_is_read_once")
-
 BUCKET = "archive"
 
 

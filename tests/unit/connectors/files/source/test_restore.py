@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import uuid
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from penstock.errors import ConnectException
 from penstock.testing import run_source
 
 #: Some of them take more than a second.
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("aws_is_read_once")]
+pytestmark = pytest.mark.slow
 
 ITEM = SchemaBuilder.struct().name("Item").field("sku", STRING_SCHEMA).field("count", INT8_SCHEMA).build()
 ORDER = (
@@ -164,32 +165,43 @@ def as_read(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "tags": dict(row["tags"]) if row["tags"] else None}
 
 
-@pytest.fixture(params=["directory", "s3"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    if request.param == "directory":
-        yield {"url": str(tmp_path)}
-        return
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """The address of an S3."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["directory", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    if request.param == "directory":
+        return {"url": str(tmp_path)}
+    url = request.getfixturevalue("s3")
     client = boto3.client(
         "s3", endpoint_url=url, aws_access_key_id="id", aws_secret_access_key="secret", region_name="us-east-1"
     )
     bucket = f"archive-{uuid.uuid4().hex}"
     client.create_bucket(Bucket=bucket)
-    yield {
+    client.close()
+    return {
         "s3.bucket.name": bucket,
         "store.url": url,
         "aws.access.key.id": "id",
         "aws.secret.access.key": "secret",
         "s3.region": "us-east-1",
     }
-    client.close()
-    server.stop()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "avro", "orc"])
+def formats(*names: str) -> pytest.MarkDecorator:
+    """Files of each format in a directory, and those of the first one in S3, too."""
+    places = [("directory", one) for one in names]
+    return pytest.mark.parametrize(("place", "kind"), [*places, ("s3", names[0])], indirect=["place"])
+
+
+@formats("parquet", "avro", "orc")
 def test_a_topic_comes_back_as_it_was(place: dict[str, str], kind: str) -> None:
     rows = orders(50)
     topic = Topic({**place, "format.class": kind, "metadata.columns": "key,headers,timestamp,offset,partition,topic"})
@@ -288,13 +300,11 @@ def test_keys_and_headers_in_files_beside_come_back(tmp_path: Path, layout: str,
     assert values == after
 
 
-@pytest.mark.parametrize("values", ["parquet", "avro", "json", "csv", "orc"])
-def test_files_beside_belong_to_those_of_any_format_however_their_names_sort(
-    place: dict[str, str], values: str
-) -> None:
-    topic = Topic({**place, "format.class": values, "store.kafka.keys": "true"})
-    kind = pa.struct([("id", pa.int64())])
-    topic.write(pa.array([{"id": one} for one in range(50)], kind), None, KEYS["text"][0], STRING_SCHEMA)
+@formats("parquet", "avro", "json", "csv", "orc")
+def test_files_beside_belong_to_those_of_any_format_however_their_names_sort(place: dict[str, str], kind: str) -> None:
+    topic = Topic({**place, "format.class": kind, "store.kafka.keys": "true"})
+    ids = pa.struct([("id", pa.int64())])
+    topic.write(pa.array([{"id": one} for one in range(50)], ids), None, KEYS["text"][0], STRING_SCHEMA)
 
     found = restored(place)
 

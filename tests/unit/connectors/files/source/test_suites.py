@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
+from tests.unit.connectors.own_settings import OwnSettings
 
-from penstock.config import ConfigKey
 from penstock.connectors.files import FileSource
 from penstock.connectors.files.source.readers import columnar, reader, text
 from penstock.testing import FrameSuite, SourceSuite
@@ -23,7 +23,7 @@ SETTINGS = {"topic": "t", "file.minimum.age.ms": "0", "empty.poll.wait.ms": "10"
 ROWS = [{"id": number, "name": f"name {number}"} for number in range(5)]
 
 
-class Files(FrameSuite, SourceSuite):
+class Files(OwnSettings, FrameSuite, SourceSuite):
     """Three files of five rows, in blocks of a few rows."""
 
     __test__ = False
@@ -42,10 +42,6 @@ class Files(FrameSuite, SourceSuite):
         for name in ("a", "b", "c"):
             self.write(path / name)
         return {"url": str(path), **SETTINGS}
-
-    def _keys(self) -> list[ConfigKey]:
-        """The settings that get wrong values: all of them with files of CSV, and what other files have of their own."""
-        return [one for one in super()._keys() if self.own is None or one.name in self.own]
 
     def write(self, path: Path) -> None:
         raise NotImplementedError
