@@ -1,8 +1,7 @@
 """Tables of lakehouses: Delta Lake and Apache Iceberg. The packages ``source`` and ``sink`` have the connectors.
 
-- ``places``: the settings that say where tables are.
-- ``lake``: tables, whatever their format is; ``delta`` and ``iceberg`` are the formats, ``partitions`` Iceberg's
-  transforms.
+- ``places``: the settings for the location of tables.
+- ``lake``: tables of any format; ``delta`` and ``iceberg`` are the formats, ``partitions`` Iceberg's transforms.
 - ``types``: columns that evolve, and values that are cast to them. ``faults``: errors of the libraries. Pure.
 
 The libraries are extras of Penstock, so they are imported only once a connector is used.

@@ -1,9 +1,9 @@
 """Tables of Delta Lake, by the library ``deltalake``. Main type: `DeltaLake`.
 
-The offsets of a connector are application transactions of the table, one for each topic partition: a commit carries
-them, and the log refuses a commit that another one of the same application has overtaken. The first commit with records
-of a partition also carries a transaction that all connectors share, whose number stands for the connector's name: of
-two connectors that write the same partition one is refused.
+The offsets of a connector are application transactions of the table, one for each topic partition: a commit contains
+them, and the log refuses a commit if another one of the same application came first. The first commit with records of a
+partition also has a transaction that all connectors share, whose number stands for the connector's name: if two
+connectors write the same partition, one is refused.
 
 Thread: the task's. Source: Delta Lake's protocol, "Transaction Identifiers".
 """
@@ -51,14 +51,14 @@ class DeltaLake(Lake):
     """A directory or bucket with Delta tables.
 
     Args:
-        url: Where they are.
-        connector: Whose offsets the commits carry.
-        renamed_from: The former name of the connector; empty: there is none.
+        url: Their address.
+        connector: The connector whose offsets the commits contain.
+        renamed_from: The former name of the connector; empty for none.
         is_shared: True if other connectors may write the same topics into the tables.
-        options: Gives the options of the object store; asked for each table, as credentials change.
-        configuration: Properties of tables that are made.
+        options: Returns the options of the object store; called for each table, as credentials change.
+        configuration: The properties of new tables.
         codec: The compression of files.
-        file_bytes: The wanted size of files.
+        file_bytes: The target size of files.
     """
 
     kinds: Kinds = DELTA
@@ -91,7 +91,7 @@ class DeltaLake(Lake):
         if self._is_local:
             DirectoryStore(self.root).check()
             return
-        # There is no such table, but the store has to be asked for it. `is_deltatable` would keep Python's lock.
+        # There is no such table, but this request checks the store. `is_deltatable` would hold Python's lock.
         with faults(self.root, "look into"), suppress(TableNotFoundError):
             DeltaTable(self.uri("penstock-check"), storage_options=self.options())
 
@@ -101,7 +101,7 @@ class DeltaLake(Lake):
         return None if found is None else DeltaLakeTable(self, name, found)
 
     def open(self, name: str) -> DeltaTable | None:
-        """The newest version of a table; None: there is none."""
+        """The newest version of a table; None if there is none."""
         with faults(f"the table {name}", "read"):
             try:
                 return DeltaTable(self.uri(name), storage_options=self.options())
@@ -151,7 +151,7 @@ class DeltaLakeTable(LakeTable):
     """A Delta table.
 
     Args:
-        lake: Where it is.
+        lake: Its lake.
         name: Its name.
         table: Its newest version.
     """
@@ -163,7 +163,7 @@ class DeltaLakeTable(LakeTable):
         self._id = table.metadata().id
         self._ratio = Ratio(lake.file_bytes)
         self._beside: tuple[dict[str, str], FileSystem, str] | None = None
-        #: The partitions of which the table says that this connector writes them.
+        #: The partitions for which the table names this connector as their writer.
         self._own: set[TopicPartition] = set()
 
     @property
@@ -240,7 +240,7 @@ class DeltaLakeTable(LakeTable):
         if files["table"] != str(self._id) or files["partition_by"] != self._table.metadata().partition_columns:
             return False
         there = _types(self._table)
-        # Fields of structs come and go, other types only when a table is overwritten.
+        # Fields of structs are added and removed; other types change only when a table is overwritten.
         if any(there.get(name) != kind for name, kind in files["columns"].items() if not kind.startswith("struct")):
             return False
         with faults(f"the table {self.name}", "read"):
@@ -289,7 +289,7 @@ class DeltaLakeTable(LakeTable):
                 .execute()
             )
             if self._table.version() == before:
-                # Nothing was to change, which is no commit; the offsets need one.
+                # Nothing changed, so there was no commit; the offsets need one.
                 self._append_nothing(moves)
 
     def move(self, positions: Mapping[TopicPartition, int | None]) -> None:
@@ -311,7 +311,7 @@ class DeltaLakeTable(LakeTable):
         return int(done["numFilesRemoved"])
 
     def expire(self, older_than_ms: int) -> int:
-        """See ``LakeTable``: the library's ``VACUUM``, which removes files that no newer version has; whole hours."""
+        """See ``LakeTable``: the library's ``VACUUM``, which removes files that only old versions have; whole hours."""
         with faults(f"the table {self.name}", "clean up"):
             gone = self._table.vacuum(-(-older_than_ms // 3_600_000), dry_run=False, enforce_retention_duration=False)
         return len(gone)
@@ -330,7 +330,7 @@ class DeltaLakeTable(LakeTable):
         return None if found is None or found == _NOTHING else int(found)
 
     def _unmarked(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions of which the table does not say yet that this connector writes them.
+        """The partitions for which the table does not yet name this connector as their writer.
 
         Raises:
             ConnectException: Another connector writes one of them.
@@ -352,12 +352,12 @@ class DeltaLakeTable(LakeTable):
         return found
 
     def _has_written(self, place: TopicPartition, other: int) -> bool:
-        """True if this connector wrote a partition before there were marks, and was not renamed to the marked one."""
+        """True if this connector wrote a partition before marks existed, and was not renamed to the marked one."""
         written = self._table.transaction_version(self._application(place))
         return written is not None and self._table.transaction_version(_renamed(self._lake.connector)) != other
 
     def _marks(self, places: Iterable[TopicPartition]) -> list[Transaction]:
-        """The marks that a commit adds; the former name of a renamed connector is not to write any more.
+        """The marks that a commit adds; the former name of a renamed connector must not write any more.
 
         Raises:
             ConnectException: Another connector writes one of the partitions.
@@ -369,7 +369,7 @@ class DeltaLakeTable(LakeTable):
         return found
 
     def _name_of(self, number: int) -> str | None:
-        """The name of a connector, from the newest versions; None: it is in none of them."""
+        """The name of a connector, from the newest versions; None if none of them has it."""
         names = (one.get("penstock.connector") for one in self._table.history(_SEARCHED))
         return next((name for name in names if name is not None and _number_of(name) == number), None)
 
@@ -388,7 +388,7 @@ class DeltaLakeTable(LakeTable):
 
 
 class _Positions(Mapping[TopicPartition, int]):
-    """Positions that are looked up: a table does not list its applications."""
+    """Positions that are looked up one by one: a table does not list its applications."""
 
     def __init__(self, position: Callable[[TopicPartition], int | None]) -> None:
         self._position = position
@@ -408,7 +408,7 @@ class _Positions(Mapping[TopicPartition, int]):
 
 @contextmanager
 def faults(where: str, what: str) -> Iterator[None]:
-    """Raises errors of the library as those of Penstock."""
+    """Converts errors of the library to those of Penstock."""
     try:
         yield
     except CommitFailedError as error:
@@ -420,12 +420,12 @@ def faults(where: str, what: str) -> Iterator[None]:
 
 
 def _mark(place: TopicPartition) -> str:
-    """The application that all connectors share: its version says which of them writes a partition."""
+    """The application that all connectors share: its version identifies the writer of a partition."""
     return f"penstock.writer/{place.topic}/{place.partition}"
 
 
 def _renamed(connector: str) -> str:
-    """The application whose version says what a connector was renamed to."""
+    """The application whose version identifies the new name of a connector."""
     return f"penstock.renamed/{connector}"
 
 

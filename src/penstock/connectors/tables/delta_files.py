@@ -1,6 +1,6 @@
-"""Data files of Delta tables that no version has yet, and what the log says of each of them.
+"""Data files of Delta tables that no version has yet, and their entries in the log.
 
-Main type: `DeltaFiles`. Files lie in the directory of the table itself: the values of its partitions are in the log.
+Main type: `DeltaFiles`. Files are in the directory of the table itself: the values of its partitions are in the log.
 
 Thread: the task's, or that of an executor. Source: Delta Lake's protocol, "Add File" and "Per-file Statistics".
 """
@@ -28,7 +28,7 @@ from penstock.api.arrow import one_array
 from penstock.connectors.tables.sizes import Ratio, groups, parts, windows
 from penstock.errors import ConnectException
 
-#: So many columns have bounds, and texts so many characters of them, as Delta's own writers do it.
+#: The number of columns with bounds, and the number of characters of their texts, as in Delta's own writers.
 _COLUMNS: Final = 32
 _CHARACTERS: Final = 32
 _OTHER_NAMES: Final = {
@@ -36,7 +36,7 @@ _OTHER_NAMES: Final = {
     "AWS_DEFAULT_REGION": "AWS_REGION",
     "AWS_TOKEN": "AWS_SESSION_TOKEN",
 }
-#: What a writer has to compute, or to look after, that is not done here, as tables say it.
+#: Features of tables that require more of a writer than this module does, by their names in tables.
 _RULES: Final = {
     "delta.constraints.": "a CHECK",
     "delta.invariants": "an invariant of a column",
@@ -50,10 +50,10 @@ class DeltaFiles:
 
     Args:
         table: The table.
-        system: Where it is.
+        system: Its file system.
         root: Its directory there.
         codec: The compression.
-        ratio: How large files become.
+        ratio: The ratio of the sizes of files and rows.
     """
 
     def __init__(self, table: DeltaTable, system: fs.FileSystem, root: str, codec: str, ratio: Ratio) -> None:
@@ -70,10 +70,10 @@ class DeltaFiles:
             rows: Tables with the columns of the table. Read once.
 
         Returns:
-            What ``action`` takes, for each file; values of JSON.
+            The argument of ``action``, for each file; values of JSON.
 
         Raises:
-            ConnectException: The table has rules that only the library's writer holds.
+            ConnectException: The table has rules that only the library's writer follows.
         """
         refuse_rules(self._table)
         schema = pa.schema(self._table.schema().to_arrow())
@@ -104,16 +104,16 @@ class DeltaFiles:
 def system_of(url: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, str]:
     """PyArrow's file system for a path or address, and the path in it.
 
-    The library's own file system keeps Python's lock while it waits for a store.
+    The library's own file system holds Python's lock while it waits for a store.
 
     Args:
         url: A path, or an address such as s3://BUCKET/PREFIX.
-        options: Those that the library has for the store; of other stores than S3 PyArrow's default chain counts.
+        options: The library's options for the store; for other stores than S3 PyArrow's default chain applies.
     """
     place = urlsplit(url)
     if place.scheme not in ("s3", "s3a"):
         return fs.FileSystem.from_uri(url) if place.scheme else (fs.LocalFileSystem(), url)
-    # The library takes names in any case, with and without the beginning, and some under a second name.
+    # The library accepts names in any case, with and without the prefix, and some under a second name.
     given = {f"AWS_{name.upper().removeprefix('AWS_')}": value for name, value in options.items()}
     for other, name in _OTHER_NAMES.items():
         if other in given:
@@ -140,7 +140,7 @@ def system_of(url: str, options: Mapping[str, str]) -> tuple[fs.FileSystem, str]
 
 
 def _seconds(text: str) -> float:
-    """A time as the library writes it.
+    """Parses a time of the library.
 
     >>> _seconds("20s"), _seconds("500ms"), _seconds("?")
     (20.0, 0.5, 20.0)
@@ -155,7 +155,7 @@ def action(file: Mapping[str, Any]) -> AddAction:
 
 
 def refuse_rules(table: DeltaTable) -> None:
-    """Refuses tables for whose rows more is to be done than to write them.
+    """Refuses tables that require more of a writer than writing rows.
 
     Raises:
         ConnectException: It is such a table.
@@ -175,7 +175,7 @@ def refuse_rules(table: DeltaTable) -> None:
 
 
 def stats_of(rows: pa.Table) -> dict[str, Any]:
-    """Numbers of rows and nulls, and bounds, as readers leave out files by them."""
+    """Numbers of rows and nulls, and bounds, by which readers exclude files."""
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
@@ -217,14 +217,14 @@ def _bounds(cells: pa.Array) -> tuple[Any, Any] | None:
     try:
         low, high = ends["min"].as_py(), ends["max"].as_py()
     except (ValueError, OverflowError):
-        return None  # A moment that Python has no date for.
+        return None  # A time outside of Python's dates.
     if low is None:
         return None
     if is_text:
-        # What is cut off behind the highest text has to stay below the bound.
+        # The truncated highest text must not be below the full text.
         return low[:_CHARACTERS], high if len(high) <= _CHARACTERS else f"{high[:_CHARACTERS]}\U0010ffff"
     if pa.types.is_floating(kind):
-        # Not a number is in no order, and JSON has no infinity.
+        # NaN has no order, and JSON has no infinity.
         is_plain = math.isfinite(low) and math.isfinite(high) and not pc.any(pc.is_nan(cells)).as_py()
         return (low, high) if is_plain else None
     if isinstance(low, datetime.datetime):
@@ -233,7 +233,7 @@ def _bounds(cells: pa.Array) -> tuple[Any, Any] | None:
 
 
 def _split(rows: pa.Table, by: list[str]) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-    """The rows of each partition without its columns, and the values of these."""
+    """The rows of each partition without its columns, and the values of its columns."""
     if not by:
         yield {}, rows
         return
@@ -256,7 +256,7 @@ _TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
 
 
 def _value(value: Any) -> str | None:
-    """The value of a partition as the log has it, where an empty text is null."""
+    """The value of a partition for the log, where an empty text is null."""
     if value is None or value == "":
         return None
     if type(value) not in _TEXTS:

@@ -1,4 +1,4 @@
-"""Errors of the libraries of Delta and Iceberg, sorted by what helps: waiting, or somebody's work.
+"""Errors of the libraries of Delta and Iceberg, grouped by the remedy: waiting, or an action of the user.
 
 Main function: ``fault_of``. Pure; any thread.
 """
@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.errors import ConnectException, RetriableException
 
-#: Words of errors that pass, as object stores, catalogs and file systems say them.
+#: Words of temporary errors of object stores, catalogs and file systems.
 _PASSING: Final = re.compile(
     r"\b(50[0234]|429)\b|slow ?down|service ?unavailable|timed? ?out|connection (refused|reset|closed|error|aborted)|"
     r"error sending request|could not connect|temporar|no space left|too many requests|database is locked|"
@@ -20,12 +20,12 @@ _PASSING: Final = re.compile(
     r"internal ?error|try again|client error \(connect\)|already exists",
     re.IGNORECASE,
 )
-#: Colours for terminals, and arrows to causes, as deltalake writes them.
+#: Terminal colours, and arrows to causes, in texts of deltalake.
 _COLOUR: Final = re.compile("\x1b\\[[0-9;]*m|\u21b3")
-#: Times and ports are numbers, too, and no status: "in 401.9ms", "127.0.0.1:50312".
+#: Numbers that are no status: times and ports, "in 401.9ms", "127.0.0.1:50312".
 _NO_STATUS: Final = re.compile(r"\d+\.\d+\S*|:\d+|\d+(?:ns|us|\u00b5s|ms|s)\b")
-#: A second request to complete an upload, whose first answer was cut off, is refused by some stores as one without
-#: rights; a real lack of rights shows with the parts before it.
+#: Some stores refuse a second request to complete an upload, whose first answer was lost, as one without rights; a real
+#: lack of rights shows with the parts before it.
 _AGAIN: Final = re.compile(r"access denied during completemultipartupload", re.IGNORECASE)
 _RULES: Final = (
     (r"no ?such ?bucket|bucket does not exist", "create the bucket, or correct url"),
@@ -47,12 +47,12 @@ _RULES: Final = (
 
 
 def fault_of(error: BaseException, where: str, what: str) -> ConnectException:
-    """The error of a library, for people.
+    """Converts an error of a library to one for people.
 
     Args:
         error: The error.
         where: The table or lake.
-        what: What was tried: ``write to``, ``read`` and so on.
+        what: The operation: ``write to``, ``read`` and so on.
 
     >>> type(fault_of(OSError("503 Slow Down"), "the table t", "write to")).__name__
     'RetriableException'

@@ -1,9 +1,9 @@
 """Tables of Apache Iceberg, by the library ``pyiceberg``. Main type: `IcebergLake`.
 
-The offsets of a connector are in the summaries of snapshots: each of its commits has all of them, so that the newest
-one says where the connector is. A table that was rolled back has the offsets of the snapshot that it was rolled back
-to. They are properties of the table, too, for the case that the snapshots are expired. Another property says for each
-topic which connector writes it.
+The offsets of a connector are in the summaries of snapshots: each of its commits has all of them, so the newest one has
+the connector's position. A table that was rolled back has the offsets of the snapshot to which it was rolled back. They
+are properties of the table, too, in case the snapshots expire. Another property names the connector that writes each
+topic.
 
 Thread: the task's.
 """
@@ -62,10 +62,10 @@ from penstock.files.stores.directory import DirectoryStore
 
 log = logging.getLogger(__name__)
 
-#: Is in the summary of a snapshot that has the rows of the one before it.
+#: The key in the summary of a snapshot that has the same rows as the one before it.
 COMPACTION: Final = "penstock.compaction"
 _MAIN: Final = "main"
-#: The library would write a commit again without a look at the offsets in it.
+#: Without this the library would repeat a commit without checking the offsets in it.
 _RETRIES: Final = "commit.retry.num-retries"
 _ROW: Final = "__penstock_row"
 #: The property that says which class names data files, and those of tables that have a way of their own.
@@ -80,12 +80,12 @@ class IcebergLake(Lake):
         catalog_name: The name of the catalog.
         properties: Gives those of the catalog: type, uri, warehouse, and those of its file system. It is asked for each
             table, as credentials change.
-        connector: Whose offsets the commits carry.
-        renamed_from: The former name of the connector; empty: there is none.
+        connector: The connector whose offsets the commits contain.
+        renamed_from: The former name of the connector; empty for none.
         is_shared: True if other connectors may write the same topics into the tables.
-        namespace: That of tables whose names have none.
-        configuration: Properties of tables that are made.
-        file_bytes: The wanted size of files.
+        namespace: The namespace of tables whose names have none.
+        configuration: The properties of new tables.
+        file_bytes: The target size of files.
     """
 
     kinds: Kinds = ICEBERG
@@ -144,7 +144,7 @@ class IcebergLake(Lake):
         return None if found is None else IcebergTable(self, name, found, branch or _MAIN)
 
     def open(self, name: str) -> Table | None:
-        """The newest version of a table; None: there is none."""
+        """The newest version of a table; None if there is none."""
         if (newest := self._newest()) != self._properties:
             self.close()
             self._properties = newest
@@ -201,7 +201,7 @@ class IcebergLake(Lake):
             self._catalog = None
 
     def _check_warehouse(self) -> None:
-        """Looks whether the bucket is there, where the settings say one."""
+        """Checks that the bucket exists, if the settings name one."""
         url = urlsplit(self._properties.get("warehouse", ""))
         if url.scheme not in ("s3", "s3a", "s3n", "gs") or self._properties.get("type") == "rest":
             return
@@ -214,7 +214,7 @@ class IcebergLake(Lake):
                 )
 
     def _file(self) -> Path | None:
-        """The file of a catalog of SQLite, which is made with the first table."""
+        """The file of an SQLite catalog, which is created with the first table."""
         scheme, slashes, path = self._properties.get("uri", "").partition(":///")
         return Path(path) if slashes and scheme.startswith("sqlite") and path else None
 
@@ -231,7 +231,7 @@ class IcebergTable(LakeTable):
         lake: Its catalog.
         name: Its name.
         table: Its newest version.
-        branch: The branch that is written.
+        branch: The branch to write.
     """
 
     def __init__(self, lake: IcebergLake, name: str, table: Table, branch: str) -> None:
@@ -254,7 +254,7 @@ class IcebergTable(LakeTable):
         return found or {}
 
     def _positions_of(self, key: str) -> dict[TopicPartition, int] | None:
-        """The positions of a connector; None: the table knows none."""
+        """The positions of a connector; None if the table has none."""
         snapshots = {one.snapshot_id: one for one in self._table.metadata.snapshots}
         one: Snapshot | None = self._table.metadata.snapshot_by_name(self._branch)
         while one is not None:
@@ -263,7 +263,7 @@ class IcebergTable(LakeTable):
             one = None if one.parent_snapshot_id is None else snapshots.get(one.parent_snapshot_id)
         if any(_said(one, key) is not None for one in snapshots.values()):
             return {}  # The branch was rolled back to before the first commit.
-        # None is left: they are expired, if there were any.
+        # No snapshot is left: they have expired, if there were any.
         said = self._table.properties.get(key)
         return None if said is None else _of_text(said)
 
@@ -275,17 +275,17 @@ class IcebergTable(LakeTable):
                 raise second_writer(self.name, self._lake.connector, other, place.topic)
 
     def _has_written(self, place: TopicPartition, other: str) -> bool:
-        """True if this connector wrote a partition before there were marks, and was not renamed to the marked one."""
+        """True if this connector wrote a partition before marks existed, and was not renamed to the marked one."""
         written = self._positions_of(_offsets_key(self._lake.connector)) or {}
         return place in written and self._table.properties.get(_renamed_key(self._lake.connector)) != other
 
     def _other_writer(self, topic: str) -> str | None:
-        """The connector that writes a topic; None: it is this one, or none yet."""
+        """Another connector that writes a topic; None if it is this one, or none yet."""
         found = self._table.properties.get(self._writer_key(topic))
         return None if found in (self._lake.connector, self._lake.renamed_from) else found
 
     def _marks(self, places: Iterable[TopicPartition]) -> dict[str, str]:
-        """The properties by which a table names its writers; the former name of a renamed connector is not to write."""
+        """The properties that name the writers of a table; the former name of a renamed connector must not write."""
         topics = {one.topic for one in places}
         own = self._lake.connector
         found = {self._writer_key(topic): own for topic in topics if self._other_writer(topic) is None}
@@ -294,7 +294,7 @@ class IcebergTable(LakeTable):
         return found
 
     def _writer_key(self, topic: str) -> str:
-        """The property that says which connector writes records of a topic to the branch."""
+        """The property that names the writer of a topic's records to the branch."""
         return f"penstock.writer.{topic}" + ("" if self._branch == _MAIN else f"@{self._branch}")
 
     def refresh(self) -> None:
@@ -314,7 +314,7 @@ class IcebergTable(LakeTable):
         self._make_branch()
 
     def _make_branch(self) -> None:
-        """Makes the branch that is written, at the newest snapshot of the main one, where it is not there."""
+        """Creates the branch to write, at the newest snapshot of the main one, if it is missing."""
         newest = self._table.metadata.current_snapshot_id
         if self._branch in self._table.metadata.refs or newest is None or self._branch == _MAIN:
             return
@@ -360,7 +360,7 @@ class IcebergTable(LakeTable):
         """See ``LakeTable``."""
         metadata = self._table.metadata
         with faults(f"the table {self.name}", "write to"):
-            # Another task may have committed the same files: they stay whatever comes of this.
+            # Another task may have committed the same files: they stay in any case.
             self._commit([data_file(one, metadata) for each in files for one in each["files"]], [], moves, keeps=True)
 
     def beside(self) -> tuple[FileSystem, str]:
@@ -413,7 +413,7 @@ class IcebergTable(LakeTable):
             return len(joined)
 
     def expire(self, older_than_ms: int) -> int:
-        """See ``LakeTable``: snapshots go, and their files stay, as the library does not delete them."""
+        """See ``LakeTable``: snapshots are removed, and their files stay, as the library does not delete them."""
         before = len(self._table.metadata.snapshots)
         oldest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(milliseconds=older_than_ms)
         kept = {one.snapshot_id for one in self._table.metadata.refs.values()}
@@ -505,13 +505,13 @@ class IcebergTable(LakeTable):
         return ArrowScan(self._table.metadata, self._table.io, schema, AlwaysTrue()).to_table([task])
 
 
-#: What the library's types say of their arguments is not what they take.
+# The library's annotations differ from the arguments that it accepts.
 _at_least: Any = GreaterThanOrEqual
 _at_most: Any = LessThanOrEqual
 
 
 def _between(rows: pa.Table, keys: Sequence[str]) -> BooleanExpression:
-    """A filter that leaves out files that have no key among those of the rows, by their bounds."""
+    """A filter that excludes, by their bounds, files without any of the rows' keys."""
     found: BooleanExpression = AlwaysTrue()
     for name in keys:
         ends = pc.min_max(rows.column(name))
@@ -531,7 +531,7 @@ def _offsets_key(connector: str) -> str:
 
 
 def _renamed_key(connector: str) -> str:
-    """The property that says what a connector was renamed to."""
+    """The property with the new name of a renamed connector."""
     return f"penstock.renamed.{connector}"
 
 
@@ -557,7 +557,7 @@ def _of_text(text: str) -> dict[TopicPartition, int]:
 
 @contextmanager
 def faults(where: str, what: str) -> Iterator[None]:
-    """Raises errors of the library as those of Penstock."""
+    """Converts errors of the library to those of Penstock."""
     try:
         yield
     except CommitFailedException as error:

@@ -23,11 +23,11 @@ from penstock.connectors.tables.sizes import LONGEST_KEY, LONGEST_NAME
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """The catalog of the properties, which answers in the time that they give it, where it is one of REST.
+    """Opens the catalog of the properties; requests to a REST catalog have the time limit of the properties.
 
     Args:
         name: The name of the catalog.
-        properties: The properties, of which pyiceberg may find more in its own configuration.
+        properties: The properties; pyiceberg may find more in its own configuration.
     """
     given = dict(properties)
     is_rest = given.get("type", "rest" if given.get("uri", "").startswith("http") else "") == "rest"
@@ -38,10 +38,10 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
 
 
 class TimedRestCatalog(RestCatalog):
-    """A REST catalog whose requests end in the time of the property ``penstock.timeout``."""
+    """A REST catalog whose requests have the time limit of the property ``penstock.timeout``."""
 
     def _create_session(self) -> Session:
-        # In front of what pyiceberg does in it: it may ask for a token there.
+        # Before pyiceberg's own work, which may request a token.
         adapter = _TimedAdapter(float(self.properties[TIMEOUT]))
         session = super()._create_session()
         for start in ("http://", "https://"):
@@ -51,7 +51,7 @@ class TimedRestCatalog(RestCatalog):
 
 
 class TwoAttempts(AwsStandardS3RetryStrategy):  # type: ignore[misc]
-    """The client of S3 tries twice: whoever called it tries again later."""
+    """The client of S3 tries twice: its caller tries again later."""
 
     def __init__(self) -> None:
         super().__init__(max_attempts=2)

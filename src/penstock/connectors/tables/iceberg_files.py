@@ -1,6 +1,6 @@
 """The entry of a data file in Iceberg's manifests, as values of JSON, for files that another task commits.
 
-Main functions: ``described``, and ``data_file`` for the way back. Pure; any thread.
+Main functions: ``described``, and its inverse ``data_file``. Pure; any thread.
 
 Source: Apache Iceberg's specification, "Manifests", and "Binary single-value serialization".
 """
@@ -39,7 +39,7 @@ def described(file: DataFile, metadata: TableMetadata) -> dict[str, Any]:
 
 
 def data_file(said: Mapping[str, Any], metadata: TableMetadata) -> DataFile:
-    """The file of its description, with the partitions that the table has."""
+    """The file for its description, with the partitions of the table."""
     kinds = metadata.spec().partition_type(metadata.schema()).fields
     partition = [
         None if text is None else from_bytes(one.field_type, base64.b64decode(text))  # type: ignore[arg-type]

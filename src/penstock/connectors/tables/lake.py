@@ -1,6 +1,6 @@
-"""Tables of a lakehouse as the sink writes them, whatever their format is.
+"""Tables of a lakehouse, in any format, for the sink.
 
-Main types: `Lake`, which opens and makes tables; `LakeTable`, one of them; `Moves`, the offsets that a commit carries.
+Main types: `Lake`, which opens and creates tables; `LakeTable`, one of them; `Moves`, the offsets of a commit.
 
 Thread: the task's.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from penstock.connectors.tables.types import Kinds
 
-#: For each partition the position that the table had, None: none, and the one that it has with the commit.
+#: For each partition its position in the table before the commit (None for none), and after it.
 Moves: TypeAlias = "Mapping[TopicPartition, tuple[int | None, int]]"
 
-#: Data files of a table that were written and may not be in a version yet; values of JSON.
+#: Data files of a table that may not be in a version yet; values of JSON.
 Files: TypeAlias = "Mapping[str, Any]"
 
 #: The column of ``LakeTable.change`` that is true in rows to delete.
@@ -31,11 +31,11 @@ GONE = "__penstock_gone"
 
 
 class OutrunException(ConnectException):
-    """Another task has written records of these partitions: positions in the table are not as this task left them.
+    """Another task has written records of these partitions: positions in the table differ from this task's.
 
     Args:
         places: The partitions.
-        text: The same, for people.
+        text: The message.
     """
 
     def __init__(self, places: Sequence[TopicPartition], text: str) -> None:
@@ -44,7 +44,7 @@ class OutrunException(ConnectException):
 
 
 class CommitConflictException(RetriableException):
-    """Another writer was faster; the commit has to be made again, on the newest version of the table."""
+    """Another writer was faster; the commit has to be repeated on the newest version of the table."""
 
 
 def second_writer(table: str, connector: str, other: str | None, topic: str) -> ConnectException:
@@ -53,8 +53,8 @@ def second_writer(table: str, connector: str, other: str | None, topic: str) -> 
     Args:
         table: The table.
         connector: The connector.
-        other: The other one; None: its name is not known any more.
-        topic: Whose records they are.
+        other: The other one; None if its name is unknown.
+        topic: The topic of the records.
     """
     by, who = (f"the connector {other}", other) if other else ("another connector", "that connector")
     return ConnectException(
@@ -66,7 +66,7 @@ def second_writer(table: str, connector: str, other: str | None, topic: str) -> 
 
 
 class LakeTable(ABC):
-    """A table, and the offsets of a connector that its commits carry.
+    """A table, and the offsets of a connector in its commits.
 
     Attributes:
         name: As in the settings.
@@ -81,15 +81,15 @@ class LakeTable(ABC):
 
     @abstractmethod
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The offsets behind the last records that are in the table, as of the last ``refresh``."""
+        """The offsets after the last records in the table, as of the last ``refresh``."""
 
     @abstractmethod
     def refresh(self) -> None:
-        """Looks at the newest version.
+        """Reads the newest version.
 
         Raises:
             RetriableException: The table cannot be reached.
-            ConnectException: It is gone, or another one has its name.
+            ConnectException: It no longer exists, or another table has its name.
         """
 
     @abstractmethod
@@ -108,7 +108,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def check_writer(self, places: Iterable[TopicPartition]) -> None:
-        """Refuses a table in which another connector has written these partitions; each commit does so, too.
+        """Refuses a table in which another connector has written these partitions; each commit checks that, too.
 
         Raises:
             RetriableException: The table cannot be reached.
@@ -124,15 +124,15 @@ class LakeTable(ABC):
             moves: The offsets.
 
         Raises:
-            OutrunException: Offsets are not as this task left them; nothing was written.
+            OutrunException: Offsets differ from this task's; nothing was written.
             CommitConflictException: Another writer was faster; nothing was written.
-            RetriableException: The table cannot be reached; whether something was written shows the next ``landed``.
+            RetriableException: The table cannot be reached; the next ``landed`` shows if the commit succeeded.
             ConnectException: The table refuses.
         """
 
     @abstractmethod
     def write(self, rows: Iterable[pa.Table]) -> Files:
-        """Writes data files that no reader sees before ``add``.
+        """Writes data files that readers do not see before ``add``.
 
         Args:
             rows: As for ``append``.
@@ -144,7 +144,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def fits(self, files: Files) -> bool:
-        """True if files that were written can be added to the table as it is now, and are still there.
+        """True if written files can be added to the current table, and still exist.
 
         Raises:
             ConnectException: As for ``write``.
@@ -152,7 +152,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def add(self, files: Sequence[Files], moves: Moves) -> None:
-        """Adds the rows of files that ``write`` has made, in any process, and moves offsets, in one commit.
+        """Adds the rows of files from ``write``, of any process, and moves offsets, in one commit.
 
         Raises:
             ConnectException: As for ``append``; files stay in any case.
@@ -160,7 +160,7 @@ class LakeTable(ABC):
 
     @abstractmethod
     def beside(self) -> tuple[FileSystem, str]:
-        """A file system, and the directory of the table in it; names there that begin with ``_`` are no rows.
+        """A file system, and the directory of the table in it; names there that begin with ``_`` are not data files.
 
         Raises:
             ConnectException: As for ``write``.
@@ -189,10 +189,10 @@ class LakeTable(ABC):
 
     @abstractmethod
     def compact(self) -> int:
-        """Joins files that are small for the wanted size; rows and offsets stay as they are.
+        """Joins files that are smaller than the target size; rows and offsets do not change.
 
         Returns:
-            How many files were replaced.
+            The number of replaced files.
 
         Raises:
             CommitConflictException: Another writer was faster; nothing was changed.
@@ -204,20 +204,20 @@ class LakeTable(ABC):
         """Removes old versions.
 
         Args:
-            older_than_ms: Those that are so much older than now; the newest one always stays.
+            older_than_ms: The minimum age of removed versions; the newest one always stays.
 
         Returns:
-            How many files, or snapshots, are not kept; Delta counts those that went earlier, too.
+            The number of removed files or snapshots; Delta also counts earlier ones.
 
         Raises:
             ConnectException: As for ``compact``.
         """
 
     def landed(self, moves: Moves) -> bool:
-        """True if a commit whose end was not seen is in the table.
+        """True if a commit whose outcome is unknown is in the table.
 
         Raises:
-            OutrunException: Other offsets are there than those before and behind the commit.
+            OutrunException: The offsets are neither those before nor those after the commit.
         """
         there = self.positions()
         if moves and all(there.get(place) == after for place, (_, after) in moves.items()):
@@ -244,16 +244,16 @@ class Lake(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Looks whether tables can be made and read there.
+        """Checks that tables can be created and read there.
 
         Raises:
-            RetriableException: It is away.
-            ConnectException: It is not there, or refuses.
+            RetriableException: It is unreachable.
+            ConnectException: It does not exist, or refuses.
         """
 
     @abstractmethod
     def table(self, name: str, branch: str = "") -> LakeTable | None:
-        """The table of a name; None: there is none.
+        """The table of a name; None if there is none.
 
         Raises:
             RetriableException: It cannot be reached.
@@ -264,10 +264,10 @@ class Lake(ABC):
     def create(
         self, name: str, columns: pa.Schema, partition_by: Sequence[str], keys: Sequence[str], branch: str = ""
     ) -> LakeTable:
-        """Makes a table, or opens one that another task has made meanwhile.
+        """Creates a table, or opens one that another task has created meanwhile.
 
         Raises:
-            RetriableException: The lake is away.
+            RetriableException: The lake is unreachable.
             ConnectException: It refuses.
         """
 
@@ -280,4 +280,4 @@ class Lake(ABC):
         """
 
     def close(self) -> None:
-        """Lets go of connections."""
+        """Closes connections."""

@@ -1,4 +1,4 @@
-"""Partitions of Iceberg tables: transforms as they are written in settings, and rows shared out by them.
+"""Partitions of Iceberg tables: parses transforms in settings, and divides rows by them.
 
 Main functions: ``parse``, and ``split`` for the rows of each partition. Pure; any thread. Needs pyiceberg.
 
@@ -40,10 +40,10 @@ _HOUR_US: Final = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionField:
-    """A field that rows are partitioned by.
+    """A field by which rows are partitioned.
 
     Attributes:
-        source: The column, with dots for one inside of others.
+        source: The column, with dots for nested ones.
         transform: The transform of its values.
         name: The name of the partition field.
     """
@@ -54,7 +54,7 @@ class PartitionField:
 
 
 def parse(term: str) -> PartitionField:
-    """A partition field as Iceberg's sink writes it.
+    """Parses a partition field in the syntax of Iceberg's sink.
 
     Raises:
         ConfigException: There is no such transform.
@@ -90,7 +90,7 @@ def split(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> Iterator[tuple
     """The rows of each partition, in their order.
 
     Raises:
-        ConnectException: The table has a transform that is not known.
+        ConnectException: The table has an unknown transform.
     """
     if spec.is_unpartitioned() or not rows.num_rows:
         if rows.num_rows:
@@ -117,7 +117,7 @@ def transformed(cells: pa.Array, transform: Transform[Any, Any], kind: Any) -> p
     """The values of a partition field.
 
     Raises:
-        ConnectException: The transform is not known.
+        ConnectException: The transform is unknown.
     """
     if isinstance(transform, IdentityTransform):
         return cells
@@ -133,7 +133,7 @@ def transformed(cells: pa.Array, transform: Transform[Any, Any], kind: Any) -> p
     if isinstance(transform, HourTransform):
         return _since(cells, 1)
     if isinstance(transform, (BucketTransform, TruncateTransform)):
-        # A function of one value: as many calls as there are different ones.
+        # A function of one value: one call for each distinct value.
         one = transform.transform(kind)
         encoded = cells.dictionary_encode()
         found = [one(value) for value in encoded.dictionary.to_pylist()]
@@ -143,7 +143,7 @@ def transformed(cells: pa.Array, transform: Transform[Any, Any], kind: Any) -> p
 
 
 def _since(cells: pa.Array, hours: int) -> pa.Array:
-    """Days or hours since the epoch; also before it they are rounded down."""
+    """Days or hours since the epoch, rounded down, also before it."""
     us = cells.cast(pa.timestamp("us", cells.type.tz)).cast(pa.int64())
     filled = us.fill_null(0).to_numpy() // (_HOUR_US * hours)
     return pa.array(filled.astype(np.int32), mask=us.is_null().to_numpy(zero_copy_only=False))

@@ -1,4 +1,4 @@
-"""Settings that say where tables are: `LakeConfig`, the base of those of a sink. Values; any thread."""
+"""Settings for the location of tables: `LakeConfig`, the base of those of a sink. Values; any thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importan
 if TYPE_CHECKING:
     from penstock.connectors.tables.lake import Lake
 
-#: Catalogs by the names of Java's classes, which stand behind the last dot.
+#: Catalogs by the names of Java's classes (the part after the last dot).
 _CATALOGS: Final = {
     "RESTCatalog": "rest",
     "HiveCatalog": "hive",
@@ -25,7 +25,7 @@ _CATALOGS: Final = {
 }
 
 
-#: The property of a catalog that says how long it may take to answer, in seconds.
+#: The property of a catalog for the time limit of its answers, in seconds.
 TIMEOUT: Final = "penstock.timeout"
 
 
@@ -37,7 +37,7 @@ class TableFormat(Enum):
 
 
 class LakeConfig(AbstractConfig):
-    """The settings that say where tables are."""
+    """The settings for the location of tables."""
 
     table_format: TableFormat = setting(
         default=TableFormat.DELTA,
@@ -83,7 +83,7 @@ class LakeConfig(AbstractConfig):
         return []
 
     def catalog_properties(self, properties: Mapping[str, object]) -> dict[str, str]:
-        """The properties of the catalog, as pyiceberg knows them."""
+        """The properties of the catalog, by pyiceberg's names."""
         found: dict[str, str] = {}
         if self.url:
             found["warehouse"] = self.url if "://" in self.url else f"file://{_absolute(self.url)}"
@@ -99,7 +99,7 @@ class LakeConfig(AbstractConfig):
                 }
             )
         given = below(properties, "iceberg.catalog.")
-        # PyArrow is what writes here, whatever class Java had for it.
+        # PyArrow is the file system here, whatever class Java had for it.
         given.pop("io-impl", None)
         if implementation := given.pop("catalog-impl", ""):
             given.setdefault("type", _CATALOGS.get(implementation.rpartition(".")[2], implementation))
@@ -111,7 +111,7 @@ class LakeConfig(AbstractConfig):
             given["uri"] = re.sub(r"^sqlite:(?!//)", "sqlite:///", given["uri"].removeprefix("jdbc:"))
         found |= given
         if "uri" not in found and "type" not in found and urlsplit(self.url).scheme in ("", "file") and self.url:
-            # A directory is a catalog by itself: its tables are listed in a file of SQLite.
+            # A directory is a catalog by itself: an SQLite file lists its tables.
             found |= {"type": "sql", "uri": f"sqlite:///{_absolute(self.url)}/catalog.db"}
         return found
 
@@ -126,7 +126,7 @@ class LakeConfig(AbstractConfig):
         }
 
     def storage_options(self, properties: Mapping[str, object]) -> dict[str, str]:
-        """The options of the object store, as deltalake knows them."""
+        """The options of the object store, by deltalake's names."""
         found: dict[str, str] = {}
         if urlsplit(self.url).scheme in ("s3", "s3a"):
             found = _without_empty(
@@ -140,14 +140,14 @@ class LakeConfig(AbstractConfig):
                     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": str(not self.s3_path_style_access_enabled).lower(),
                 }
             )
-            # A store that is away is the task's to wait for, not the library's, which would take minutes.
+            # The task waits for an unreachable store, not the library, which would take minutes.
             limit, connect = f"{self.store_timeout_ms}ms", f"{min(5000, self.store_timeout_ms)}ms"
             found |= {"max_retries": "3", "retry_timeout": limit, "timeout": limit, "connect_timeout": connect}
         return {**found, **below(properties, "delta.storage.")}
 
 
 def missing_library(kind: TableFormat) -> str:
-    """A text that says which library is not installed; empty: it is there."""
+    """A text that names the missing library; empty if it is installed."""
     library, extra = ("deltalake", "delta") if kind is TableFormat.DELTA else ("pyiceberg", "iceberg")
     return "" if find_spec(library) else f"{kind.value} needs the library {library}: pip install 'penstock[{extra}]'"
 
@@ -163,15 +163,15 @@ def open_lake(
     renamed_from: str = "",
     is_shared: bool = False,
 ) -> Lake:
-    """The lake of the settings; nothing is asked of it yet.
+    """Opens the lake of the settings, without a request.
 
     Args:
         config: The settings, parsed.
-        properties: The same, as they are.
+        properties: The unparsed settings.
         connector: The name of the connector.
         codec: The compression of files that are written.
         file_bytes: Their size.
-        renew: Gives the settings with newer credentials, for each table that is opened.
+        renew: Returns the settings with newer credentials, for each Delta table that is opened.
         renamed_from: The former name of the connector.
         is_shared: True if other connectors may write the same topics into the tables.
     """
@@ -213,7 +213,7 @@ def below(properties: Mapping[str, object], prefix: str) -> dict[str, str]:
 
 
 def terms(text: str) -> list[str]:
-    """The parts of a list whose commas inside of parentheses do not count.
+    """Splits a list at commas outside of parentheses.
 
     >>> terms("day(ts), bucket(id, 16),kind")
     ['day(ts)', 'bucket(id, 16)', 'kind']

@@ -1,4 +1,4 @@
-"""Rows cut into files of a wanted size, and shared out by values. Pure; any thread."""
+"""Cuts rows into files of a target size, and divides them by values. Pure; any thread."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def fits_in_path(rows: pa.Table, names: Sequence[str]) -> bool:
 
 
 class Ratio:
-    """The bytes that files have for each byte of rows, as the last ones were.
+    """The ratio of bytes in files to bytes of rows, from the latest files.
 
     Args:
-        file_bytes: The wanted size of files.
+        file_bytes: The target size of files.
     """
 
     def __init__(self, file_bytes: int) -> None:
@@ -52,17 +52,17 @@ class Ratio:
 
     @property
     def most(self) -> int:
-        """The bytes of rows that a file should have."""
+        """The bytes of rows for one file."""
         return max(1 << 20, int(self._file_bytes / self._ratio))
 
     def learn(self, rows: int, files: int) -> None:
-        """Takes the bytes of rows, and of the files that they became."""
+        """Updates the ratio with the bytes of rows and of their files."""
         if rows > 1 << 16 and files:
             self._ratio = min(2.0, max(0.01, files / rows))
 
 
 def windows(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
-    """Tables joined up to a size, so that many small ones make few files."""
+    """Joins tables up to a size, so that many small ones make few files."""
     waiting: list[pa.Table] = []
     size = 0
     for one in tables:
@@ -78,7 +78,7 @@ def windows(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
 
 
 def parts(table: pa.Table, most: int) -> Iterator[pa.Table]:
-    """A table cut into parts of about that size."""
+    """Cuts a table into parts of about this size."""
     count = max(1, -(-table.nbytes // (most * 5 // 4)))
     rows = -(-table.num_rows // count)
     for start in range(0, table.num_rows, rows):
@@ -86,7 +86,7 @@ def parts(table: pa.Table, most: int) -> Iterator[pa.Table]:
 
 
 def groups(columns: Sequence[pa.Array]) -> Iterator[np.ndarray]:
-    """The numbers of the rows that have the same values in all columns, in order; of one row or more."""
+    """Yields the numbers of the rows with the same values in all columns, in order; needs at least one row."""
     codes = np.zeros(len(columns[0]), np.int64)
     for cells in columns:
         encoded = pc.dictionary_encode(cells, null_encoding="encode")

@@ -1,4 +1,4 @@
-"""Types of a table's columns, schemas that evolve, and values cast to the columns of a table.
+"""Types of a table's columns, schema evolution, and casts of values to the columns of a table.
 
 Main functions: ``stored`` and ``columns_for``, ``evolved``, ``fitted``. Pure; any thread. Needs PyArrow.
 
@@ -23,12 +23,12 @@ _TIME: Final = pa.time64("us")
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The types that tables of a format have.
+    """The supported types of a format.
 
     Attributes:
-        small_integers: True if there are integers of 8 and 16 bits.
+        small_integers: True if it has integers of 8 and 16 bits.
         time: The type of times of the day.
-        widens: True if a column can become wider.
+        widens: True if columns can be widened.
         is_in_paths: True if the library names directories by the values of partitions, however long they are.
     """
 
@@ -43,7 +43,7 @@ ICEBERG: Final = Kinds(False, _TIME, True, False)
 
 
 def stored(kind: pa.DataType, kinds: Kinds) -> pa.DataType | None:
-    """The type of a column for values of a type; None: no value says what it is.
+    """The type of a column for values of a type; None if values do not determine it.
 
     >>> stored(pa.timestamp("ms", "UTC"), ICEBERG), stored(pa.int16(), ICEBERG), stored(pa.null(), DELTA)
     (TimestampType(timestamp[us, tz=UTC]), DataType(int32), None)
@@ -84,21 +84,21 @@ def _plain(kind: pa.DataType, kinds: Kinds) -> pa.DataType:
 
 
 def columns_for(schema: pa.Schema, kinds: Kinds) -> pa.Schema:
-    """The columns of a table for rows of a schema; those without any value are left out."""
+    """The columns of a table for rows of a schema, without columns that have no value."""
     found = [(one, stored(one.type, kinds)) for one in schema]
     return pa.schema([pa.field(one.name, kind, one.nullable) for one, kind in found if kind is not None])
 
 
 def evolved(table: pa.Schema, given: pa.Schema, kinds: Kinds, *, exists: bool) -> pa.Schema:
-    """The columns of a table that also takes rows of another schema, as far as the format allows that.
+    """The columns of a table after it is extended for rows of another schema, as far as the format allows that.
 
-    Columns are added, become wider, and optional where rows lack them; none goes, and none becomes narrower.
+    Columns are added, widened, and made optional if rows lack them; none is removed or narrowed.
 
     Args:
-        table: The columns that there are.
-        given: Columns of rows, as ``columns_for`` gives them.
+        table: The existing columns.
+        given: The columns of rows, from ``columns_for``.
         kinds: The types of the format.
-        exists: False if the table is not made yet, so that a column can have any type.
+        exists: False if the table does not exist yet, so that a column can have any type.
     """
     fields = []
     for one in table:
@@ -110,7 +110,7 @@ def evolved(table: pa.Schema, given: pa.Schema, kinds: Kinds, *, exists: bool) -
         kind = _wider(one.type, other.type, kinds) if exists else _any(one.type, other.type, kinds)
         fields.append(pa.field(one.name, kind, one.nullable or other.nullable))
     there = set(table.names)
-    # A column that is added to rows that are there is null in them.
+    # A new column is null in existing rows.
     fields += [one.with_nullable(True) if exists else one for one in given if one.name not in there]
     return pa.schema(fields)
 
@@ -120,7 +120,7 @@ def _any(one: pa.DataType, other: pa.DataType, kinds: Kinds) -> pa.DataType:
 
 
 def _wider(one: pa.DataType, other: pa.DataType, kinds: Kinds) -> pa.DataType:
-    """The type of a column that is there after it has got wider; the same where it cannot."""
+    """The type of an existing column after widening; the same type if it cannot be widened."""
     if one == other:
         return one
     if pa.types.is_struct(one) and pa.types.is_struct(other):
@@ -150,9 +150,9 @@ def _wider(one: pa.DataType, other: pa.DataType, kinds: Kinds) -> pa.DataType:
 
 
 def fitted(array: pa.Array, wanted: pa.DataType, name: str) -> pa.Array:
-    """Values in the type of a column.
+    """Casts values to the type of a column.
 
-    Numbers are cast where nothing is lost; integers are rounded to floats; text is read as a number, date or time, and
+    Numbers are cast if nothing is lost; integers are rounded to floats; text is parsed as a number, date or time, and
     in a column of text everything else is JSON. An integer is milliseconds of a timestamp or time, and days of a date.
 
     Args:
@@ -237,7 +237,7 @@ def _nested(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     if is_text(wanted):
         return inferred(array.to_pylist(maps_as_pydicts="lossy"), wanted)
     if pa.types.is_map(wanted) and pa.types.is_struct(given):
-        # An object of JSON is a map where the table says so; a field that it lacks is no entry.
+        # An object of JSON is a map if the table says so; a missing field is no entry.
         rows = [
             None if row is None else [one for one in row.items() if one[1] is not None] for row in array.to_pylist()
         ]

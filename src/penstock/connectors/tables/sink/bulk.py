@@ -1,8 +1,8 @@
 """Ranges of topics that executors write into tables: `TableBulkSinkTask`, the task of ``tables.bulk=true``.
 
-Executors write data files that no reader sees; the task commits those of a job, with the offsets behind it, to each
-table. A table says how far it has each partition, and what it has is left out on executors: so a job that was cut off
-between its commits, or before its offsets were committed to the group, writes nothing twice.
+Executors write data files that readers do not see; the task commits those of a job, with the offsets after it, to each
+table. A table has the position of each partition, and executors leave out rows that it already has: so a job that was
+cut off between its commits, or before its offsets were committed to the group, writes nothing twice.
 
 Thread: the task's; ``write``: a Python worker's of Spark. Source: Penstock's own.
 """
@@ -40,7 +40,7 @@ class TableFiles:
 
     Attributes:
         table: The name of the table.
-        before: How far the table had the partition when they were written.
+        before: The table's position in the partition when they were written.
         files: The files.
     """
 
@@ -50,21 +50,21 @@ class TableFiles:
 
 
 class TableBulkSinkTask(BulkSinkTask):
-    """Has executors write files of tables, and commits them with the offsets."""
+    """Executors write files of tables; the task commits them with the offsets."""
 
     config_class = TableSinkConfig
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Takes the settings, and looks whether the lake is there.
+        """Reads the settings, and checks that the lake exists.
 
         Raises:
             ConfigException: The settings are wrong.
-            RetriableException: The lake is away.
+            RetriableException: The lake is unreachable.
             ConnectException: There is no such lake, or no right to it.
         """
         self._props = dict(props)
         if (url := props.get("url", "")) and urlsplit(url).scheme in ("", "file"):
-            # Executors have directories of their own to begin in.
+            # Executors have other working directories.
             self._props["url"] = str(Path(local_path(url)).absolute())
         config = TableSinkConfig.parse(self._props)
         self.settings: TableSinkConfig = config
@@ -74,12 +74,12 @@ class TableBulkSinkTask(BulkSinkTask):
         self._maintenance = Maintenance(config)
 
     def stop(self) -> None:
-        """Lets go of connections."""
+        """Closes connections."""
         if self._lake is not None:
             self._lake.close()
 
     def positions(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offsets that the table of a topic has, where there is one table for it."""
+        """The offsets in the table of a topic, if it has exactly one table."""
         router = router_of(self.settings, self._props)
         tables: dict[str, LakeTable | None] = {}
         found = {}
@@ -100,11 +100,11 @@ class TableBulkSinkTask(BulkSinkTask):
         return self._ranges.plan(ranges, time.monotonic())
 
     def write(self, topic_range: TopicRange, batches: Iterator[SinkFrame]) -> list[TableFiles] | None:
-        """Writes the files of a range, for each table that it has records for; makes and alters tables for them.
+        """Writes the files of a range, for each table that it has records for; creates and alters tables for them.
 
         Raises:
-            RetriableException: The lake is away.
-            ConnectException: It refuses, or the executor has no library for its format.
+            RetriableException: The lake is unreachable.
+            ConnectException: The lake refuses, or the executor lacks the library for its format.
         """
         if text := missing_library(self.settings.format):
             raise ConnectException(f"On an executor {text}, or bring it with spark.archives (penstock spark pack)")
@@ -123,11 +123,12 @@ class TableBulkSinkTask(BulkSinkTask):
         return written or None
 
     def commit(self, files: Sequence[WrittenRange], ends: Mapping[TopicPartition, int]) -> None:
-        """Adds the files of a job to each table, in one commit with its offsets; one that has them is passed over.
+        """Adds the files of a job to each table, in one commit with its offsets; tables that already have them are
+        skipped.
 
         Raises:
-            RetriableException: The lake is away.
-            ConnectException: A table is gone, was changed, or another task has written the partitions.
+            RetriableException: The lake is unreachable.
+            ConnectException: A table no longer exists, was changed, or another task has written the partitions.
         """
         tables: dict[str, list[tuple[TopicPartition, TableFiles]]] = {}
         for one in files:
@@ -186,7 +187,7 @@ class TableBulkSinkTask(BulkSinkTask):
 
 
 def _written(intake: Intake, pending: Pending, topic_range: TopicRange) -> TableFiles:
-    """Writes what waits for a table. Executors that alter it at once are in each other's way."""
+    """Writes the waiting rows of a table. Executors that alter it at the same time conflict."""
     for tries_left in range(AT_ONCE * 2, -1, -1):
         try:
             intake.look(pending)

@@ -1,4 +1,4 @@
-"""The rows of a frame as rows of a table: their columns, their keys, and which of them delete.
+"""Converts the rows of a frame to rows of a table: their columns, their keys, and the deletions.
 
 Main function: ``rows_of``; ``last_of_each_key`` leaves out changes that later ones overwrite. Pure; any thread.
 """
@@ -26,12 +26,12 @@ _ROW: Final = "__penstock_row"
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows on their way into a table.
+    """Rows for a table.
 
     Attributes:
-        table: Their columns, those of the key among them.
-        gone: True where the row of the key is to be deleted; None: nowhere.
-        keys: The columns of the key; empty: rows are only added.
+        table: Their columns, including those of the key.
+        gone: True if the row of the key shall be deleted; None for no deletions.
+        keys: The columns of the key; empty to only add rows.
     """
 
     table: pa.Table
@@ -42,15 +42,15 @@ class TableRows:
 def rows_of(
     part: SinkFrame, metadata: Sequence[str], prefix: str, *, upserts: bool, keys: Sequence[str], cdc_field: str
 ) -> TableRows:
-    """The rows that a frame is for a table.
+    """Converts a frame to rows of a table.
 
     Args:
         part: The frame; without null values, unless it ``upserts``.
-        metadata: Which columns to add beside the fields, see ``columns_of``.
-        prefix: What their names begin with.
-        upserts: True if records replace and delete rows by key.
+        metadata: The columns to add to the fields, see ``columns_of``.
+        prefix: The beginning of their names.
+        upserts: True to replace and delete rows by key.
         keys: The columns of the key; empty: the fields of the record's key.
-        cdc_field: The field that says what a change is; empty: there is none.
+        cdc_field: The field with the kind of a change; empty for none.
 
     Raises:
         DataException: A record is no row, or has no key.
@@ -65,7 +65,7 @@ def rows_of(
     if cdc_field and not nulls.all():
         gone = nulls | _deletes(part, cdc_field)
     if not part.num_rows and not keys and part.key_schema is None:
-        return TableRows(columns)  # Which fields keys without a schema have, only rows say.
+        return TableRows(columns)  # The fields of keys without a schema are known only from rows.
     names = list(keys) or _fields_of(part.key_schema, part)
     for name in names:
         cells = _key_cells(part, columns, name, nulls, alone=len(names) == 1)
@@ -103,7 +103,7 @@ def _columns(part: SinkFrame, metadata: Sequence[str], prefix: str) -> pa.Table:
     fields = []
     for one in found.schema:
         of_value = schema.field(one.name)
-        # A default stands for what is missing in the message, so that such a field is never null either.
+        # A default replaces a missing value, so that such a field is never null either.
         fields.append(one if of_value is None else one.with_nullable(of_value.schema.optional))
     return pa.table(found.columns, schema=pa.schema(fields))
 

@@ -21,7 +21,7 @@ class TableSink(SinkConnector):
     config_class = TableSinkConfig
 
     def task_class(self) -> type[Task]:
-        """The task that writes frames, or has executors write."""
+        """The task that writes frames, or the one whose executors write."""
         if self.settings.tables_bulk:
             from penstock.connectors.tables.sink.bulk import TableBulkSinkTask
 
@@ -31,7 +31,7 @@ class TableSink(SinkConnector):
         return TableSinkTask
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, which of them fit together, and whether the lake is there."""
+        """Checks each setting, their combination, and that the lake exists."""
         properties = with_own_names(connector_configs)
         checked = super().validate({name: str(value) for name, value in properties.items() if value is not None})
         values = {value.name: value for value in checked.config_values}
@@ -50,7 +50,7 @@ class TableSink(SinkConnector):
         return Config([*checked.config_values, *added.values()])
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """Says that the lake cannot be used."""
+        """Reports a lake that cannot be used."""
         return _faults_of_lake(TableSinkConfig.parse(props), props)
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
@@ -73,7 +73,7 @@ class TableSink(SinkConnector):
             for name in names:
                 table = lake.table(name, config.of_table(name, props).branch)
                 if table is not None:
-                    # What tasks that were killed have handed over would count again where the offsets fit.
+                    # Stored units of killed tasks would count again if the offsets fit.
                     handover = Handover(table, props["name"])
                     handover.remove(handover.names())
                     table.move(offsets)

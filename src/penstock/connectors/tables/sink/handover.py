@@ -53,16 +53,16 @@ class CommitUnit:
     moves: Moves
 
     def to_bytes(self) -> bytes:
-        """As it is stored."""
+        """The stored form."""
         moves = [[*place, before, after] for place, (before, after) in self.moves.items()]
         return json.dumps({"made": self.made, "moves": moves, **self.files}, ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, name: str, data: bytes) -> CommitUnit:
-        """The unit of its bytes.
+        """Parses the stored form.
 
         Raises:
-            ValueError: They are none.
+            ValueError: The bytes are invalid.
         """
         said: dict[str, Any] = json.loads(data)
         try:
@@ -76,7 +76,7 @@ class CommitUnit:
 
 
 def owner_of(name: str) -> str:
-    """The id of the task that has handed over a unit of this name."""
+    """The id of the task that has stored a unit of this name."""
     return name.rpartition("-")[0]
 
 
@@ -85,14 +85,14 @@ def chain(
 ) -> tuple[list[CommitUnit], dict[TopicPartition, tuple[int | None, int]]]:
     """Finds the units that continue what a table has, and each other.
 
-    Where two have the same records, which is so after a task was replaced, one of the committing task goes before
-    others, and a newer one before older ones. A unit that is not taken can never be: a predecessor is handed over
-    before its successor.
+    If two units have the same records, which happens after a task was replaced, one of the committing task takes
+    precedence, and a newer one over older ones. A unit that is not taken never will be: a predecessor is stored before
+    its successor.
 
     Args:
-        units: All that there were before ``positions`` were looked at.
-        positions: How far the table has each partition.
-        own: Names of those of the committing task.
+        units: All units that existed before ``positions`` were read.
+        positions: The table's position in each partition.
+        own: The names of those of the committing task.
 
     Returns:
         The units, and the offsets that they move together.
@@ -118,15 +118,15 @@ def _at(place: TopicPartition, moves: Moves, positions: Mapping[TopicPartition, 
 
 
 class Handover:
-    """The units of a connector that lie beside a table.
+    """The units of a connector that are stored next to a table.
 
     Args:
         table: The table.
         connector: The connector.
 
     Raises:
-        RetriableException: From every method: the store is away.
-        ConnectException: From every method: it refuses.
+        RetriableException: From every method: the store is unreachable.
+        ConnectException: From every method: the store refuses.
     """
 
     def __init__(self, table: LakeTable, connector: str) -> None:
@@ -143,7 +143,7 @@ class Handover:
         return sorted(one.removesuffix(_ENDING) for one in names if one.endswith(_ENDING))
 
     def put(self, unit: CommitUnit) -> None:
-        """Hands a unit over; its files are there."""
+        """Stores a unit, after its files."""
         path = self._path(unit.name)
         shows_parts = self._system.type_name in _SHOW_PARTS
         with self._faults("write"):
@@ -155,7 +155,7 @@ class Handover:
                 self._system.move(f"{path}.new", path)
 
     def units(self, names: Sequence[str]) -> list[CommitUnit]:
-        """The units of these names that are still there."""
+        """The units of these names that still exist."""
         found = []
         for name in names:
             try:
@@ -168,7 +168,7 @@ class Handover:
         return found
 
     def remove(self, names: Sequence[str]) -> None:
-        """Takes units away, and leaves their files."""
+        """Removes units, and leaves their files."""
         for name in names:
             try:
                 with self._faults("delete"):

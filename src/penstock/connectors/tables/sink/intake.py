@@ -1,6 +1,6 @@
-"""Records on their way into tables: which table, which rows, and the table itself, made or altered for them.
+"""Assigns records to tables, converts them to rows, and creates or alters the tables for them.
 
-Main type: `Intake`. It takes frames, and has what waits for each table in ``tables``; who commits it is not its matter.
+Main type: `Intake`. It takes frames, and holds the waiting rows of each table in ``tables``; its owner commits them.
 
 Thread: the task's, or that of an executor.
 """
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 def sink_lake(
     config: TableSinkConfig, props: Mapping[str, str], renew: Callable[[], Mapping[str, object]] | None = None
 ) -> Lake:
-    """The lake of a sink; nothing is asked of it yet. See ``open_lake``."""
+    """Opens the lake of a sink, without a request. See ``open_lake``."""
     return open_lake(
         config,
         props,
@@ -44,7 +44,7 @@ def sink_lake(
 
 
 def router_of(config: TableSinkConfig, props: Mapping[str, str]) -> Router:
-    """The rules of the settings by which records find their tables."""
+    """The rules of the settings for the tables of records."""
     return Router(
         config.table_name_format, config.tables, config.route_field, config.dynamic_tables, config.routes(props)
     )
@@ -55,13 +55,13 @@ class Intake:
 
     Args:
         config: The settings, parsed.
-        props: The same, as they are.
-        lake: Where the tables are.
-        report: Takes rows that go to no table, with the reason.
-        again: True if records are taken that their tables have, too.
+        props: The unparsed settings.
+        lake: The lake of the tables.
+        report: Called with rows that go to no table, with the reason.
+        again: True to take records that their tables already have.
 
     Attributes:
-        tables: What waits for each table that a record was for.
+        tables: The waiting rows of each table that got a record.
     """
 
     def __init__(
@@ -78,15 +78,15 @@ class Intake:
         self._warned: set[TopicPartition] = set()
 
     def take(self, frame: SinkFrame) -> None:
-        """Takes the rows of a frame that are not in their tables yet, or all of them ``again``.
+        """Takes the rows of a frame that are not in their tables yet, or all of them with ``again``.
 
         Raises:
-            RetriableException: The lake is away; no row was taken.
+            RetriableException: The lake is unreachable; no row was taken.
             ConnectException: There is no such table, or a row is bad and ``errors.tolerance`` does not allow that.
         """
         new = self._without_nulls(frame)
         routed = list(self.router.route(new, self._report)) if new.num_rows else []
-        # All tables are looked at before the first row is taken, so that the frame can come again.
+        # All tables are read before the first row is taken, so that the frame can come again.
         tables = [(self.load(name), name, part) for name, part in routed]
         for pending, name, part in tables:
             if pending is None:
@@ -120,11 +120,11 @@ class Intake:
 
     @property
     def is_full(self) -> bool:
-        """True if what waits takes more memory than it may."""
+        """True if the waiting rows exceed the memory limit."""
         return sum(one.held for one in self.tables.values()) > self._config.buffer_bytes
 
     def spill(self) -> None:
-        """Moves what waits out of memory.
+        """Moves waiting rows from memory to disk.
 
         Raises:
             RetriableException: There is no room.
@@ -139,11 +139,11 @@ class Intake:
             ) from error
 
     def look(self, pending: Pending) -> None:
-        """Looks at the newest version of a table, and makes it where there is none.
+        """Reads the newest version of a table, or creates it.
 
         Raises:
             CommitConflictException: Another writer was faster.
-            ConnectException: The table is gone, or the lake refuses.
+            ConnectException: The table no longer exists, or the lake refuses.
         """
         if pending.table is not None:
             pending.table.refresh()
@@ -151,11 +151,11 @@ class Intake:
         assert pending.columns is not None
         own = pending.settings
         pending.table = self._lake.create(pending.name, pending.columns, own.partition_by, pending.keys, own.branch)
-        # Another task may have made it of other records.
+        # Another task may have created it from other records.
         _evolve(pending, pending.columns)
 
     def evolve(self, pending: Pending) -> None:
-        """Alters a table for rows that wait, where that is allowed.
+        """Alters a table for waiting rows, if that is allowed.
 
         Raises:
             CommitConflictException: Another writer was faster.
@@ -166,7 +166,7 @@ class Intake:
             _evolve(pending, pending.columns)
 
     def close(self) -> None:
-        """Lets go of what waits."""
+        """Releases waiting rows."""
         for pending in self.tables.values():
             pending.close()
 

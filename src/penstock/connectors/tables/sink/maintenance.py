@@ -1,4 +1,4 @@
-"""Small files joined, and old versions removed, between commits. Main type: `Maintenance`, on the task's thread."""
+"""Joins small files and removes old versions between commits. Main type: `Maintenance`, on the task's thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Decides when it is time, and does it; a fault of it does not stop records.
+    """Runs maintenance when it is due; an error of it does not stop records.
 
     Args:
         config: The settings.
@@ -26,12 +26,12 @@ class Maintenance:
 
     @property
     def is_due(self) -> bool:
-        """True if it is time to."""
+        """True if maintenance is due."""
         is_wanted = self._config.compact_small_files or self._config.expire_older_than_ms >= 0
         return is_wanted and time.monotonic() >= self._due
 
     def run(self, tables: Iterable[LakeTable]) -> None:
-        """Looks after each table."""
+        """Maintains each table."""
         self._wait()
         for table in tables:
             try:

@@ -48,11 +48,11 @@ class PendingRows:
 
 @dataclass(slots=True, eq=False)
 class HandedOverRows:
-    """Rows whose files were handed over, and of which the task does not know yet if they are in the table.
+    """Rows with stored files; the task does not know yet if they are in the table.
 
     Attributes:
         unit: The files.
-        ready: When they may be committed, by the clock of ``Rounds``.
+        ready: The time at which they may be committed, by the clock of ``Rounds``.
         firsts: The offset of the first row of each partition that is still this task's.
     """
 
@@ -62,16 +62,16 @@ class HandedOverRows:
 
 
 class Pending:
-    """The rows for a table, and what is known of it.
+    """The waiting rows of a table, and its known state.
 
     Args:
         name: The name of the table.
         settings: The settings of the table.
         kinds: The types of its format.
-        table: The table; None: it is to be made.
-        evolves: True if columns are added and widened.
-        forces_optional: True if columns of a table that is made may be null.
-        directory: Where rows go that memory has no room for.
+        table: The table; None if it does not exist yet.
+        evolves: True to add and widen columns.
+        forces_optional: True if columns of a new table may be null.
+        directory: The directory for rows that exceed the memory.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Pending:
         self._left_out: set[str] = set()
         #: True if values of partitions are too long for the directories that the library makes of them.
         self.is_out_of_paths = False
-        #: What was handed over, in order.
+        #: The stored rows, in order.
         self.handed: list[HandedOverRows] = []
 
     @property
@@ -111,11 +111,11 @@ class Pending:
 
     @property
     def num_rows(self) -> int:
-        """The rows that wait."""
+        """The number of waiting rows."""
         return sum(one.rows for one in self._blocks)
 
     def position(self, place: TopicPartition) -> int | None:
-        """The offset behind the last record of a partition that is in the table; None: there is none."""
+        """The offset after the last record of a partition in the table; None if there is none."""
         if place not in self._known:
             self._known[place] = None if self.table is None else self.table.positions().get(place)
         return self._known[place]
@@ -126,7 +126,7 @@ class Pending:
         return part if all(one is None for one in known.values()) else part.since(known)
 
     def add(self, part: SinkFrame, rows: TableRows) -> None:
-        """Takes rows.
+        """Adds rows.
 
         Raises:
             DataException: A value fits no column; no row was taken.
@@ -162,12 +162,12 @@ class Pending:
         return not self._kinds.is_in_paths or fits_in_path(table, self._partition_columns)
 
     def first_offset(self, place: TopicPartition) -> int | None:
-        """The offset of the first row of a partition that waits, or was handed over; None: there is none."""
+        """The offset of the first row of a partition that waits, or was stored; None if there is none."""
         firsts = [one.firsts for one in self.handed] + [one.places for one in self._blocks]
         return min((one[place] for one in firsts if place in one), default=None)
 
     def moves(self, reached: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int | None, int]]:
-        """The offsets that a commit of all that waits moves."""
+        """The offsets that a commit of all waiting rows moves."""
         return {place: (self.position(place), reached[place]) for place in self._firsts()}
 
     def _firsts(self) -> dict[TopicPartition, int]:
@@ -178,10 +178,10 @@ class Pending:
         return found
 
     def rows(self, columns: pa.Schema) -> Iterator[pa.Table]:
-        """The rows that wait, in order, with the columns of the table.
+        """The waiting rows, in order, with the columns of the table.
 
         Raises:
-            ConnectException: They do not fit the table any more.
+            ConnectException: They no longer fit the table.
         """
         try:
             for one in self._blocks:
@@ -202,21 +202,21 @@ class Pending:
         return whole.take(last_of_each_key(whole.select(self.keys)))
 
     def committed(self, moves: Mapping[TopicPartition, tuple[int | None, int]]) -> None:
-        """Says that all that waited is in the table."""
+        """Notes that all waiting rows are in the table."""
         self._known.update({place: after for place, (_, after) in moves.items()})
         self._drop()
 
     def hand_over(self, unit: CommitUnit, ready: float) -> None:
-        """Says that the files of all that waited were handed over."""
+        """Notes that the files of all waiting rows were stored."""
         self.handed.append(HandedOverRows(unit, ready, self._firsts()))
         self.committed(unit.moves)
 
     def settle(self, there: Collection[str], positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Takes note of what the table has.
+        """Compares the rows with the state of the table.
 
         Args:
             there: The names of units that may still be committed.
-            positions: How far the table has each partition.
+            positions: The table's position in each partition.
 
         Returns:
             The partitions of which something is not in the table and will not be, each with the first offset of it.
@@ -231,7 +231,7 @@ class Pending:
         return lost
 
     def forget(self, places: Collection[TopicPartition]) -> None:
-        """Gives up the rows of partitions, and what is known of them."""
+        """Drops the rows of partitions, and their known state."""
         gone = set(places)
         kept = []
         for one in self._blocks:
@@ -257,7 +257,7 @@ class Pending:
             self._drop()
 
     def spill(self) -> None:
-        """Moves rows out of memory.
+        """Moves rows from memory to disk.
 
         Raises:
             OSError: There is no room.
@@ -269,13 +269,13 @@ class Pending:
                 one.table, one.held = self._spill.write(one.table), 0
 
     def evolved(self, there: pa.Schema, wanted: pa.Schema) -> pa.Schema:
-        """The columns that a table gets for rows that wait; those that it has, where rows have no others."""
+        """The columns of the table after it is altered for waiting rows; the same columns if rows have no others."""
         # A column that no row has is optional, or the rows were refused.
         missing = [one for one in there if one.name not in wanted.names]
         return evolved(there, pa.schema([*wanted, *missing]), self._kinds, exists=True)
 
     def close(self) -> None:
-        """Lets go of everything; what was handed over stays where it is."""
+        """Releases all rows; stored files stay."""
         self.handed = []
         self._drop()
 
@@ -341,7 +341,7 @@ class Pending:
         small = [one for one in self._blocks if 0 < one.held < 1 << 16]
         if len(small) < _MANY:
             return
-        # Only neighbours, so that the order of the rows stays.
+        # Only adjacent blocks, so that the order of the rows stays.
         joined: list[PendingRows] = []
         for one in self._blocks:
             last = joined[-1] if joined else None

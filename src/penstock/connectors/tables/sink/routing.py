@@ -15,23 +15,23 @@ from penstock.api import SinkFrame
 from penstock.api.arrow import is_text, one_array
 from penstock.errors import DataException
 
-#: A part of a table's name: what a catalog and an object store take without escapes.
+#: A valid part of a table's name: one that needs no escapes in a catalog and an object store.
 _NAME: Final = re.compile(r"[^\x00-\x20/\\?#%*:|\"<>]{1,200}")
 
-#: Takes the rows that go to no table, with the reason.
+#: Called with rows that go to no table, with the reason.
 Report = Callable[[SinkFrame, np.ndarray, DataException], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The rules by which records find their tables.
+    """The rules for the tables of records.
 
     Attributes:
-        name_format: The table of a topic.
+        name_format: The format of a topic's table name.
         tables: The tables, if they are listed.
-        field: The field that says the table; empty: there is none.
+        field: The field with the table; empty for none.
         dynamic: True if the value of the field is the name.
-        patterns: The pattern that the value has to match, for tables that have one.
+        patterns: The pattern for the value, for tables that have one.
     """
 
     name_format: str
@@ -41,17 +41,17 @@ class Router:
     patterns: Mapping[str, re.Pattern[str]] | None = None
 
     def only_table(self, topic: str) -> str | None:
-        """The one table that the records of a topic can go to, as long as transforms leave the topic; None: several."""
+        """The only table for the records of a topic, unless transforms change the topic; None if there are several."""
         if self.field or len(self.tables) > 1:
             return None
         return self.tables[0] if self.tables else self._of_topic(topic)
 
     def all_tables(self, topics: Sequence[str]) -> list[str]:
-        """The tables that are known without a look at the records."""
+        """The tables that are known without the records."""
         return list(dict.fromkeys(self.tables or ([] if self.dynamic else map(self._of_topic, topics))))
 
     def route(self, frame: SinkFrame, report: Report) -> Iterator[tuple[str, SinkFrame]]:
-        """The tables, and the rows that go to each."""
+        """Yields each table with its rows."""
         if not self.field:
             if self.tables:
                 yield from ((one, frame) for one in self.tables)

@@ -42,7 +42,7 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "iceberg.control.commit.interval-ms": "commit.interval.ms",
     "iceberg.catalog": "catalog.name",
 }
-#: Settings of Iceberg's sink that change nothing here, and beginnings of such.
+#: Settings of Iceberg's sink, and prefixes of settings, that have no effect here.
 UNUSED: Final = (
     "iceberg.control.topic",
     "iceberg.control.group-id-prefix",
@@ -56,10 +56,10 @@ UNUSED: Final = (
     "iceberg.kafka.",
     "iceberg.hadoop.",
 )
-#: Beginnings of names that take any ending.
+#: Prefixes of names with any suffix.
 PREFIXES: Final = ("iceberg.catalog.", "iceberg.table.", "table.properties.", "iceberg.tables.auto-create-props.",
                    "delta.storage.", "tables.")  # fmt: skip
-#: What a table may have of its own: by the last part of the name in both spellings.
+#: The settings of single tables: by the last part of the name in both spellings.
 _OF_TABLES: Final = {
     "id-columns": "id.columns",
     "partition-by": "partition.by",
@@ -97,8 +97,8 @@ class TableSettings:
 
     Attributes:
         keys: The columns of its key.
-        partition_by: What it is partitioned by.
-        branch: The branch that is written; empty: the main one.
+        partition_by: Its partition fields.
+        branch: The branch to write; empty for the main one.
     """
 
     keys: tuple[str, ...]
@@ -264,10 +264,10 @@ class TableSinkConfig(LakeConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; takes the names of Iceberg's sink, and checks which settings fit together.
+        """See ``AbstractConfig``; accepts the names of Iceberg's sink, and checks if the settings fit together.
 
         Raises:
-            ConfigException: A setting is missing, wrong, or not there, or two do not fit together.
+            ConfigException: A setting is missing, wrong, or unsupported, or two do not fit together.
         """
         config = super().parse(with_own_names(properties), resolve_class=resolve_class)
         for name, text in (*refused(properties), *config.faults(properties)):
@@ -328,7 +328,7 @@ class TableSinkConfig(LakeConfig):
         return OnNull.IGNORE if any(name.startswith("iceberg.tables") for name in properties) else OnNull.FAIL
 
     def of_table(self, name: str, properties: Mapping[str, object]) -> TableSettings:
-        """The settings of a table, its own before those of all."""
+        """The settings of a table; its own take precedence over those of all."""
         own = {wanted: value for wanted in _OF_TABLES.values() for at, value in _below_tables(properties, wanted, name)}
         keys = own.get("id.columns")
         return TableSettings(
@@ -347,7 +347,7 @@ class TableSinkConfig(LakeConfig):
 
 
 def with_own_names(properties: Mapping[str, object]) -> dict[str, object]:
-    """The settings by their names here; those of Iceberg's sink count where there is none.
+    """Converts the names of settings to those used here; names of Iceberg's sink apply if there is no other.
 
     >>> with_own_names({"iceberg.tables.auto-create-enabled": "true"})["auto.create"]
     'true'
@@ -366,7 +366,7 @@ def with_own_names(properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def refused(properties: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Settings of Iceberg's sink that are not there, each with what to do instead."""
+    """Unsupported settings of Iceberg's sink, each with what to do instead."""
     given = {name: str(value) for name, value in properties.items() if value is not None}
     found = []
     if given.get("iceberg.tables.schema-case-insensitive", "false").lower() == "true":
@@ -382,7 +382,7 @@ def refused(properties: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def is_known(name: str) -> bool:
-    """True if a name that no definition has is read, or left unread on purpose.
+    """True if a name without a definition is read, or ignored on purpose.
 
     >>> is_known("iceberg.catalog.uri"), is_known("iceberg.control.topic"), is_known("iceberg.tabels")
     (True, True, False)
@@ -391,7 +391,7 @@ def is_known(name: str) -> bool:
 
 
 def own_partitions(properties: Mapping[str, object], default: str) -> Iterator[tuple[str, str]]:
-    """The settings that say partitions, each with its text."""
+    """The settings with partitions, each with its text."""
     if default:
         yield "partition.by", default
     yield from _below_tables(properties, "partition.by")

@@ -1,4 +1,4 @@
-"""Table sink task: takes frames, and commits what waits to its tables by the clock.
+"""Table sink task: takes frames, and commits waiting rows to their tables at an interval.
 
 Main type: `TableSinkTask`, on the task's thread.
 """
@@ -25,15 +25,15 @@ from penstock.errors import ConnectException, DataException, RetriableException
 
 log = logging.getLogger(__name__)
 
-#: The clock is looked at so often.
+#: The interval of checks of the clock, in seconds.
 _TICK_S: Final = 0.5
 
 
 class TableSinkTask(FrameSinkTask):
-    """Writes records into tables, in one commit an interval, which carries the offsets, but for those of a backfill.
+    """Writes records into tables, in one commit per interval with the offsets, except those of a backfill.
 
-    Exactly once: a task begins behind the offset that a table has, and a commit is refused whose table has other
-    offsets than the task left there.
+    Exactly once: a task begins after the offset of a table, and a commit is refused if the table has other offsets than
+    the task left there.
     """
 
     config_class = TableSinkConfig
@@ -43,7 +43,8 @@ class TableSinkTask(FrameSinkTask):
         self._intake: Intake | None = None
         self._next: dict[TopicPartition, int] = {}
         self._claimed: dict[TopicPartition, int] = {}
-        #: Where partitions are read again, until their records come: offsets behind that are not safe meanwhile.
+        #: The offsets at which partitions are read again, until their records come: later offsets are not safe
+        #: meanwhile.
         self._again: dict[TopicPartition, int] = {}
         self._taken: pa.Table | None = None
         self._is_partial = False
@@ -52,11 +53,11 @@ class TableSinkTask(FrameSinkTask):
         self._rounds: CommitRounds | None = None
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Takes the settings, and looks whether the lake is there.
+        """Reads the settings, and checks that the lake exists.
 
         Raises:
             ConfigException: The settings are wrong.
-            RetriableException: The lake is away.
+            RetriableException: The lake is unreachable.
             ConnectException: There is no such lake, or no right to it.
         """
         config = TableSinkConfig.parse(props)
@@ -73,10 +74,10 @@ class TableSinkTask(FrameSinkTask):
         self.context.every(_TICK_S, self._tick)
 
     def open(self, partitions: Collection[TopicPartition]) -> None:
-        """Begins behind the offset that the table of a topic has, where there is one table for it.
+        """Begins after the offset in the table of a topic, if it has exactly one table.
 
         Raises:
-            RetriableException: The lake is away.
+            RetriableException: The lake is unreachable.
         """
         for pending in self._tables.values():
             pending.forget(partitions)
@@ -99,10 +100,10 @@ class TableSinkTask(FrameSinkTask):
                 self.context.offset(place, found)
 
     def put(self, frame: SinkFrame) -> None:
-        """Takes a frame; with ``write.mode=upsert`` it commits when memory is full.
+        """Adds a frame; with ``write.mode=upsert`` it commits when memory is full.
 
         Raises:
-            RetriableException: The lake is away; what was taken is not taken again.
+            RetriableException: The lake is unreachable; rows that were taken are not taken again.
             ConnectException: There is no such table, or a row is bad and ``errors.tolerance`` does not allow that.
         """
         if frame.num_rows and frame.table is not self._taken:
@@ -114,7 +115,7 @@ class TableSinkTask(FrameSinkTask):
     def pre_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
-        """The offsets in front of what is not in tables yet; before partitions go, it is written."""
+        """The offsets before the first row that is not in a table; before partitions are revoked, rows are written."""
         if self.context.is_closing and not self._is_partial:
             try:
                 self._commit_all()
@@ -125,17 +126,17 @@ class TableSinkTask(FrameSinkTask):
         for place, given in offsets.items():
             waiting = [one.first_offset(place) for one in self._tables.values()]
             first = min((one for one in [*waiting, self._again.get(place)] if one is not None), default=None)
-            # Where nothing waits it is also behind what a sink does not see: the ends of transactions.
+            # Without waiting rows the offset also covers messages that a sink does not see: the ends of transactions.
             found[place] = given if first is None else OffsetAndMetadata(min(first, given.offset))
         return found
 
     def close(self, partitions: Collection[TopicPartition]) -> None:
-        """Gives partitions up, with what is not in tables."""
+        """Drops partitions, with rows that are not in tables."""
         self._forget(partitions)
         self._taken, self._is_partial = None, False
 
     def stop(self) -> None:
-        """Lets go of files on this computer and of connections."""
+        """Closes files on this computer and connections."""
         if self._intake is not None:
             self._intake.close()
         if self._lake is not None:
@@ -192,7 +193,7 @@ class TableSinkTask(FrameSinkTask):
             self._retried(self._commit_all)
             self._wait()
         self._retried(self._settle_all)
-        # One task does it: the others would be in its way.
+        # Only one task does it: others would conflict.
         if is_due and self._maintenance.is_due and any(not one.partition for one in self.context.assignment()):
             self._maintenance.run([one.table for one in self._tables.values() if one.table is not None])
 
@@ -221,7 +222,7 @@ class TableSinkTask(FrameSinkTask):
             self.context.request_commit()
 
     def _settle_all(self, *, at_once: bool = False) -> None:
-        """Finds out which files that were handed over are in tables, and commits them in turn."""
+        """Checks which stored files are in tables, and commits them in turn."""
         if self._rounds is None:
             return
         for pending in self._tables.values():
@@ -240,7 +241,7 @@ class TableSinkTask(FrameSinkTask):
     def _commit(self, pending: Pending) -> None:
         for tries_left in range(AT_ONCE, -1, -1):
             try:
-                # A backfill leaves the offsets of tables to the connector's own tasks.
+                # Only the connector's own tasks set the offsets of tables.
                 moves = {} if self._is_backfill else pending.moves(self._next)
                 if not self._is_there(pending, moves):
                     self._taking.evolve(pending)
@@ -257,10 +258,10 @@ class TableSinkTask(FrameSinkTask):
                 time.sleep(random.uniform(0, 0.2))
 
     def _is_there(self, pending: Pending, moves: Moves) -> bool:
-        """Looks at the newest version of a table, and makes it where there is none; True if the commit is in it."""
+        """Reads the newest version of a table, or creates it; True if the commit is in it."""
         self._taking.look(pending)
         assert pending.table is not None
-        # In front of what was handed over the table is not where this task goes on.
+        # Before its stored units are committed, the table's position is not this task's.
         return not pending.handed and pending.table.landed(moves)
 
     def _write(self, pending: Pending, moves: Moves) -> None:
@@ -275,12 +276,12 @@ class TableSinkTask(FrameSinkTask):
             table.append(pending.rows(columns), moves)
 
     def _outrun(self, error: OutrunException) -> None:
-        """Gives up what waits of partitions that another task has written; the rest of them is read again."""
+        """Drops waiting rows of partitions that another task has written; the remaining ones are read again."""
         self._read_again(dict.fromkeys(error.places))
         log.warning("%s. What waits of it is read again, without the records that are there", error)
 
     def _read_again(self, places: Mapping[TopicPartition, int | None]) -> None:
-        """Gives up what waits of partitions, and reads them from the first of it on, or from an offset before it."""
+        """Drops waiting rows of partitions, and reads them again from the first row, or from an earlier offset."""
         for place, offset in places.items():
             firsts = [offset, self._again.get(place), *(one.first_offset(place) for one in self._tables.values())]
             first = min((one for one in firsts if one is not None), default=None)

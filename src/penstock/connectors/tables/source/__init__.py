@@ -1,7 +1,7 @@
 """Tables of lakehouses into topics: ``TableSource`` (``connector``).
 
 - ``settings``: its settings.
-- ``reading``: what is read of a table, and the positions in it; ``delta`` and ``iceberg`` read the formats.
+- ``reading``: versions of a table, and the positions in it; ``delta`` and ``iceberg`` read the formats.
 """
 
 from penstock.connectors.tables.source.connector import TableSource

@@ -19,7 +19,7 @@ from penstock.errors import ConnectException
 
 
 class TableSource(PartitionedSource):
-    """Reads tables of Delta Lake or Apache Iceberg: their rows, and then what each new version adds or changes.
+    """Reads tables of Delta Lake or Apache Iceberg: their rows, and then the changes of each new version.
 
     Source: Penstock's own.
     """
@@ -36,15 +36,15 @@ class TableSource(PartitionedSource):
         return [{"table": name} for name in dict.fromkeys(self.settings.tables)]
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
-        """A position says which rows were read: files, and rows of files, come in an order that stays."""
+        """SUPPORTED: a position is exact, because files, and rows of files, have a fixed order."""
         return ExactlyOnceSupport.SUPPORTED
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[Any, Mapping[str, object] | None]) -> bool:
-        """Any position does: ``{"version": N}`` is behind that version or snapshot."""
+        """Accepts any position: ``{"version": N}`` is after that version or snapshot."""
         return True
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, which of them fit together, and whether the lake is there."""
+        """Checks each setting, their combination, and that the lake exists."""
         from penstock.connectors.tables.sink.settings import with_own_names
 
         properties = with_own_names(connector_configs)
@@ -59,19 +59,19 @@ class TableSource(PartitionedSource):
         return Config([*checked.config_values, *added])
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
-        """Says that the lake cannot be used."""
+        """Reports a lake that cannot be used."""
         return _faults_of_lake(TableSourceConfig.parse(props), props)
 
 
 class TableSourceTask(PartitionedTask):
-    """Reads its share of the tables, a version after the other."""
+    """Reads its share of the tables, version by version."""
 
     config_class = TableSourceConfig
     settings: TableSourceConfig
     _lake: Lake
 
     def start(self, props: Mapping[str, str]) -> None:
-        """Takes the settings, and finds the committed positions."""
+        """Reads the settings and the committed positions."""
         self._lake = open_lake(TableSourceConfig.parse(props), props, props.get("name", ""), renew=self.context.configs)
         super().start(props)
         self.idle_s = self.settings.poll_interval_ms / 1000
@@ -83,7 +83,7 @@ class TableSourceTask(PartitionedTask):
             self._lake.close()
 
     def read(self, partition: Mapping[str, Any], offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
-        """Reads what is behind a position: the rest of a version, and all later ones."""
+        """Reads the rows after a position: the rest of a version, and all later ones."""
         name = str(partition["table"])
         history = self._history(name)
         position = TablePosition() if offset is None else TablePosition.parse(offset)
@@ -113,7 +113,7 @@ class TableSourceTask(PartitionedTask):
         if waiting is None:
             yield Chunk(None, offset=done)
             return
-        # With its last row the version is read to its end.
+        # The version is complete with its last row.
         count, behind = waiting.data.num_rows, waiting.offset_after  # type: ignore[union-attr]
         assert behind is not None
         yield replace(waiting, offset=done, offset_after=lambda row: done if row == count - 1 else behind(row))

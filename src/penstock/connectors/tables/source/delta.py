@@ -1,4 +1,4 @@
-"""Versions of a Delta table: its files, those that a version added, and the change data feed.
+"""Versions of a Delta table: its files, the files that a version added, and the change data feed.
 
 Main type: `DeltaHistory`.
 
@@ -35,10 +35,10 @@ class DeltaHistory(History):
     """The versions of a Delta table.
 
     Args:
-        lake: Where it is.
+        lake: Its lake.
         name: Its name.
         keys: The columns of the key.
-        ignores_rewrites: True if versions that change rows are passed over where there is no change data feed.
+        ignores_rewrites: True to skip versions that change rows, if there is no change data feed.
     """
 
     def __init__(self, lake: DeltaLake, name: str, keys: Sequence[str], ignores_rewrites: bool) -> None:
@@ -135,7 +135,7 @@ class DeltaHistory(History):
                 yield VersionRows(_conformed(table, columns))
 
     def _feed(self, number: int, columns: pa.Schema) -> Iterable[VersionRows]:
-        """The changes of a version, deletes first, in an order that is always the same."""
+        """The changes of a version, deletes first, in a fixed order."""
         table = self._at(number)
         with faults(self._what, "read the change data feed of"):
             found = pa.table(pa.RecordBatchReader.from_stream(table.load_cdf(number, number)).read_all())
@@ -145,7 +145,7 @@ class DeltaHistory(History):
         if self._keys:
             old = rows.filter(pc.is_in(kinds, pa.array(["delete", "update_preimage"]))).select(self._keys)
             left = old.group_by(self._keys, use_threads=False).aggregate([])
-            # A key that the version also writes is not gone.
+            # A key that the version also writes is not deleted.
             gone = left.join(new.select(self._keys), self._keys, join_type="left anti", use_threads=False)
             yield VersionRows(_sorted(gone, self._keys), deleted=True)
         yield VersionRows(_sorted(new, self._keys))

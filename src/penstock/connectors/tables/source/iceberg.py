@@ -1,4 +1,4 @@
-"""Snapshots of an Iceberg table: its files, and those that a snapshot added. Main type: `IcebergHistory`.
+"""Snapshots of an Iceberg table: its files, and the files that a snapshot added. Main type: `IcebergHistory`.
 
 Thread: the task's. Source: Apache Iceberg's specification, "Snapshots".
 """
@@ -27,7 +27,7 @@ class IcebergHistory(History):
         lake: Its catalog.
         name: Its name.
         keys: The columns of the key.
-        ignores_rewrites: True if snapshots that change rows are passed over.
+        ignores_rewrites: True to skip snapshots that change rows.
     """
 
     def __init__(self, lake: IcebergLake, name: str, keys: Sequence[str], ignores_rewrites: bool) -> None:

@@ -1,6 +1,6 @@
-"""The versions of a table, and how far they are read. Main types: `History`, `Version`, `TablePosition`.
+"""The versions of a table, and the position of reading. Main types: `History`, `Version`, `TablePosition`.
 
-A position is a version that is read, or a place in one: so many of its files, and so many rows of the next one.
+A position is a version that was read, or a place in one: a number of its files, and a number of rows of the next one.
 
 Thread: the task's.
 """
@@ -23,11 +23,11 @@ class TablePosition:
     """A place in the history of a table.
 
     Attributes:
-        version: Everything up to this version is read; None: nothing.
-        of: The version that is being read, where it is one that is not read to its end; None: none is.
-        whole: True if all rows of that version are read, and not only its changes.
-        file: So many of its files are read.
-        row: So many rows of the next file are read.
+        version: The last version that was read completely; None for none.
+        of: The version that is being read; None for none.
+        whole: True to read all rows of that version, not only its changes.
+        file: The number of its files that are read.
+        row: The number of rows of the next file that are read.
     """
 
     version: int | None = None
@@ -38,7 +38,7 @@ class TablePosition:
 
     @classmethod
     def parse(cls, offset: Mapping[str, Any]) -> Self:
-        """A position as it was stored."""
+        """Parses a stored position."""
         return cls(
             offset.get("version"),
             offset.get("of"),
@@ -48,7 +48,7 @@ class TablePosition:
         )
 
     def offset(self) -> dict[str, Any]:
-        """The position as it is stored."""
+        """The stored form of the position."""
         found: dict[str, Any] = {} if self.version is None else {"version": self.version}
         if self.of is not None:
             found |= {"of": self.of, "whole": self.whole, "file": self.file, "row": self.row}
@@ -57,11 +57,11 @@ class TablePosition:
 
 @dataclass(frozen=True, slots=True)
 class VersionRows:
-    """Rows that follow each other in a file.
+    """Consecutive rows of a file.
 
     Attributes:
-        table: The columns; of deletes those of the key.
-        deleted: True if these keys are gone.
+        table: The columns; for deletes those of the key.
+        deleted: True if these keys were deleted.
     """
 
     table: pa.Table
@@ -74,9 +74,9 @@ class Version:
 
     Attributes:
         number: The version of Delta, or the snapshot of Iceberg.
-        whole: True if all rows of the version are meant.
-        files: Its files, in an order that is always the same; each gives its rows when it is called.
-        timestamp_ms: When it was made.
+        whole: True for all rows of the version.
+        files: Its files, in a fixed order; each is a function that returns its rows.
+        timestamp_ms: The time at which it was made.
     """
 
     number: int
@@ -87,11 +87,12 @@ class Version:
     def read(
         self, position: TablePosition, most: int
     ) -> Iterator[tuple[VersionRows, TablePosition, Callable[[int], TablePosition]]]:
-        """The rows behind a position, each with the position behind them, and that behind one of their rows.
+        """Yields rows after a position, each with the position after them, and a function for that after one of their
+        rows.
 
         Args:
-            position: Where to go on, in this version or before it.
-            most: So many rows at once.
+            position: The start, in this version or before it.
+            most: The largest number of rows at once.
         """
         if position.of != self.number or position.whole != self.whole:
             position = TablePosition(position.version, self.number, self.whole)
@@ -121,9 +122,9 @@ class History(ABC):
         """The start: the newest version as a whole, or a position.
 
         Args:
-            version: The changes behind this one.
-            time: The changes since then.
-            whole: The newest version as a whole; without all of these: the changes from now on.
+            version: Return the changes after this one.
+            time: Return the changes since then.
+            whole: Return the newest version as a whole; without any of these: the changes after now.
 
         Raises:
             ConnectException: There is no such version, or the table cannot be read.
@@ -134,13 +135,13 @@ class History(ABC):
         """A version as a whole.
 
         Raises:
-            ConnectException: It is not there any more, or cannot be read.
+            ConnectException: It no longer exists, or cannot be read.
         """
 
     @abstractmethod
     def changes(self, after: int | None) -> Iterator[Version]:
-        """The changes of the versions behind one; None: of all.
+        """The changes of the versions after one; None for all.
 
         Raises:
-            ConnectException: They are not there any more, or cannot be read.
+            ConnectException: They no longer exist, or cannot be read.
         """

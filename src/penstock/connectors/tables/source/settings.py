@@ -14,7 +14,7 @@ from penstock.errors import ConfigException
 
 
 class OnRewrite(Enum):
-    """The fate of versions that change or delete rows, where the table does not say which."""
+    """The treatment of versions that change or delete rows without naming them."""
 
     FAIL = "fail"
     IGNORE = "ignore"
@@ -56,7 +56,7 @@ class TableSourceConfig(LakeConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
+        """See ``AbstractConfig``; also checks if the settings fit together.
 
         Raises:
             ConfigException: A setting is missing or wrong, or two do not fit together.
@@ -83,7 +83,7 @@ class TableSourceConfig(LakeConfig):
 
     @property
     def start_time(self) -> datetime.datetime | None:
-        """The time of ``start.from``; UTC where it says no zone."""
+        """The time of ``start.from``; UTC if it has no zone."""
         if self.start_version is not None:
             return None
         try:
