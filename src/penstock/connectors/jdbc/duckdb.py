@@ -22,7 +22,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc.addresses import DatabaseAddress
 from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of
-from penstock.connectors.jdbc.faults import FaultKind, fault_of
+from penstock.connectors.jdbc.faults import FaultAndError, FaultKind, fault_of
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import copied_deletes, copied_rows
 from penstock.connectors.jdbc.sink.writing import TableChangeWriter, Write
@@ -30,6 +30,7 @@ from penstock.connectors.jdbc.source.position import RowPosition
 from penstock.connectors.jdbc.source.queries import Bound, RowSelection
 from penstock.connectors.jdbc.source.reading import ReadConnection
 from penstock.connectors.jdbc.tables import Catalog, Table, TableName, unreachable
+from penstock.errors import ConnectException
 
 NAME: Final = "duckdb"
 #: The rows of a write, as a table of its statements.
@@ -262,12 +263,16 @@ class DuckDbWriter(TableChangeWriter):
                 self._write(connection, one)
             connection.commit()
         except Exception as error:
-            fault = fault_of(self._address, error)
-            with suppress(Exception):
-                connection.rollback()
-            if fault.kind is FaultKind.PASSING:
-                self.close()
-            raise fault.error from error
+            # Not named here: the error knows this frame, and they would keep the rows until the collector runs.
+            raise self._undone(connection, fault_of(self._address, error)) from error
+
+    def _undone(self, connection: Any, fault: FaultAndError) -> ConnectException:
+        """Undoes the transaction; returns the error."""
+        with suppress(Exception):
+            connection.rollback()
+        if fault.kind is FaultKind.PASSING:
+            self.close()
+        return fault.error
 
     def close(self) -> None:
         """See `TableChangeWriter`."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -23,9 +27,10 @@ from penstock.connectors.jdbc.sink.statements import (
     create_table,
     write_rows,
 )
+from penstock.connectors.jdbc.sink.writing import Write, writer_for
 from penstock.connectors.jdbc.tables import Table, TableName
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Decimal, Schema, SchemaBuilder, Timestamp
-from penstock.errors import ConfigException, DataException
+from penstock.errors import ConfigException, ConnectException, DataException
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 KEY = SchemaBuilder.struct().field("id", INT64_SCHEMA).build()
@@ -346,3 +351,44 @@ class FromDriver(Exception):
 )
 def test_errors_of_drivers_are_sorted(error: Exception, kind: FaultKind) -> None:
     assert fault_of(parse_address("jdbc:postgresql://db/x"), error).kind is kind
+
+
+class Refusing:
+    """A connection of either driver that refuses every row."""
+
+    def cursor(self) -> Refusing:
+        return self
+
+    def __enter__(self) -> Refusing:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def refuse(self, *_: object, **__: object) -> None:
+        raise ValueError("no")
+
+    execute = adbc_ingest = register = refuse
+
+
+@pytest.mark.parametrize("url", ["jdbc:postgresql://h/d", "jdbc:duckdb:/a/b.db"])
+def test_rows_that_a_database_refused_are_not_kept(url: str) -> None:
+    writer: Any = writer_for(JdbcSinkConfig.parse({"connection.url": url}))
+    writer._connection = Refusing()
+    rows = pa.table({"a": [1]})
+    kept = weakref.ref(rows)
+    table = cast("Table", SimpleNamespace(name=TableName(None, "t"), types={}))
+    write = Write(table, TableChanges((), rows, pa.array([0]), rows.slice(1), pa.array([], pa.int64())))
+    del rows
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(ConnectException):
+            writer.write([write])
+        del write
+        assert kept() is None, "nothing waits for the collector"
+    finally:
+        gc.enable()

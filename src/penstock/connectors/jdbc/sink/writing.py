@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc import mysql
-from penstock.connectors.jdbc.faults import FaultKind, fault_of
+from penstock.connectors.jdbc.faults import FaultAndError, FaultKind, fault_of
 from penstock.connectors.jdbc.sink.changes import TableChanges, Target
 from penstock.connectors.jdbc.sink.direct import COLUMNS, LEAST_ROWS, UNIQUE, CopyTarget, DirectLoads
 from penstock.connectors.jdbc.sink.fitting import widened
@@ -266,14 +266,18 @@ class AdbcWriter(TableChangeWriter):
                     self._write(cursor, one, run if may_try else None)
             connection.commit()
         except Exception as error:
-            fault = fault_of(self._address, error)
-            if fault.kind is FaultKind.PASSING:
-                self.close()
-            else:
-                self._temporary.clear()  # Made in the transaction that did not come to pass.
-                with suppress(Exception):
-                    connection.rollback()
-            raise fault.error from error
+            # Not named here: the error knows this frame, and they would keep the rows until the collector runs.
+            raise self._undone(connection, fault_of(self._address, error)) from error
+
+    def _undone(self, connection: Any, fault: FaultAndError) -> ConnectException:
+        """Undoes the transaction; returns the error."""
+        if fault.kind is FaultKind.PASSING:
+            self.close()
+        else:
+            self._temporary.clear()  # Made in the transaction that did not come to pass.
+            with suppress(Exception):
+                connection.rollback()
+        return fault.error
 
     def close(self) -> None:
         """See `TableChangeWriter`."""
