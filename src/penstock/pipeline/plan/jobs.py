@@ -58,7 +58,7 @@ from penstock.pipeline.plan.passing import Passage, Passing
 from penstock.pipeline.plan.shape_group import ShapeGroup
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
-from penstock.pipeline.spark.driver.calls import collect_young, release
+from penstock.pipeline.spark.driver.calls import release
 from penstock.pipeline.spark.driver.prepared_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
 from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
 from penstock.pipeline.spark.python_work import PythonWork
@@ -610,7 +610,6 @@ def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: Pre
         plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared, plan.mapped)
     ready = plan.driver_plans[table.schema]
     if ready is not None:
-        collect_young()
         if plan.counted:
             return table.slice(0, ready.count(table))
         return ready.collect(table)

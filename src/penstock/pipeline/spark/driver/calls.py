@@ -6,9 +6,9 @@ is asked twice, and rows are read from the socket in one piece for each Arrow me
 
 The JVM keeps an object for as long as Python may use it, and with a DataFrame the batch it was made of. Py4J hears of
 dropped objects in the order they were dropped and passes them on one at a time, in the background: behind the thousands
-of columns of a new plan, batches pile up in the JVM until its memory is full. What else a job has made, such as the
-server that its rows came through, is in a cycle each: Py4J's objects know their methods, and these the object. A
-worker's collector runs seldom, so the young objects are looked through here.
+of columns of a new plan, batches pile up in the JVM until its memory is full. What else a DataFrame has made, such as
+its columns, is in a cycle each: Py4J's objects know their methods, and these the object. A worker's collector runs
+seldom, so the young objects are looked through where a DataFrame was released. A query that is kept leaves none.
 
 Main functions: ``call``, ``class_name``, ``element`` and ``assign`` for Java objects, ``rows_of`` for the rows of a
 DataFrame; ``release`` for what PySpark has made, ``forget`` for Java objects that one has in hand.
@@ -35,20 +35,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Objects that were in use while another thread's job ended are older: each so many jobs these are looked through too.
+#: Objects that were in use while another thread released some are older: these are looked through now and then, too.
 _OLDER_EACH: Final = 8
-_jobs = itertools.count(1)
+_released = itertools.count(1)
 
 
 def release(frames: Iterable[DataFrame]) -> None:
     """Releases unused DataFrames; those of a Spark Connect session have nothing in a local JVM."""
     forget(java for frame in frames if (java := getattr(frame, "_jdf", None)) is not None)
-    collect_young()
-
-
-def collect_young() -> None:
-    """Frees what jobs have left in cycles, with the batches that these hold."""
-    gc.collect(1 if next(_jobs) % _OLDER_EACH == 0 else 0)
+    gc.collect(1 if next(_released) % _OLDER_EACH == 0 else 0)
 
 
 def forget(objects: Iterable[Any]) -> None:
