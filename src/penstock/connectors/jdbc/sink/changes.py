@@ -134,8 +134,9 @@ def changes_of(
         RowsRefused: Records lack a key, a value or a field that the settings need.
     """
     numbers = pa.array(np.arange(table.num_rows), pa.int64())
-    value = one_array(table.column("value"))
-    gone = value.is_null()
+    # In the chunks in which it came: to join them would copy all values.
+    value = table.column("value")
+    gone = one_array(value.is_null())
     if not config.delete_enabled and pc.any(gone).as_py():
         raise RowsRefused(
             f"The value of {what}, offset {_first(origin, gone)}, is null: with delete.enabled=true "
@@ -170,7 +171,7 @@ def _keys(
     value_schema: Schema | None,
     what: str,
     default_keys: Sequence[str],
-) -> list[tuple[Target, pa.Array]]:
+) -> list[tuple[Target, pa.Array | pa.ChunkedArray]]:
     if config.pk_mode is PkMode.NONE:
         return []
     if config.pk_mode is PkMode.KAFKA:
@@ -181,10 +182,11 @@ def _keys(
         ]
     of_key = config.pk_mode is PkMode.RECORD_KEY
     schema, part = (key_schema, "key") if of_key else (value_schema, "value")
-    cells, count = one_array(table.column(part)), table.num_rows
+    cells, count = table.column(part), table.num_rows
     if schema is None and cells.null_count == count:
+        at = _first(origin, one_array(cells.is_null()))
         raise RowsRefused(
-            f"The {part} of {what}, offset {_first(origin, cells.is_null())}, is null: every record needs a key",
+            f"The {part} of {what}, offset {at}, is null: every record needs a key",
             None,
             count,
         )
@@ -212,8 +214,8 @@ def _keys(
 
 
 def _fields(
-    config: JdbcSinkConfig, value: pa.Array, schema: Schema | None, keys: Sequence[str], what: str
-) -> list[tuple[Target, pa.Array]]:
+    config: JdbcSinkConfig, value: pa.ChunkedArray, schema: Schema | None, keys: Sequence[str], what: str
+) -> list[tuple[Target, pa.ChunkedArray]]:
     if value.null_count == len(value) and (schema is None or schema.type is not Type.STRUCT):
         return []
     if schema is None or schema.type is not Type.STRUCT:
@@ -222,7 +224,7 @@ def _fields(
             f"The value of {what} {form}; a row needs a struct with a schema. Use a converter with schemas "
             "(value.converter.schemas.enable=true, or Avro, Protobuf, JSON Schema), or make a struct of a single value "
             "with the transform HoistField",
-            value.is_valid(),
+            one_array(value.is_valid()),
             len(value),
         )
     wanted = set(config.fields)
@@ -233,7 +235,7 @@ def _fields(
     ]
 
 
-def _child(config: JdbcSinkConfig, cells: pa.Array, field: Field) -> pa.Array:
+def _child(config: JdbcSinkConfig, cells: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
     """A field, null where its struct is; a null of its own is the default, if the settings say so."""
     found, default = pc.struct_field(cells, [field.index]), field.schema.default
     if default is None or not config.replace_null_with_default or found.null_count == cells.null_count:
