@@ -7,11 +7,13 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pyarrow as pa
 import pytest
+from botocore.awsrequest import AWSResponse
 from moto.server import ThreadedMotoServer
 from testkit.brokers.cutting_proxy import CuttingProxy
 from tests.unit.connectors.files.writing import Writing, records
@@ -70,6 +72,22 @@ def test_each_call_of_a_bucket_has_a_limit_in_time_also_with_retries_of_the_clie
     options = S3Options("b", endpoint=silent, key_id="id", secret="s", part_size=5 << 20, retries=3, timeout_s=0.15)
     store = S3Store(options)
     ends_in_time(lambda: call(store), "cannot be reached")
+    store.close()
+
+
+def test_a_bucket_that_answers_503_slowly_has_the_same_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = S3Store(S3Options("b", endpoint="http://127.0.0.1:1", key_id="id", secret="s", retries=3, timeout_s=0.2))
+    asked: list[float] = []
+
+    def answer(request: Any, **_: Any) -> AWSResponse:
+        asked.append(time.monotonic())
+        time.sleep(0.15)
+        return AWSResponse(request.url, 503, {}, SimpleNamespace(stream=lambda: [b""]))
+
+    store._client.meta.events.register("before-send.s3", answer)
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0.0)
+    ends_in_time(store.check, "cannot be reached")
+    assert len(asked) == 2
     store.close()
 
 

@@ -332,6 +332,12 @@ def test_addresses_that_no_library_knows_are_refused() -> None:
         open_store(Location("nope://a"))
 
 
+def test_addresses_of_fsspec_have_their_host_port_and_user() -> None:
+    store = open_store(Location("webhdfs://hadoop@127.0.0.1:9870/lake/x"))
+    system = store._fs.handler.fs  # type: ignore[attr-defined]
+    assert (system.url, system.user, store._root) == ("http://127.0.0.1:9870/webhdfs/v1", "hadoop", "/lake/x")  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def guarded(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, str]]:
     """A server that checks signatures and rights, and the credentials of a user who has none."""
