@@ -319,8 +319,8 @@ def _time_of_day(moment_s: float) -> datetime:
 
 def _waits_for_data(frames: Sequence[StackEntry]) -> bool:
     """True if a built-in connector waits in its poll: that is not a user's code, and there is no data."""
-    built_in = any(frame.file.startswith(f"{_PACKAGE}/connectors/") for frame in frames)
-    return built_in and frames[-1].file == threading.__file__
+    inner = next((frame.file for frame in reversed(frames) if frame.file.startswith(f"{_PACKAGE}/")), "")
+    return inner.startswith(f"{_PACKAGE}/connectors/") and frames[-1].file == threading.__file__
 
 
 def because(reason: str) -> WaitReason:

@@ -101,6 +101,19 @@ def test_built_in_connectors_are_users_of_the_worker_unless_they_wait_for_data()
     assert reason(task=CodeLocation([*POLLING.frames, reading, LIBRARY])) == "no_data"
 
 
+def test_a_connector_that_waits_for_a_store_of_files_is_in_its_own_code() -> None:
+    source = [
+        *POLLING.frames,
+        ours("connectors/files/source/task.py", "poll"),
+        ours("files/stores/timed.py", "__call__"),
+    ]
+    assert reason(task=CodeLocation([*source, LIBRARY])) == "user_code"
+    sink = [*POLLING.frames, ours("connectors/files/sink/task.py", "put"), ours("files/rolling.py", "put")]
+    client = StackEntry("/usr/lib/site-packages/botocore/client.py", 5, "_api_call")
+    for inner in ([client, LIBRARY], [LIBRARY], [ours("files/publishing.py", "publish"), LIBRARY]):
+        assert reason(task=CodeLocation([*sink, *inner]), hints=SINK) == "user_code"
+
+
 @pytest.mark.parametrize(("spark_up", "expected"), [(True, "spark"), (False, "spark_starting")])
 def test_a_batch_waits_for_the_session_or_for_spark(spark_up: bool, expected: str) -> None:
     for hints in (NO_HINTS, SINK):
