@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, RetriableException
 from penstock.files.stores.faults import GoneException, of_system
 from penstock.files.stores.store import UNFINISHED, Found, Store
 from penstock.files.stores.timed import TimedCalls
@@ -169,7 +169,7 @@ class _TimedFile(io.RawIOBase):
     """
 
     def __init__(self, file: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
-        self._file, self._call = file, call
+        self._file, self._timed, self._is_late = file, call, False
 
     def readable(self) -> bool:
         return True
@@ -191,7 +191,16 @@ class _TimedFile(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            self._call(self._file.close)
+            # A call that is late still has the file, and another one would be late, too.
+            if not self._is_late:
+                self._call(self._file.close)
+
+    def _call(self, call: Callable[[], Any]) -> Any:
+        try:
+            return self._timed(call)
+        except RetriableException:
+            self._is_late = True
+            raise
 
 
 def _found(key: str, one: Any) -> Found:

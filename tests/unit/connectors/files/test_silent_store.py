@@ -158,6 +158,16 @@ def test_each_call_of_a_file_system_without_limits_has_one() -> None:
         ends_in_time(call, r"hdfs://r has not answered for 0.05 s \(store.timeout.ms\)", 1.0)
 
 
+def test_a_file_whose_read_is_late_is_not_waited_for_again() -> None:
+    file = SimpleNamespace(read=lambda _: time.sleep(1), close=lambda: time.sleep(1), seek=lambda *_: 0)
+    system = SimpleNamespace(open_input_file=lambda _: file)
+    reader = ArrowStore(system, "r", "hdfs://r", 0.05).open(Found("a", 1, 0))
+    ends_in_time(lambda: reader.read(1), "has not answered", 0.8)
+    began = time.monotonic()
+    reader.close()
+    assert time.monotonic() - began < 0.5
+
+
 def test_a_long_call_is_waited_for_while_the_store_answers_others() -> None:
     timed = TimedCalls(0.05, "s")
 
