@@ -7,9 +7,8 @@ told on the threads of their logs.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from types import TracebackType
 
@@ -103,14 +102,3 @@ class LogLab:
         return ck.Producer(
             {**conf, **{name.replace("_", "."): value for name, value in settings.items()}}, logger=CLIENT_LOG
         )
-
-
-def await_true(
-    holds: Callable[[], bool], what: Callable[[], object] = lambda: "not seen", timeout_s: float = 60
-) -> None:
-    """Waits for something to become true."""
-    end = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < end, what()
-        pause.wait(0.01)

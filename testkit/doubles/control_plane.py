@@ -1,13 +1,12 @@
 """A standalone herder over a real worker whose tasks are doubles: the control plane without Kafka and Spark.
 
-Main names: ``running`` (a context manager), ``Setup`` (what a test works with), ``await_true``.
+Main names: ``running`` (a context manager), ``Setup`` (what a test works with).
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from penstock.api import BackfillPart, Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
@@ -36,6 +35,7 @@ from penstock.worker.task.slot import StateReport
 from penstock.worker.task.waiting import Hints
 from penstock.worker.worker import Worker, WorkerParts
 from testkit.connectors.probes import BOARD
+from testkit.waiting import await_true
 
 SOURCE = "testkit.connectors.probes:ProbeSource"
 SINK = "testkit.connectors.probes:ProbeSink"
@@ -327,15 +327,6 @@ def _group(connector: str, config: Mapping[str, str]) -> SinkGroup:
 
 def _no_producer(connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
     raise AssertionError("A standalone worker has no transactions")
-
-
-def await_true(holds: Callable[[], bool], what: Callable[[], str] = lambda: "not seen", timeout_s: float = 30) -> None:
-    """Waits for something to become true."""
-    end = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < end, what()
-        pause.wait(0.005)
 
 
 @contextmanager

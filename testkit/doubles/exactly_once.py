@@ -53,8 +53,8 @@ from penstock.worker.task.request import TaskRequest
 from penstock.worker.task.session import TaskSession
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.spec import TaskServices, TaskSpec
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import FakePipeline
+from testkit.waiting import await_true
 
 WAIT_S = 60.0
 

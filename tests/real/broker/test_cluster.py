@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from testkit.brokers.broker_cluster import EmbeddedCluster
+from testkit.waiting import await_true
 
 from penstock.broker.process import ask_cluster
 
@@ -19,23 +18,15 @@ def ports_of(cluster: EmbeddedCluster) -> set[int]:
     return {broker.port for broker in ask_cluster("127.0.0.1", cluster.brokers[0].port, 5).brokers}
 
 
-def wait_for(cluster: EmbeddedCluster, ports: set[int]) -> None:
-    deadline = time.monotonic() + 60
-    pause = threading.Event()
-    while ports_of(cluster) != ports:
-        assert time.monotonic() < deadline
-        pause.wait(0.1)
-
-
 def test_all_brokers_are_of_one_cluster_and_one_that_dies_comes_back(tmp_path: Path) -> None:
     with EmbeddedCluster(tmp_path, 2) as cluster:
         first, second = (broker.port for broker in cluster.brokers)
-        wait_for(cluster, {first, second})
+        await_true(lambda: ports_of(cluster) == {first, second})
         assert cluster.broker_at(f"127.0.0.1:{second}") is cluster.brokers[1]
 
         cluster.brokers[1].kill()
-        wait_for(cluster, {first})
+        await_true(lambda: ports_of(cluster) == {first})
 
         cluster.brokers[1].start()
-        wait_for(cluster, {first, second})
+        await_true(lambda: ports_of(cluster) == {first, second})
     assert not any(broker.is_running for broker in cluster.brokers)

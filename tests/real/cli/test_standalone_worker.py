@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.spark_settings import QUICK_START
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.kafka.consumer.sampler import read_values

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from testkit.brokers.broker_cluster import EmbeddedCluster
 from testkit.brokers.group_member import group_member as consumer_of
 from testkit.brokers.group_owner import QUICK, GroupOwner, MemberProcess, run_member, say_back
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker, free_ports
 from penstock.kafka.group.member import GroupMember
@@ -43,15 +44,6 @@ def offsets_topic(broker: EmbeddedBroker) -> None:
     """The first group of a broker waits for the topic that keeps groups."""
     with run_member(worker_of(broker.bootstrap_servers), first := GroupOwner()):
         first.wait_joined()
-
-
-def until(holds: Callable[[], bool], timeout_s: float = 10) -> None:
-    """Waits for what no owner is told."""
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline
-        pause.wait(0.02)
 
 
 @contextmanager
@@ -197,7 +189,7 @@ def test_who_has_left_for_a_while_is_back_when_it_joins_again(worker: Mapping[st
 
         member.leave("the config topic cannot be read")
         stays.wait_joined("stays of 1", timeout_s=5)
-        until(lambda: member.view.member_id == "")
+        await_true(lambda: member.view.member_id == "")
         assert (member.view.joined, member.view.generation) == (False, -1)
         away = time.monotonic()
         member.rejoin("the config topic can be read")
@@ -381,7 +373,7 @@ def test_what_a_member_does_is_counted(worker: Mapping[str, str]) -> None:
         owner.wait_joined()
         member.rejoin("once more")
         owner.wait("joined", lambda joined: joined.generation == 2)
-        until(lambda: member.metrics.heartbeats.count >= 2)
+        await_true(lambda: member.metrics.heartbeats.count >= 2)
         counted = member.metrics
         assert (counted.joins.count, counted.syncs.count, counted.rebalances.count) == (2, 2, 2)
         assert (counted.failed_rebalances, counted.losses) == (0, 0)

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 from testkit.brokers.hanging_transactions import PERMITS, leave_hanging
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.exactly_once import WAIT_S, ExactlyOnceSource, Surroundings, visible, worker_settings
 from testkit.doubles.source_doubles import ScriptedTask, record
 from testkit.processes.transaction_worker import producer
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.open_transactions import OpenTransactions

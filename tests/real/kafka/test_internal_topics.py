@@ -17,7 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourcePatternType,
     ResourceType,
 )
-from testkit.brokers.log_lab import LogLab, await_true
+from testkit.brokers.log_lab import LogLab
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ConfigException, KafkaException, ProducerFencedException

@@ -17,8 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
     NewPartitions,
 )
-from testkit.brokers.log_lab import LogLab, Recorder, await_true
+from testkit.brokers.log_lab import LogLab, Recorder
 from testkit.doubles.record_log_rules import RULES
+from testkit.waiting import await_true
 
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from testkit.brokers.log_lab import LogLab, Recorder, await_true
+from testkit.brokers.log_lab import LogLab, Recorder
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, KafkaRetriableException

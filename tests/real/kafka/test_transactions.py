@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from testkit.brokers.cutting_proxy import CuttingProxy
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import produce_batch
 from testkit.processes.transaction_worker import (
     POINTS,
@@ -27,6 +26,7 @@ from testkit.processes.transaction_worker import (
     read_committed,
     write,
 )
+from testkit.waiting import await_true
 
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker, free_port
@@ -120,10 +120,7 @@ def send_on_its_way(made: TransactionalProducer, topic: str) -> None:
     """Send a record to a broker that does not answer, and wait until it has left."""
     made.send(produce_batch(["on its way"], [topic]), Ignored())
     queue = made._sender._batches._queues[topic, 0]
-    deadline = time.monotonic() + WAIT_S
-    while not queue.under_way:
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.01)
+    await_true(lambda: queue.under_way)
 
 
 # ------------------------------------------------------------------------------------------------------ what is visible

@@ -29,7 +29,7 @@ SCRIPT = """
     from pathlib import Path
     from penstock.pipeline.spark.session import SparkRuntime
     from penstock.telemetry.standstills import standstill_of
-    from testkit.doubles.control_plane import await_true
+    from testkit.waiting import await_true
     from testkit.processes.spark_cluster import SparkCluster
     from testkit.spark_settings import QUICK_START
     from penstock.threads import in_thread

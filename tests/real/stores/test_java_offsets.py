@@ -2,15 +2,14 @@
 
 import os
 import subprocess
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
+from testkit.waiting import await_true
 
 from penstock.broker import CONNECT_COORDINATES, EmbeddedBroker, free_port, resolve_jars
 from penstock.broker.java import find_java
@@ -54,16 +53,6 @@ def java_worker(directory: Path, servers: str, offsets: Path, connector: dict[st
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def eventually(met: Callable[[], bool], timeout_s: float = 60) -> bool:
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not met():
-        if time.monotonic() > deadline:
-            return False
-        pause.wait(0.2)
-    return True
 
 
 def values(servers: str, topic: str, count: int) -> list[str]:
@@ -110,7 +99,7 @@ def test_java_goes_on_from_our_file_and_we_read_what_java_writes(tmp_path: Path,
     log = (tmp_path / "java.log").read_text(encoding="utf-8", errors="replace")
 
     assert seen == ["new"], log
-    assert eventually(lambda: position() == b'{"position":20}', 10), log
+    await_true(lambda: position() == b'{"position":20}', lambda: log, 10)
     store.start()
     assert store.entries() == {key: b'{"position":20}', other: b'{"position":5}'}
     store.stop()

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import confluent_kafka as ck
 import pytest
-from testkit.brokers.log_lab import LogLab, await_true
+from testkit.brokers.log_lab import LogLab
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, OffsetStoreException, ProducerFencedException

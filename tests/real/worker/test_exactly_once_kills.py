@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
 from testkit.processes.file_flow import Feeder
+from testkit.waiting import await_true
 from tests.real.worker.test_secured_kafka import LISTENER, SECURED_WORKER
 
 from penstock.broker import EmbeddedBroker

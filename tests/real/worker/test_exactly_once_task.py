@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.exactly_once import (
     WAIT_S,
     ExactlyOnceSource,
@@ -22,6 +21,7 @@ from testkit.doubles.exactly_once import (
 )
 from testkit.doubles.source_doubles import ScriptedTask
 from testkit.processes.transaction_worker import producer as transactional_producer
+from testkit.waiting import await_true
 from tests.real.worker.test_source_task import Small
 
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask

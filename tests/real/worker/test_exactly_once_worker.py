@@ -8,9 +8,9 @@ from pathlib import Path
 
 import confluent_kafka as ck
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.exactly_once import WAIT_S, visible
 from testkit.processes.worker_group import WorkerGroup
+from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
 

@@ -3,7 +3,7 @@
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka as ck
@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from confluent_kafka.admin import NewTopic as ClientTopic  # type: ignore[attr-defined]
 from testkit.doubles.sink_doubles import FakePipeline, RecordingTask
+from testkit.waiting import await_true
 
 from penstock.api import SinkRecord, TopicPartition
 from penstock.broker import EmbeddedBroker
@@ -31,17 +32,6 @@ from penstock.worker.task.spec import TaskServices, TaskSpec
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 WAIT_S = 30.0
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    eventually_in(WAIT_S, condition, what)
-
-
-def eventually_in(seconds: float, condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come about"
-        threading.Event().wait(0.02)
 
 
 class RealSink:
@@ -108,10 +98,10 @@ class RealSink:
         return self.task.values
 
     def wait_values(self, *values: str) -> None:
-        eventually(lambda: self.values == list(values), f"{values} (seen: {self.values[-20:]})")
+        await_true(lambda: self.values == list(values), f"{values} (seen: {self.values[-20:]})")
 
     def wait_open(self, *partitions: TopicPartition) -> None:
-        eventually(lambda: list(partitions) in self.task.diary.of("open"), f"open of {partitions}")
+        await_true(lambda: list(partitions) in self.task.diary.of("open"), f"open of {partitions}")
 
 
 class Kafka:
@@ -173,7 +163,7 @@ class Kafka:
         try:
             collector = Collector()
             reader.subscribe(Subscription.of([topic]), collector)
-            eventually(lambda: collector.read(reader), "a message")
+            await_true(lambda: collector.read(reader), "a message")
         finally:
             reader.close()
         return collector.rows
@@ -211,8 +201,8 @@ def test_a_requested_commit_reaches_the_group_while_the_task_goes_on(kafka: Kafk
     sink = kafka.sink(Subscription.of([topic])).start()
     sink.wait_values("a", "b")
     sink.task.context.request_commit()
-    eventually(lambda: kafka.committed(TopicPartition(topic, 0)) == [2], "the commit")
-    eventually(lambda: sink.runner.commits.successes == 1, "the answer to the commit")
+    await_true(lambda: kafka.committed(TopicPartition(topic, 0)) == [2], "the commit")
+    await_true(lambda: sink.runner.commits.successes == 1, "the answer to the commit")
 
 
 def test_with_eager_assignment_everything_is_given_back_and_no_record_comes_twice(kafka: Kafka) -> None:
@@ -222,14 +212,14 @@ def test_with_eager_assignment_everything_is_given_back_and_no_record_comes_twic
     kafka.write(topic, "b", partition=1)
     first = kafka.sink(Subscription.of([topic])).start()
     first.wait_open(p0, p1)
-    eventually(lambda: sorted(first.values) == ["a", "b"], "delivery")
+    await_true(lambda: sorted(first.values) == ["a", "b"], "delivery")
     second = kafka.sink(Subscription.of([topic]), 1).start()
-    eventually(lambda: len(second.task.diary.of("open")) == 1, "the second assignment")
-    eventually(lambda: len(first.task.diary.of("open")) == 2, "the new assignment of the first")
+    await_true(lambda: len(second.task.diary.of("open")) == 1, "the second assignment")
+    await_true(lambda: len(first.task.diary.of("open")) == 2, "the new assignment of the first")
     assert first.task.diary.of("close") == [[p0, p1]]
     kafka.write(topic, "c", partition=0)
     kafka.write(topic, "d", partition=1)
-    eventually(lambda: len(first.values) + len(second.values) == 4, "delivery to both")
+    await_true(lambda: len(first.values) + len(second.values) == 4, "delivery to both")
     assert sorted(first.values + second.values) == ["a", "b", "c", "d"]
     assert kafka.committed(p0, p1) == [1, 1]
 
@@ -242,20 +232,20 @@ def test_with_cooperative_assignment_only_what_moves_is_closed_and_opened(kafka:
     first.wait_open(p0, p1)
     kafka.write(topic, "a", partition=0)
     kafka.write(topic, "b", partition=1)
-    eventually(lambda: sorted(first.values) == ["a", "b"], "delivery")
+    await_true(lambda: sorted(first.values) == ["a", "b"], "delivery")
     second = kafka.sink(Subscription.of([topic]), 1, **strategy).start()
-    eventually(lambda: len(second.task.diary.of("open")) == 1, "the second assignment")
+    await_true(lambda: len(second.task.diary.of("open")) == 1, "the second assignment")
     [moved] = second.task.diary.of("open")
     assert first.task.diary.of("close") == [moved]
     assert first.task.diary.of("open") == [[p0, p1]]
     kafka.write(topic, "c", partition=0)
     kafka.write(topic, "d", partition=1)
-    eventually(lambda: len(first.values) + len(second.values) == 4, "delivery to both")
+    await_true(lambda: len(first.values) + len(second.values) == 4, "delivery to both")
     second.stop()
-    eventually(lambda: first.task.diary.of("open")[1:] == [moved], "the partition coming back")
+    await_true(lambda: first.task.diary.of("open")[1:] == [moved], "the partition coming back")
     kafka.write(topic, "e", partition=0)
     kafka.write(topic, "f", partition=1)
-    eventually(lambda: {"e", "f"} <= set(first.values), "delivery after the other has gone")
+    await_true(lambda: {"e", "f"} <= set(first.values), "delivery after the other has gone")
     assert sorted(first.values + second.values) == list("abcdef")
 
 
@@ -308,7 +298,7 @@ def test_what_is_noticed_while_a_task_closes_does_not_open_its_partitions_elsewh
 
     sinks[0].task.hooks["pre_commit"] = pre_commit
     sinks[0].start()
-    eventually(lambda: len(sinks[0].values) == 30, "delivery")
+    await_true(lambda: len(sinks[0].values) == 30, "delivery")
     sinks[1].start()
     assert closing.wait(WAIT_S)
     new = TopicPartition(topic, 3)
@@ -320,9 +310,9 @@ def test_what_is_noticed_while_a_task_closes_does_not_open_its_partitions_elsewh
         new = TopicPartition(topic, 0)
         sinks[2].start()
     kafka.write(new.topic, "new", partition=new.partition)
-    eventually(lambda: "new" in [value for sink in sinks for value in sink.values], "the record that came last")
+    await_true(lambda: "new" in [value for sink in sinks for value in sink.values], "the record that came last")
     count = {"partitions": 5, "topic": 4, "member": 3}[change]
-    eventually(lambda: sum(map(len, openings.owned.values())) == count, "all being open")
+    await_true(lambda: sum(map(len, openings.owned.values())) == count, "all being open")
     assert openings.wrong == []
     assert sorted(value for sink in sinks for value in sink.values) == sorted([*values, "new"])
     assert [failure for sink in sinks for failure in sink.failures] == []
@@ -412,7 +402,7 @@ def test_a_paused_connector_stays_in_its_group_and_goes_on_without_a_gap(kafka: 
     sink = kafka.sink(Subscription.of([topic])).start()
     sink.wait_values("a")
     sink.runner.pause()
-    eventually(lambda: kafka.committed(TopicPartition(topic, 0)) == [1], "the commit at pause")
+    await_true(lambda: kafka.committed(TopicPartition(topic, 0)) == [1], "the commit at pause")
     kafka.write(topic, "b", "c")
     sink.task.diary.wait_for_entry("empty put", 2)
     assert sink.values == ["a"]
@@ -476,7 +466,7 @@ def test_a_record_held_while_much_came_is_in_the_dead_letter_topic_byte_for_byte
     sink.task.hooks["pre_commit"] = lambda offsets: {}
     kafka.write(topic, *["x" * 900_000] * 90)
     sink.start()
-    eventually(lambda: len(held) == 91, "delivery")
+    await_true(lambda: len(held) == 91, "delivery")
     [letter] = kafka.read(letters)
     assert (letter["key"], letter["value"], letter["timestamp"]) == (b"\x00\x01", original, 123_456)
     headers = [(header["key"], header["value"]) for header in letter["headers"]]
@@ -533,10 +523,10 @@ def test_a_task_that_waits_for_its_group_stops_at_once_and_leaves_when_the_group
     slow = ck.Consumer({**settings, "partition.assignment.strategy": "range"})
     assigned: list[object] = []
     slow.subscribe([topic], on_assign=lambda *_: assigned.append(_))
-    eventually(lambda: slow.poll(0.1) is None and bool(assigned), "the other member's assignment")
+    await_true(lambda: slow.poll(0.1) is None and bool(assigned), "the other member's assignment")
     # From now on it does not poll, so it does not join again; its heartbeats go on.
     sink = kafka.sink(Subscription.of([topic])).start()
-    eventually(lambda: kafka.members() == ("PREPARING_REBALANCING", 2), "the task's join")
+    await_true(lambda: kafka.members() == ("PREPARING_REBALANCING", 2), "the task's join")
 
     began = time.monotonic()
     sink.stop()
@@ -544,16 +534,16 @@ def test_a_task_that_waits_for_its_group_stops_at_once_and_leaves_when_the_group
     assert time.monotonic() - began < 2
     assert not sink.failures
     slow.close()
-    eventually(lambda: kafka.members() == ("EMPTY", 0), "the task's leave")
+    await_true(lambda: kafka.members() == ("EMPTY", 0), "the task's leave")
 
 
 def test_a_static_member_leaves_when_its_task_stops(kafka: Kafka) -> None:
     topic = kafka.topic(partitions=2)
     sinks = [kafka.sink(Subscription.of([topic]), n, group_instance_id=f"member-{n}").start() for n in range(2)]
-    eventually(lambda: kafka.members() == ("STABLE", 2), "both tasks' joins")
+    await_true(lambda: kafka.members() == ("STABLE", 2), "both tasks' joins")
     sinks[0].stop()
     # Long before its session has ended the other one is alone.
-    eventually(lambda: kafka.members() == ("STABLE", 1), "one task's leave")
+    await_true(lambda: kafka.members() == ("STABLE", 1), "one task's leave")
     sinks[1].wait_open(TopicPartition(topic, 0), TopicPartition(topic, 1))
     sinks[1].stop()
     assert kafka.members() == ("EMPTY", 0)
@@ -568,7 +558,7 @@ def test_a_task_whose_static_member_is_replaced_fails_and_says_why(kafka: Kafka)
 
     second = kafka.sink(Subscription.of([topic]), 1, group_instance_id="one").start()
 
-    eventually(lambda: bool(first.failures), "the failure")
+    await_true(lambda: bool(first.failures), "the failure")
     assert "penstock.kafka.static.members" in first.failures[0]
     second.wait_open(TopicPartition(topic, 0))
 
@@ -576,7 +566,7 @@ def test_a_task_whose_static_member_is_replaced_fails_and_says_why(kafka: Kafka)
 def test_without_a_committed_offset_and_a_reset_policy_the_task_fails(kafka: Kafka) -> None:
     topic = kafka.topic()
     sink = kafka.sink(Subscription.of([topic]), auto_offset_reset="error").start()
-    eventually(lambda: bool(sink.failures), "the failure")
+    await_true(lambda: bool(sink.failures), "the failure")
     assert "undefined offset with no reset policy" in sink.failures[0]
 
 
@@ -602,7 +592,7 @@ def test_with_latest_what_comes_while_a_task_is_away_is_read_even_if_it_had_read
     first.wait_open(at)
     if ending == "cancel":
         # A task that is killed commits nothing at its end.
-        eventually(lambda: kafka.committed(at) == [1], "the offset of the assignment")
+        await_true(lambda: kafka.committed(at) == [1], "the offset of the assignment")
         first.runner.cancel()
     first.stop()
     kafka.write(topic, "meanwhile")
@@ -665,5 +655,5 @@ def test_a_topic_that_is_not_there_is_created_where_the_settings_give_leave(kafk
         return
     # The first question of the client is answered long before.
     with pytest.raises(AssertionError, match="open of"):
-        eventually_in(3.0, lambda: bool(sink.task.diary.of("open")), "open of it")
+        await_true(lambda: sink.task.diary.of("open"), "open of it", 3.0)
     assert topic not in admin.list_topics(timeout=10).topics

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 from tests.generated import examples
 
 from penstock.api import (

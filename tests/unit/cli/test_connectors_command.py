@@ -14,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.text import Text
 from testkit.connectors.probes import BOARD
-from testkit.doubles.control_plane import SINK, SOURCE, await_true
+from testkit.doubles.control_plane import SINK, SOURCE
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition

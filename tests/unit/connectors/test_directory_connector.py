@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from testkit.waiting import await_true
 
 from penstock.api import ExactlyOnceSupport, OffsetStorageReader, SourceConnectorContext, SourceTaskContext
 from penstock.connectors.directory import DirectorySourceConnector, DirectorySourceTask
@@ -575,9 +576,7 @@ class TestMonitorThread:
         (tmp_path / "a").write_text("x\n")
         context.offsets.broken = True
         connector.start(props)
-        deadline = time.monotonic() + 30
-        while context.offsets.reads < 3 and time.monotonic() < deadline:
-            threading.Event().wait(0.005)
+        await_true(lambda: context.offsets.reads >= 3)
         context.offsets.broken = False
         assert len(connector.task_configs(1)) == 1
         assert caplog.text.count("Cannot read the committed offsets") == 1

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 
 from penstock.connectors.file import source as watch_module
 from penstock.connectors.file.source import FileWatch, mark_of

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from testkit.connectors.probes import BOARD
-from testkit.doubles.control_plane import SINK, SOURCE, Setup, await_true, running
+from testkit.doubles.control_plane import SINK, SOURCE, Setup, running
+from testkit.waiting import await_true
 
 from penstock.api import SourceConnectorContext
 from penstock.errors import AlreadyExistsException, ConnectException, IllegalWorkerStateException, NotFoundException

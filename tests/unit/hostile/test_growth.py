@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from testkit.doubles.control_plane import SINK as PROBE_SINK
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 from tests.unit.hostile.growth import require_in_step, seconds
 from tests.unit.rest.api_client import Api, serving
 

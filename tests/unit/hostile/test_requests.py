@@ -14,7 +14,8 @@ from urllib.parse import quote
 import pytest
 from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive, Scope, Send
-from testkit.doubles.control_plane import SINK, SOURCE, await_true
+from testkit.doubles.control_plane import SINK, SOURCE
+from testkit.waiting import await_true
 from tests.unit.hostile.growth import require_in_step
 from tests.unit.rest.api_client import SHARED, Api, serving
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pytest
-from testkit.doubles.control_plane import Setup, await_true, running
+from testkit.doubles.control_plane import Setup, running
+from testkit.waiting import await_true
 from tests.shares import QUICK
 from tests.unit.rest.api_client import Api, serving
 

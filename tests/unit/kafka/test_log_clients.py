@@ -17,7 +17,7 @@ from testkit.brokers.scripted_broker import (
     Refuse,
     ScriptedBroker,
 )
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 from tests.unit.kafka.fake_clients import FakeConsumer, FakeTransactions, Message
 
 from penstock.errors import (

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.topic_log.log import SharedQuestion

@@ -12,7 +12,8 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from testkit.connectors.probes import BOARD
-from testkit.doubles.control_plane import SOURCE, Setup, await_true
+from testkit.doubles.control_plane import SOURCE, Setup
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.errors import ConfigException, ConnectException

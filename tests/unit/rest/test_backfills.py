@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from testkit.doubles.control_plane import SINK, SOURCE
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.herder.membership import NotHereException, SoleMember
@@ -31,11 +31,8 @@ def sink(api: Api, state: str = "RUNNING") -> None:
 
 
 def ended(api: Api) -> Any:
-    deadline = time.monotonic() + 10
-    while (body := api.call("GET", B)[1])["state"] == "RUNNING":
-        assert time.monotonic() < deadline, body
-        time.sleep(0.01)
-    return body
+    await_true(lambda: api.call("GET", B)[1]["state"] != "RUNNING", lambda: api.call("GET", B)[1])
+    return api.call("GET", B)[1]
 
 
 def test_a_dry_run_says_what_would_be_read_and_written_and_begins_nothing(api: Api) -> None:

@@ -16,7 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 from testkit.connectors.probes import BOARD
-from testkit.doubles.control_plane import SOURCE, await_true, running
+from testkit.doubles.control_plane import SOURCE, running
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serve, serving
 
 from penstock.rest.server import BoundedConnection, Listener, open_listeners

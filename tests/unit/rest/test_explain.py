@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from testkit.connectors.probes import BOARD, ProbeSource
-from testkit.doubles.control_plane import SINK, SOURCE, await_true
+from testkit.doubles.control_plane import SINK, SOURCE
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 import penstock

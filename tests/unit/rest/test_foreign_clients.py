@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 import requests
-from testkit.doubles.control_plane import SOURCE, await_true
+from testkit.doubles.control_plane import SOURCE
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 from testkit.connectors.probes import BOARD
-from testkit.doubles.control_plane import SOURCE, await_true
+from testkit.doubles.control_plane import SOURCE
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 CONNECTORS = 200

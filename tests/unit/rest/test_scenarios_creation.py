@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from testkit.connectors.probes import BOARD, ProbeSource
-from testkit.doubles.control_plane import SINK, SOURCE, Setup, await_true
+from testkit.doubles.control_plane import SINK, SOURCE, Setup
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.errors import ConnectException

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import WAIT_S, HookedTask, ScriptedTask, record
+from testkit.waiting import await_true
 from tests.unit.worker.source.test_task import Rig
 
 from penstock.api import SourceFrame, SourceRecord, TransactionBoundary

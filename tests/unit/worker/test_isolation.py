@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.sink_doubles import ListReporter
+from testkit.waiting import await_true
 from tests.unit.worker import isolated_tasks
 
 from penstock.api import OffsetAndMetadata, RecordMetadata, SinkFrame, SinkRecord, SourceFrame, TopicPartition

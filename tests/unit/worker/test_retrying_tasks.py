@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.sink_doubles import T0, T1, Sink
 from testkit.doubles.source_doubles import WAIT_S, ScriptedTask
+from testkit.waiting import await_true
 from tests.unit.worker.sink.test_task import Sinks, told
 from tests.unit.worker.source.test_task import Rig, started, values
 

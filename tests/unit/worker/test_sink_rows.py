@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink, row
+from testkit.waiting import await_true
 
 from penstock.api import Rows, SinkFrame, TopicPartition, isolate
 from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
@@ -74,7 +74,7 @@ class TestReports:
         sink.start({T0: 0, T1: 0})
         sink.consumer.add(T0, "a", "x1", "x2")
         sink.consumer.add(T1, "x3", "b")
-        eventually(lambda: len(sink.reporter.messages) == 3)
+        await_true(lambda: len(sink.reporter.messages) == 3)
 
         found = sorted(sink.reporter.messages, key=lambda one: one.value or b"")
         assert found == [message(T0, 1, b"x1"), message(T0, 2, b"x2"), message(T1, 0, b"x3")]
@@ -95,7 +95,7 @@ class TestReports:
         sink.task.hooks["put"] = lambda frame: isolate(write, frame)
         sink.start({T0: 0})
         sink.consumer.add(T0, "a", "x1", "b", "c", "x2")
-        eventually(lambda: len(sink.reporter.messages) == 2)
+        await_true(lambda: len(sink.reporter.messages) == 2)
         sink.stop()
 
         assert written == ["a", "b", "c"]
@@ -139,7 +139,7 @@ class TestReports:
         monkeypatch.setattr(messages, "_recent_bytes", 1)
         for number in range(3):
             sink.consumer.add(T0, f"a{number}", f"b{number}")
-            eventually(lambda number=number: len(held) > number)  # type: ignore[misc]
+            await_true(lambda number=number: len(held) > number)  # type: ignore[misc]
         del held[1]
 
         sink.task.context.report(held[0], 0, DataException("late"))
@@ -159,7 +159,7 @@ class TestReports:
         sink.task.hooks["put"] = put
         sink.start({T0: 0})
         sink.consumer.add(T0, "a", "b")
-        eventually(lambda: bool(sink.reporter.messages))
+        await_true(lambda: bool(sink.reporter.messages))
         assert sink.reporter.messages == [message(T0, 1, b"b")]
 
     def test_a_row_that_is_not_there_is_the_task_s_error(self, run: Callable[..., Sink]) -> None:
@@ -203,7 +203,7 @@ class TestReports:
         sink.task.hooks["put"] = put
         sink.start({T0: 0})
         sink.consumer.add(T0, "a")
-        eventually(lambda: bool(sink.reporter.messages))
+        await_true(lambda: bool(sink.reporter.messages))
         assert sink.reporter.messages == [message(T0, 0, b"a")]
 
 
@@ -222,7 +222,7 @@ class TestOffsets:
         sink.start({T0: 0, T1: 0})
         sink.consumer.add(T0, *(f"a{number}" for number in range(50)))
         sink.consumer.add(T1, *(f"b{number}" for number in range(20)))
-        eventually(lambda: places == {T0: 50, T1: 20})
+        await_true(lambda: places == {T0: 50, T1: 20})
         assert sorted(rows) == sorted([f"a{number}" for number in range(50)] + [f"b{number}" for number in range(20)])
 
     def test_frames_in_hand_lose_the_rows_of_a_partition_that_goes_and_no_other(self, run: Callable[..., Sink]) -> None:
@@ -242,7 +242,7 @@ class TestOffsets:
         assert sink.pipeline.entered.wait(WAIT_S)
         sink.consumer.add(T0, "a1", "a2")
         sink.consumer.add(T1, "b0")
-        eventually(lambda: sink.consumer.positions == {T0: 3, T1: 1})
+        await_true(lambda: sink.consumer.positions == {T0: 3, T1: 1})
         gate.set()
         assert refused.wait(WAIT_S)
         runs = len(sink.pipeline.runs)
@@ -274,7 +274,7 @@ class TestClock:
         threads: list[str] = []
         ends = self.every(sink, lambda: threads.append(threading.current_thread().name))
         sink.start({T0: 0})
-        eventually(lambda: len(threads) >= 3)
+        await_true(lambda: len(threads) >= 3)
         assert set(threads) == {"task-sink-0"}
 
         ends[0]()
@@ -289,11 +289,11 @@ class TestClock:
         times: list[float] = []
         self.every(sink, lambda: times.append(time.monotonic()))
         sink.start()
-        eventually(lambda: len(times) >= 2)
+        await_true(lambda: len(times) >= 2)
         sink.runner.pause()
         sink.wait_state("PAUSED")
         paused = len(times)
-        eventually(lambda: len(times) >= paused + 2)
+        await_true(lambda: len(times) >= paused + 2)
 
     def test_it_is_called_while_put_waits_for_its_next_try(self, sink: Sink) -> None:
         called = threading.Event()
@@ -331,9 +331,9 @@ class TestClock:
 
         self.every(sink, call)
         sink.start({T0: 0})
-        eventually(lambda: len(calls) >= 1)
+        await_true(lambda: len(calls) >= 1)
         sink.consumer.add(T0, "a")
-        eventually(lambda: len(calls) >= 4)
+        await_true(lambda: len(calls) >= 4)
         assert not sink.task.diary.of("put")
 
         may_pass.set()
@@ -359,10 +359,10 @@ class TestClock:
         sink.task.hooks["put"] = put
         sink.start({T0: 0})
         sink.consumer.add(T0, "a")
-        eventually(lambda: len(calls) > 3)
+        await_true(lambda: len(calls) > 3)
         assert calls[1] == calls[-1]
         may_pass.set()
-        eventually(lambda: sink.task.diary.of("put")[-1] == ["a"] and len(sink.task.diary.of("put")) > calls[-1])
+        await_true(lambda: sink.task.diary.of("put")[-1] == ["a"] and len(sink.task.diary.of("put")) > calls[-1])
 
     def test_one_that_takes_longer_than_its_time_does_not_keep_records_back(self, sink: Sink) -> None:
         self.every(sink, lambda: threading.Event().wait(0.01), seconds=0.001)
@@ -406,9 +406,9 @@ class TestALostSession:
         sink.task.hooks["put"] = lambda frame: isolate(write, frame)
         sink.start({T0: 0})
         sink.consumer.add(T0, "a", "b")
-        eventually(lambda: sizes == [2])
+        await_true(lambda: sizes == [2])
         sink.sessions.replace()
-        eventually(lambda: sizes == [2, 2])
+        await_true(lambda: sizes == [2, 2])
         assert sink.reporter.messages == []
 
     def test_a_call_by_the_clock_is_made_again_on_the_next_session(self, run: Callable[..., Sink]) -> None:
@@ -422,9 +422,9 @@ class TestALostSession:
 
         sink.task.hooks["start"] = lambda: sink.task.context.every(0.02, call)
         sink.start({T0: 0})
-        eventually(lambda: sessions == ["session 1"])
+        await_true(lambda: sessions == ["session 1"])
         sink.sessions.replace()
-        eventually(lambda: "session 2" in sessions)
+        await_true(lambda: "session 2" in sessions)
 
 
 class TestTimeout:
@@ -435,7 +435,7 @@ class TestTimeout:
         sink.task.hooks["start"] = lambda: sink.task.context.timeout(30)
         sink.start({T0: 0})
 
-        eventually(lambda: bool(frames))
+        await_true(lambda: bool(frames))
         sink.consumer.add(T0, "a")
         sink.wait_values("a")
 
@@ -451,7 +451,7 @@ class TestTimeout:
         rounds: list[int] = []
         sink.task.hooks["start"] = lambda: sink.task.context.every(0.02, lambda: rounds.append(1))
         sink.start({T0: 0})
-        eventually(lambda: len(rounds) > 5)
+        await_true(lambda: len(rounds) > 5)
         assert not sink.task.diary.of("put")
 
     def test_it_holds_over_what_wakes_the_task_meanwhile(self, run: Callable[..., Sink]) -> None:
@@ -463,7 +463,7 @@ class TestTimeout:
         for _ in range(5):
             sink.task.context.request_commit()
             threading.Event().wait(0.01)
-        eventually(lambda: sizes == [0])
+        await_true(lambda: sizes == [0])
 
     def test_a_retriable_error_of_it_brings_the_same_call_again(self, run: Callable[..., Sink]) -> None:
         sink = run(pipeline=FakePipeline(frames=True))
@@ -478,10 +478,6 @@ class TestTimeout:
         sink.task.hooks["put"] = put
         sink.task.hooks["start"] = lambda: sink.task.context.timeout(10)
         sink.start({T0: 0})
-        eventually(lambda: sizes == [0, 0])
+        await_true(lambda: sizes == [0, 0])
         sink.consumer.add(T0, "a")
-        eventually(lambda: sizes == [0, 0, 1])
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    await_true(condition, timeout_s=WAIT_S)
+        await_true(lambda: sizes == [0, 0, 1])

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from testkit.connectors.probes import BOARD
-from testkit.doubles.control_plane import SOURCE, Setup, await_true, running
+from testkit.doubles.control_plane import SOURCE, Setup, running
+from testkit.waiting import await_true
 
 from penstock.model import TargetState
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testkit.doubles.control_plane import FakeTask, await_true, running
+from testkit.doubles.control_plane import FakeTask, running
+from testkit.waiting import await_true
 
 from penstock.model import ConnectorTaskId, ConnectorType, State
 from penstock.worker.task.request import TaskRequest

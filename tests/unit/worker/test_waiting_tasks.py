@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import WAIT_S, ScriptedTask, record
+from testkit.waiting import await_true
 from tests.unit.worker.source.test_task import Rig
 
 from penstock.api import SourceRecord

@@ -10,9 +10,9 @@ from typing import Any
 import confluent_kafka as ck
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
 from testkit.processes.worker_process import WorkerProcess
+from testkit.waiting import await_true
 from tests.real.connectors.files.conftest import S3
 
 from penstock.broker import EmbeddedBroker

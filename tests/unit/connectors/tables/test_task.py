@@ -508,8 +508,7 @@ def test_random_changes_leave_what_a_map_of_them_has(tmp_path: Path, lake: str) 
         writing.put(values, keys=pa.array(keys), first=offset)
         offset += len(values)
         writing.tick()
-        assert {row["id"]: row["name"] for row in writing.rows()} == wanted
-        assert len(writing.rows()) == len(wanted)
+        assert sorted((row["id"], row["name"]) for row in writing.rows()) == sorted(wanted.items())
 
 
 def test_a_change_of_an_iceberg_table_rewrites_only_the_files_with_its_keys(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from kafka import errors
 from kafka.future import Future
 from kafka.net.compat import KafkaNetClient
 from testkit.brokers.group_owner import GroupOwner, run_member, say_back
+from testkit.waiting import await_true
 
 from penstock.kafka.group import connections
 from penstock.kafka.group import lifecycle as life
@@ -122,14 +123,6 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Broker:
     return broker
 
 
-def until(holds: Any, timeout_s: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    pause = threading.Event()
-    while not holds():
-        assert time.monotonic() < deadline
-        pause.wait(0.005)
-
-
 def kinds(owner: GroupOwner) -> list[str]:
     return [told.kind for told in owner.told]
 
@@ -208,7 +201,7 @@ def test_work_that_is_lost_during_a_round_is_not_given_back_by_it(played: Broker
         owner.wait_joined()
         played.next["JoinGroup"].append(None)
         member.rejoin("to see what becomes of it")
-        until(lambda: len(played.pending) == 1)
+        await_true(lambda: len(played.pending) == 1)
         played.reachable = False
         lost = owner.wait("lost")
         owner.says = "without work"
@@ -270,7 +263,7 @@ def test_a_refusal_is_told_once_and_anew_when_the_member_was_in_between(
         played.next["JoinGroup"].append("INVALID_GROUP_ID")
         member.rejoin("to be refused again")
         owner.wait("lost")
-        until(lambda: len(owner.all("refused")) == 2)
+        await_true(lambda: len(owner.all("refused")) == 2)
         assert member.metrics.failed_rebalances == 3
 
 
@@ -309,7 +302,7 @@ def test_an_owner_that_fails_again_and_again_is_asked_at_growing_intervals(playe
 
     slower = WORKER | {"retry.backoff.ms": "50", "retry.backoff.max.ms": "1000"}
     with run_member(slower, owner := GroupOwner("one", assign=fail)):
-        until(lambda: len(owner.all("assign")) == 4)
+        await_true(lambda: len(owner.all("assign")) == 4)
     times = [told.at for told in owner.all("assign")]
     pauses = [later - earlier for earlier, later in pairwise(times)]
     assert pauses[0] >= 0.04
@@ -336,7 +329,7 @@ def test_what_the_owner_raises_at_what_it_is_told_does_not_end_the_member(
 
     with run_member(WORKER, owner := GroupOwner("one", heard=fail)) as member:
         owner.wait_joined()
-        until(lambda: member.metrics.heartbeats.count >= 2)
+        await_true(lambda: member.metrics.heartbeats.count >= 2)
     assert "the owner is broken" in caplog.text
 
 
@@ -370,7 +363,7 @@ def test_an_owner_whose_work_does_not_stop_in_time_is_waited_for_no_longer(playe
     with run_member(WORKER | {"rebalance.timeout.ms": "600"}, owner) as member:
         owner.wait_joined()
         member.rejoin("to see what becomes of it")
-        until(lambda: len(played.asked("JoinGroup")) == 3)
+        await_true(lambda: len(played.asked("JoinGroup")) == 3)
         hold.set()
         owner.wait("joined", lambda joined: joined.generation == 2)
 
@@ -391,7 +384,7 @@ def test_leaving_says_so_to_the_broker_and_is_no_loss(played: Broker) -> None:
     with run_member(WORKER, owner := GroupOwner("one")) as member:
         owner.wait_joined()
         member.leave("the config topic cannot be read")
-        until(lambda: not member.view.joined and member.view.member_id == "")
+        await_true(lambda: not member.view.joined and member.view.member_id == "")
         (request,) = played.asked("LeaveGroup")
         assert [(one.member_id, one.reason) for one in request.members] == [
             ("member-1", "the config topic cannot be read")

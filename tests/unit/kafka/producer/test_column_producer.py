@@ -24,8 +24,8 @@ from testkit.brokers.scripted_broker import (
     ScriptedCluster,
     Verdict,
 )
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import produce_batch
+from testkit.waiting import await_true
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaRetriableException

@@ -8,7 +8,7 @@ from typing import Any, cast
 import confluent_kafka as ck
 import pytest
 from testkit.brokers.scripted_broker import ScriptedBroker
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 from tests.unit.kafka.fake_clients import FakeConsumer, Message
 
 from penstock.api import TopicPartition

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from testkit.doubles.sink_doubles import FakePipeline, RecordingTask
 from testkit.doubles.spark_doubles import FakeSessions
+from testkit.waiting import await_true
 
 from penstock.api import SinkTask, TopicPartition
 from penstock.clients.reader import Fetched
@@ -114,13 +115,15 @@ class Lab:
         return self
 
     def ended(self) -> BackfillView:
-        deadline = time.monotonic() + WAIT_S
-        while (view := self.backfills.view("lake")) is None or view.state is BackfillState.RUNNING:
-            assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.005)
+        def view() -> BackfillView | None:
+            return self.backfills.view("lake")
+
+        await_true(lambda: (now := view()) is not None and now.state is not BackfillState.RUNNING, "it does not end")
+        found = view()
+        assert found is not None
         assert self.topics.closed
         assert self.gone == [backfill_task("lake")]
-        return view
+        return found
 
 
 def test_a_range_is_put_once_in_order_and_committed_by_the_task() -> None:

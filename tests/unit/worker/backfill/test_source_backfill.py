@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from testkit.doubles.source_doubles import FakePipeline, FakeProducer
 from testkit.doubles.spark_doubles import FakeSessions
+from testkit.waiting import await_true
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, FrameSourceTask, SourceFrame, SourceRecord, SourceTask
 from penstock.api.bulk import BulkFrame
@@ -133,11 +134,8 @@ class Lab:
         return view
 
     def ended(self) -> BackfillView:
-        deadline = time.monotonic() + WAIT_S
-        while (view := self.view()).state is BackfillState.RUNNING:
-            assert time.monotonic() < deadline, "it does not end"
-            time.sleep(0.002)
-        return view
+        await_true(lambda: self.view().state is not BackfillState.RUNNING, "it does not end")
+        return self.view()
 
 
 def test_all_parts_of_all_tasks_are_read_once_in_order_each_by_a_task_with_its_settings() -> None:
@@ -165,11 +163,8 @@ def test_a_call_that_is_asked_for_again_goes_on_behind_what_was_read() -> None:
 
 def test_what_waits_for_another_call_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab([share("a", (0, 9))], Numbers, RetriableException("the database is away", retry_after_s=60.0)).start()
-    deadline = time.monotonic() + WAIT_S
-    while (waiting := lab.view().waiting_for) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    assert "the database is away" in str(waiting)
+    await_true(lambda: lab.view().waiting_for)
+    assert "the database is away" in str(lab.view().waiting_for)
     lab.backfills.cancel("c")
     assert lab.ended().state is BackfillState.CANCELLED
 

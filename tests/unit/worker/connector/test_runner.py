@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from testkit.connectors.probes import BOARD, ProbeSink
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 from tools.chaos.cases.troublemakers import no_more_threads
 
 from penstock.api import Connector, ConnectorContext

@@ -4,8 +4,8 @@ import math
 import threading
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.sink_doubles import T0, T1, WAIT_S, Sink
+from testkit.waiting import await_true
 
 from penstock.api import SampleWindow
 from penstock.errors import ConnectException, IllegalWorkerStateException

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 from examples.errors_source import ErrorsSource
 from examples.prices_source import PRICE, PricesSource
-from testkit.doubles.control_plane import await_true
 from testkit.spark_settings import QUICK_START
+from testkit.waiting import await_true
 from tests.unit.worker.counting_source import Counting
 from tests.unit.worker.range_source import Ranges
 

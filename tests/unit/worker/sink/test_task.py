@@ -1,12 +1,11 @@
 """The sink task's loop over doubles: no broker, no Spark."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
+from testkit.waiting import await_true
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import (
@@ -93,14 +92,6 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(sink: Sink, *, spark_up: bool = True) -> WaitReason:
     """What explain tells of a running task."""
     return task_waiting("sink-0", State.RUNNING, places(), spark_up=spark_up, hints=sink.runner.hints)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for something another thread does."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        threading.Event().wait(0.002)
 
 
 class TestLife:
@@ -209,10 +200,10 @@ class TestDelivery:
         sink.consumer.add(T0, "a")
         assert inside.wait(WAIT_S)
         sink.consumer.add(T0, *"bcdefghijkl")
-        eventually(lambda: len(sink.pipeline.runs) >= 3)
+        await_true(lambda: len(sink.pipeline.runs) >= 3)
         # Put: one; converted: one batch, one without room, and one that was begun beside that; fetched: one batch, and
         # one more message in a fetch that had begun. The rest stays with the broker.
-        eventually(lambda: sink.consumer.positions[T0] >= 5)
+        await_true(lambda: sink.consumer.positions[T0] >= 5)
         assert sink.consumer.positions[T0] <= 1 + 4 * 2 + 1
         go_on.set()
         sink.wait_values(*"abcdefghijkl")
@@ -409,10 +400,10 @@ class TestTwoBatchesAtOnce:
         sink.consumer.add(T1, "A", "B")
         sink.start()
         sink.consumer.assign({T0: 0, T1: 0}, wait=False)
-        eventually(lambda: "a" in pipeline.threads)
+        await_true(lambda: "a" in pipeline.threads)
         sink.consumer.revoke(T1, wait=False)
         pipeline.gates["a"].set()
-        eventually(lambda: [value for value in sink.values if value.islower()] == ["a", "b"])
+        await_true(lambda: [value for value in sink.values if value.islower()] == ["a", "b"])
         sink.stop()
         assert sink.consumer.sync_commits[-1][T0] == 2
 
@@ -554,7 +545,7 @@ class TestErrors:
         sink.task.hooks["empty put"] = empty_put
         sink.start({T0: 0})
         sink.consumer.add(T0, "a")
-        eventually(lambda: bool(sink.reporter.failed))
+        await_true(lambda: bool(sink.reporter.failed))
         sink.stop()
         assert [(message.key, message.value) for message in sink.reporter.messages] == [(b"k0", b"a")]
         assert sink.states == ["RUNNING", "UNASSIGNED"]
@@ -674,7 +665,7 @@ class TestCommits:
         threading.Event().wait(0.25)  # the first commit is given up after 200 ms
         sink.task.context.request_commit()
         sink.task.diary.wait_for_entry("pre_commit", 2)
-        eventually(lambda: len(sink.consumer.answers) == 2)
+        await_true(lambda: len(sink.consumer.answers) == 2)
         first, second = sink.consumer.answers
         second(None)
         first(None)
@@ -690,7 +681,7 @@ class TestCommits:
         sink.wait_values("a")
         sink.task.context.request_commit()
         sink.task.diary.wait_for_entry("pre_commit")
-        eventually(lambda: bool(sink.consumer.commits))
+        await_true(lambda: bool(sink.consumer.commits))
         sink.consumer.commit_error = None
         sink.stop()
         assert sink.consumer.commits == [{T0: 1}]
@@ -950,7 +941,7 @@ class TestRewindAndPause:
         sink.runner.resume()
         sink.wait_state("RUNNING")
         sink.wait_values("a", "b")
-        eventually(lambda: sink.consumer.paused == set())
+        await_true(lambda: sink.consumer.paused == set())
 
     def test_partitions_assigned_while_paused_do_not_deliver(self, run: Sinks) -> None:
         sink = run(Sink()).start({T0: 0})

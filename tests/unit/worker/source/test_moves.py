@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import WAIT_S, record
+from testkit.waiting import await_true
 from tests.generated import examples
 from tests.unit.worker.source.test_task import Rig, started, values
 from tests.unit.worker.test_exactly_once_source import committed, wait_commits

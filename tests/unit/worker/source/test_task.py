@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.source_doubles import (
     WAIT_S,
     FakePipeline,
@@ -24,6 +23,7 @@ from testkit.doubles.source_doubles import (
     record,
 )
 from testkit.doubles.spark_doubles import FakeSessions
+from testkit.waiting import await_true
 
 from penstock.api import RecordMetadata, SampleWindow, SourceFrame, SourceRecord, TransactionBoundary
 from penstock.errors import (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 from testkit.doubles.source_doubles import WAIT_S, FakePipeline, record
+from testkit.waiting import await_true
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
@@ -79,18 +79,11 @@ class Rig:
 
         self.polling = threading.Thread(target=run)
         self.polling.start()
-        eventually(lambda: self.batcher.full)
+        await_true(lambda: self.batcher.full)
 
     def rest(self) -> list[object]:
         """What comes until the end."""
         return [value_of(one) for one in iter(self.lookahead.next, None)]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def value_of(outgoing: Outgoing) -> object:
@@ -198,7 +191,7 @@ def test_batches_that_share_a_job_are_begun_beside_each_other_whatever_other_tas
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(rig.lookahead.next)
-        eventually(lambda: len(sharing.began) == SHARING)
+        await_true(lambda: len(sharing.began) == SHARING)
         assert not first.done()
         sharing.gates["a"].set()
         assert value_of(first.result(WAIT_S) or pytest.fail("no batch")) == b"a"
@@ -215,7 +208,7 @@ def test_batches_that_share_a_job_do_not_hold_more_than_they_may_together(rig: R
 
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(rig.lookahead.next)
-        eventually(lambda: len(sharing.began) == 2)
+        await_true(lambda: len(sharing.began) == 2)
         sharing.gates["a"].set()
         first.result(WAIT_S)
     assert len(sharing.began) <= 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from testkit.doubles.control_plane import await_true
 from testkit.doubles.spark_doubles import FakeSessions
+from testkit.waiting import await_true
 
 from penstock.errors import (
     IllegalWorkerStateException,

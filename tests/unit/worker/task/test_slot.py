@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from testkit.doubles.control_plane import await_true
+from testkit.waiting import await_true
 from tools.chaos.cases.troublemakers import no_more_threads
 
 from penstock.model import ConnectorTaskId, State

@@ -77,7 +77,7 @@ def read(ledger: FileLedger, offsets: Offsets, unit: FileUnit, outcome: FileOutc
 
 @pytest.mark.slow
 def test_files_take_less_than_ten_bytes_each_and_each_offset_a_few_kilobytes() -> None:
-    count = 200_000
+    count = 60_000
     store, offsets = Names(lambda: (f"year=2026/file-{number:07d}.parquet" for number in range(count))), Offsets()
     ledger = FileLedger(range(LOGS), offsets.read)
 
