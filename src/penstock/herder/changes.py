@@ -51,7 +51,7 @@ _STOP_S: Final = 0.5
 
 
 class Reconfiguration:
-    """Keeps task configurations as their connectors say.
+    """Keeps the stored task configurations equal to those of their connectors.
 
     Args:
         plane: The shared state of requests.
@@ -64,7 +64,7 @@ class Reconfiguration:
         self._said: dict[str, list[dict[str, str]]] = {}
 
     async def on_request(self, name: str) -> None:
-        """The connector itself asks for it. Requests that come in one go are served once."""
+        """Called when the connector itself asks for it. Consecutive requests are served once."""
         plane = self._plane
         await plane.ready()
         # While it starts, the start itself asks for the tasks afterwards.
@@ -86,8 +86,8 @@ class Reconfiguration:
     async def on_commit(self, name: str) -> None:
         """Called when task configurations were stored: asks the connector again if they differ from its own.
 
-        Somebody else has sent them: a worker that had the connector before, and did not know yet that it has not. A
-        stop stores them too, just before it stores the state.
+        The sender is a worker that had the connector before, and did not know yet that it has lost it; or a stop, which
+        stores them just before it stores the state.
         """
         await asyncio.sleep(_STOP_S)
         known, said = self._plane.snapshot.connectors.get(name), self._said.get(name)
@@ -291,7 +291,7 @@ class Restarts:
             plane.begin_anew([name])
 
     async def some_tasks(self, name: str, numbers: Sequence[int] | None) -> None:
-        """A connector asks that these of its tasks are restarted, or all."""
+        """Called when a connector asks to restart these of its tasks, or all."""
         await self._plane.ready()
         known = self._plane.snapshot.connectors.get(name)
         if known is not None:
@@ -314,7 +314,7 @@ class Restarts:
 
 
 def mark_restarting(statuses: StatusStore, unit: Unit, plane: ControlPlane) -> None:
-    """Shows RESTARTING, with the trace of the failure where there was one."""
+    """Sets the status RESTARTING, with the trace of the failure, if there was one."""
     generation = plane.parts.membership.generation
     if isinstance(unit, str):
         before = statuses.connector(unit)
@@ -361,13 +361,13 @@ class ConfigurationChanges:
         self._plane = plane
 
     async def put(self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool) -> Created:
-        """Creates a connector, or with ``replace`` changes one that is there; checks it first.
+        """Creates a connector, or with ``replace`` changes an existing one; checks it first.
 
         A standalone worker has also started it, and configured its tasks, when this is done.
 
         Raises:
             BadRequestException: the configuration is wrong.
-            AlreadyExistsException: it is there and not to be replaced.
+            AlreadyExistsException: it exists and shall not be replaced.
         """
         return await self._put(name, config, target, replace)
 
@@ -382,7 +382,7 @@ class ConfigurationChanges:
         """See ``put``.
 
         Raises:
-            _OvertakenError: the configuration is not the one any more on which this one is based.
+            _OvertakenError: another change has replaced the configuration on which this one is based.
         """
         plane = self._plane
         parts = await plane.steady()

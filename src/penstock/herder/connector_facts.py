@@ -30,7 +30,7 @@ _REMEMBERED: Final = 4
 
 
 def unknown(config: Mapping[str, str | None]) -> Checked:
-    """Returns the facts that are known of a configuration without its class.
+    """Returns the facts about a configuration that are known without its class.
 
     >>> sorted(unknown({"name": "a", "connector.class": "Gone", "url": "x"}).secrets)
     ['url']
@@ -56,22 +56,22 @@ class ConnectorFacts:
         self._loop = loop
         self._validator = validator
         self._resolve = resolve
-        # By name the last configurations and their facts; None if the class could not be asked. Several are kept,
-        # because the newest configuration may never be stored, or the answer for an older one may come last.
+        # The last configurations of each connector, and their facts; None if the class did not answer. Several are
+        # kept, because the newest configuration may never be stored, or the answer for an older one may come last.
         self._known: dict[str, tuple[tuple[Properties, Checked | None], ...]] = {}
         self._asked: dict[str, tuple[Properties, asyncio.Future[Checked]]] = {}
         self._asking = asyncio.Semaphore(_AT_ONCE)
 
     def known(self, name: str, config: Properties) -> Checked:
-        """Returns the facts that are known of a configuration now; never waits. Thread: any."""
+        """Returns the facts about a configuration that are known now; never waits. Thread: any."""
         return self._found(name, config) or unknown(config)
 
     def looked_at(self, name: str, config: Properties) -> bool:
-        """True if the class of a configuration was asked, even if it could not answer. Thread: any."""
+        """True if the class of a configuration was called, even if that failed. Thread: any."""
         return any(one == config for one, _ in self._known.get(name, ()))
 
     def learn(self, name: str, config: Properties, checked: Checked | None) -> None:
-        """Takes over the facts that a check has found; None if the class could not be asked."""
+        """Notes the facts that a check has found; None if the class did not answer."""
         others = [entry for entry in self._known.get(name, ()) if entry[0] != config]
         self._known[name] = (*others[1 - _REMEMBERED :], (config, checked))
 
@@ -79,7 +79,7 @@ class ConnectorFacts:
         return next((checked for one, checked in self._known.get(name, ()) if one == config), None)
 
     def forget(self, name: str) -> None:
-        """The connector is not configured any more."""
+        """Forgets a deleted connector."""
         self._known.pop(name, None)
 
     async def find(self, name: str, config: Properties) -> Checked:

@@ -36,13 +36,13 @@ from penstock.worker.worker import Worker
 
 
 class ClusterMember(TaskOwnership, Protocol):
-    """The part that a worker takes in its group of workers."""
+    """The worker's part in its group of workers."""
 
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        """Lets a request pass that a worker of the group has made. Thread: any."""
+        """Checks that a request comes from a worker of the group. Thread: any."""
 
     async def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> None:
-        """Stores task configurations that another worker has got from its connector."""
+        """Stores task configurations that another worker has received from its connector."""
 
     async def fence_zombies(self, name: str) -> None:
         """Ends the producers of all former tasks of a source connector."""
@@ -51,10 +51,10 @@ class ClusterMember(TaskOwnership, Protocol):
         """The members, the leader, and the work of this worker."""
 
     async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
-        """Has the task configurations of a connector that runs here stored, as long as they count."""
+        """Stores the task configurations of a connector that runs here, as long as they count."""
 
     async def restart_elsewhere(self, task: ConnectorTaskId) -> None:
-        """Has a task restarted that another worker runs."""
+        """Restarts a task that another worker runs."""
 
     def on_fenced(self) -> None:
         """Called when another worker has taken the leader's right to write."""
@@ -81,7 +81,7 @@ _READ_S: Final = 30.0
 
 @dataclass(frozen=True)
 class HerderParts:
-    """The objects that a herder is given once the worker is there.
+    """The objects that a herder gets once the worker exists.
 
     Attributes:
         worker: Runs connectors and tasks.
@@ -133,13 +133,13 @@ class ControlPlane:
 
     # ------------------------------------------------------------------ parts
     def serve(self, parts: HerderParts, facts: ConnectorFacts, running: Running, secrets: KnownSecrets) -> None:
-        """Takes the worker's parts; waiting requests continue."""
+        """Sets the worker's parts; waiting requests continue."""
         self._parts, self.facts, self.running = parts, facts, running
         self.secrets = secrets
         self._served.set()
 
     async def ready(self) -> HerderParts:
-        """Waits until the worker is there."""
+        """Waits until the worker's parts are set."""
         await self._served.wait()
         return self.parts
 
@@ -155,7 +155,7 @@ class ControlPlane:
 
     @property
     def serving(self) -> bool:
-        """True if the worker is there. Thread: any."""
+        """True if the worker's parts are set. Thread: any."""
         return self._parts is not None
 
     @property
@@ -178,8 +178,8 @@ class ControlPlane:
             leading: True if only the leader may write them.
 
         Raises:
-            ConflictException: another worker leads by now.
-            ConnectException, KafkaException: they could not be stored.
+            ConflictException: another worker has become the leader.
+            ConnectException, KafkaException: the records could not be stored.
         """
         store = self.parts.config
         try:
@@ -217,7 +217,7 @@ class ControlPlane:
             turn = self._turns.get(unit, 0)
             fenced = False if cluster is None or unit not in mine else cluster.fences(name)
             if fenced is None and not isinstance(unit, str):
-                # Once its class was asked, this is done again.
+                # This runs again once its class has answered.
                 continue
             spec = spec_of(self.snapshot, unit, turn, fenced=fenced is True) if unit in mine else None
             self.running.want(unit, spec, self.snapshot.target(name))
@@ -229,12 +229,12 @@ class ControlPlane:
         self.reconcile({connector_of(unit) for unit in chosen})
 
     def take_turn(self, units: Iterable[Unit]) -> None:
-        """Has these units replaced by new instances, even if their settings are the same."""
+        """Marks units to be replaced by new instances, even if their settings are the same."""
         for unit in units:
             self._turns[unit] = next(self._turn)
 
     def ended(self, unit: Unit) -> None:
-        """Notes that a unit does not run here any more."""
+        """Notes that a unit no longer runs here."""
         self._turns.pop(unit, None)
 
     # ------------------------------------------------------------------ waiting requests
@@ -269,7 +269,7 @@ class ControlPlane:
         """Waits until this worker acts on all that is stored now.
 
         Raises:
-            ConnectException: it cannot be read.
+            ConnectException: the store cannot be read.
         """
         if not self.parts.membership.sole:
             store = self.parts.config
@@ -277,7 +277,7 @@ class ControlPlane:
 
     # ------------------------------------------------------------------ for readers, any thread
     def view(self, name: str) -> ConnectorView | None:
-        """All that readers may know of a connector, without secrets; None when there is none of that name."""
+        """Everything that readers may know of a connector, without secrets; None if there is none of that name."""
         snapshot = self.snapshot
         known = snapshot.connectors.get(name)
         if known is None or not self.serving:
@@ -299,7 +299,7 @@ class ControlPlane:
         return self.secrets.redaction(name, self.snapshot.connectors.get(name)) if self.serving else Redaction({})
 
     def unmasked(self, name: str, config: Mapping[str, str | None]) -> dict[str, str | None]:
-        """A configuration with the values that a connector of this name has for secrets that were sent back hidden."""
+        """Replaces hidden values in a configuration by the stored secrets of the connector of this name."""
         known = self.snapshot.connectors.get(name)
         if known is None:
             return dict(config)
@@ -321,10 +321,10 @@ class ControlPlane:
 
 
 class Views(Mapping[str, ConnectorView]):
-    """All connectors of a moment, each as it is when it is looked at. Thread: any.
+    """All connectors, each in its state at the time of the access. Thread: any.
 
     Args:
-        plane: Knows them.
+        plane: The shared state.
     """
 
     def __init__(self, plane: ControlPlane) -> None:

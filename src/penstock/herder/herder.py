@@ -46,7 +46,7 @@ from penstock.validation.config_infos import ConfigInfos
 R = TypeVar("R")
 log = logging.getLogger(__name__)
 
-#: States that a worker writes of a unit that it may have lost: a newer status of another worker wins.
+#: States that a worker reports of a unit that it may have lost: a newer status of another worker takes precedence.
 _SAFE = (State.FAILED, State.UNASSIGNED)
 #: The number of connectors and tasks without progress that the health endpoint names.
 _TOLD = 10
@@ -72,7 +72,7 @@ class Herder:
         self._backfills = BackfillRequests(self._plane)
         self._health = (Health.STARTING, "Worker is starting up.")
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ lifecycle
     def start(self) -> None:
         """Starts the thread."""
         self._loop.start()
@@ -159,7 +159,7 @@ class Herder:
         return self._plane.parts.statuses.topics(name) if self._plane.serving else []
 
     def reset_active_topics(self, name: str) -> None:
-        """Forgets them."""
+        """Forgets the topics that a connector has used."""
         if self._plane.serving:
             self._plane.parts.statuses.reset_topics(name)
 
@@ -176,7 +176,7 @@ class Herder:
         target: TargetState | None = None,
         replace: bool = False,
     ) -> Future[Created]:
-        """Creates a connector, or with ``replace`` changes one that is there.
+        """Creates a connector, or with ``replace`` changes an existing one.
 
         Args:
             name: Its name.
@@ -198,7 +198,7 @@ class Herder:
         return self._about(name, lambda: self._changes.patch(name, dict(patch)))
 
     def delete_connector(self, name: str) -> Future[None]:
-        """Ends a connector and forgets it; its offsets stay."""
+        """Deletes a connector; its offsets stay."""
         return self._about(name, lambda: self._changes.delete(name))
 
     def pause_connector(self, name: str) -> Future[None]:
@@ -275,7 +275,7 @@ class Herder:
         return self._about(name, lambda: self._questions.change_offsets(name, "reset", OffsetChanges.prepare_reset))
 
     def set_cluster_level(self, logger: str, level: str) -> Future[bool]:
-        """Asks every worker of the group for a level of a logger.
+        """Sets the level of a logger on every worker of the group.
 
         Returns:
             False if there is no group: the caller sets the level itself.
@@ -284,11 +284,11 @@ class Herder:
 
     # ------------------------------------------------------------------ from other workers of the group
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        """Lets a request pass that a worker of the group has made.
+        """Checks that a request comes from a worker of the group.
 
         Args:
             method, path, headers: The request.
-            body: Its bytes; None before they are read: then only the headers are looked at.
+            body: Its bytes; None before they are read: then only the headers are checked.
 
         Raises:
             ConnectException: it has no signature, or not that of a member; the class distinguishes them.
@@ -299,7 +299,7 @@ class Herder:
         cluster.check_signature(method, path, headers, body)
 
     def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> Future[None]:
-        """Stores task configurations that another worker has got from its connector."""
+        """Stores task configurations that another worker has received from its connector."""
         return self._loop.submit(lambda: self._cluster().put_task_configs(name, configs))
 
     def fence_zombies(self, name: str) -> Future[None]:
@@ -320,7 +320,7 @@ class Herder:
         self._loop.spawn(f"Restarting tasks of {connector}", lambda: self._restarts.some_tasks(connector, task_ids))
 
     def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
-        """A connector reports its state."""
+        """Handles a state that a connector reports."""
         known = self._plane.snapshot.connectors.get(connector)
         if known is not None:
             version, trace = self._plane.facts.known(connector, known.config).version, self._told(connector, trace)
@@ -328,7 +328,7 @@ class Herder:
             self._plane.parts.statuses.put(status, safe=state in _SAFE)
 
     def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
-        """A task reports its state."""
+        """Handles a state that a task reports."""
         known = self._plane.snapshot.connectors.get(task.connector)
         if known is not None and task.task < len(known.tasks):
             version = self._plane.facts.known(task.connector, known.config).version
@@ -337,7 +337,7 @@ class Herder:
             self._plane.parts.statuses.put(status, safe=state in _SAFE)
 
     def _told(self, connector: str, trace: str | None) -> str | None:
-        """A trace without the secrets of its connector."""
+        """Removes the secrets of its connector from a trace."""
         return None if trace is None else self._plane.redaction(connector).text(trace)
 
     # ------------------------------------------------------------------ the herder's thread
@@ -389,7 +389,7 @@ class Herder:
                 case TargetChanged(name, target):
                     touched.add(name)
                     if target is TargetState.STARTED and plane.running.target(name) is target:
-                        # It was stopped and resumed in one go. That has no effect on the connector, but on its tasks.
+                        # It was stopped and resumed in one change. That affects its tasks, but not the connector.
                         self.request_task_reconfiguration(name)
                 case _ if plane.parts.cluster is not None:
                     plane.parts.cluster.on_change(change)
@@ -403,7 +403,7 @@ class Herder:
         if now is None:
             plane.facts.forget(name)
             plane.secrets.forget(name)
-            # One that is created again at once is another one.
+            # A connector that is created again at once is another one.
             plane.take_turn(unit for unit in plane.running.units if connector_of(unit) == name)
         elif now == was:
             plane.take_turn([name])
@@ -414,13 +414,13 @@ class Herder:
         await asyncio.gather(*map(self._look_at, names))
 
     async def _look_at(self, name: str) -> None:
-        """Finds the facts of a connector that readers are shown."""
+        """Finds the facts of a connector for readers."""
         known = self._plane.snapshot.connectors.get(name)
         if known is not None:
             try:
                 await self._plane.facts.find(name, known.config)
             except Exception as error:
-                # The start of the connector reports the error; readers are shown an unknown type and no values.
+                # The start of the connector reports the error; readers see an unknown type and no values.
                 log.debug("Connector %s cannot be looked at: %s", name, error)
             # The specs of its tasks may depend on its type.
             self._plane.reconcile([name])
@@ -443,7 +443,7 @@ class Herder:
             self.on_task_state(unit, state, trace)
 
     def _ended(self, unit: Unit) -> None:
-        """A unit does not run here any more: the status of a deleted unit is removed, whichever worker ran it."""
+        """Handles the end of a unit: the status of a deleted unit is removed, whichever worker ran it."""
         plane, name = self._plane, connector_of(unit)
         plane.ended(unit)
         known = plane.snapshot.connectors.get(name)
@@ -453,7 +453,7 @@ class Herder:
             plane.parts.statuses.reset_topics(name)
 
     def _let_go_if_ended(self, name: str) -> bool:
-        """Drops everything about a deleted connector; False while something of it runs here."""
+        """Drops the state of a deleted connector; False while one of its units runs here."""
         plane = self._plane
         if any(connector_of(unit) == name for unit in plane.running.units):
             return False

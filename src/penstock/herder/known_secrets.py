@@ -37,7 +37,7 @@ def still_secret(before: ConfiguredConnector, then: Checked, now: Checked) -> fr
     given = {name for name, text in before.config.items() if text}
     lost = (given & then.secrets) - now.secrets
     if then.type is ConnectorType.UNKNOWN:
-        # All were hidden because the secrets were unknown; a setting that is defined now is declared to be no secret.
+        # All were hidden because the secrets were unknown; a setting with a definition now is no secret.
         lost -= now.defined
     found = {name for name in before.secrets | lost if not is_secret_name(name)}
     return frozenset(sorted(found, key=lambda name: (name not in given, name))[:_MOST_NAMES])
@@ -72,7 +72,7 @@ class KnownSecrets:
             self._provided[name] = dict(list(found.items())[-_MOST_VALUES:])
 
     def forget(self, name: str) -> None:
-        """The connector is not configured any more."""
+        """Forgets a deleted connector."""
         with self._lock:
             self._provided.pop(name, None)
 
@@ -82,7 +82,7 @@ class KnownSecrets:
             provided = self._provided.get(name, {})
         if known is None:
             return Redaction(provided)
-        # If the class could not be asked yet, a setting is hidden by its name; a value in a text could be any word.
+        # If the class has not answered yet, a setting is hidden by its name; a value in a text could be any word.
         checked = self._facts.known(name, known.config)
         names = known.secrets if checked.type is ConnectorType.UNKNOWN else known.secrets | checked.secrets
         values = [text for key, text in known.config.items() if text and (key in names or is_secret_name(key))]

@@ -29,7 +29,7 @@ class AssignedConnector:
 
     Attributes:
         config: Its settings, placeholders unresolved.
-        turn: Another number asks for another instance with the same settings.
+        turn: A changed number requests another instance with the same settings.
     """
 
     config: Properties = field(repr=False)
@@ -45,7 +45,7 @@ class AssignedTask:
         connector: The connector's settings when these came into force: its converters, transforms and clients.
         count: The number of tasks of the connector.
         generation: The commit of the settings, if every commit ends all earlier tasks; else 0.
-        turn: Another number asks for another instance with the same settings.
+        turn: A changed number requests another instance with the same settings.
     """
 
     config: Properties = field(repr=False)
@@ -59,7 +59,7 @@ Spec: TypeAlias = AssignedConnector | AssignedTask
 
 
 def connector_of(unit: Unit) -> str:
-    """The connector that a unit is, or belongs to."""
+    """The connector of a unit: itself, or that of the task."""
     return unit if isinstance(unit, str) else unit.connector
 
 
@@ -73,7 +73,7 @@ def spec_of(config: ClusterConfig, unit: Unit, turn: int, *, fenced: bool = Fals
         fenced: True if each commit of the connector's tasks ends all earlier tasks (exactly-once sources).
 
     Returns:
-        None if it is not to run: it is not configured, or a task of a stopped connector.
+        None if it shall not run: it is not configured, or a task of a stopped connector.
     """
     known = config.connectors.get(connector_of(unit))
     if known is None:
@@ -92,8 +92,8 @@ class NotHereException(ConnectException):
     """Another worker has to serve this request.
 
     Attributes:
-        url: The REST address of that worker; None when it is not known now.
-        config: The configuration to send it, where the one that came says less: a secret was sent as it is shown.
+        url: The REST address of that worker; None if it is unknown now.
+        config: The configuration to send, if the received one is incomplete: it had a secret in its hidden form.
     """
 
     def __init__(self, message: str, url: str | None, config: Mapping[str, str | None] | None = None) -> None:
@@ -128,37 +128,37 @@ class Membership(Protocol):
         """The reason why this worker has no place in its group, in a sentence; None if it has one. Thread: any."""
 
     def begin(self) -> None:
-        """Takes its place: the worker serves."""
+        """Starts the membership: the worker serves."""
 
     def assigned(self, config: ClusterConfig) -> Units:
-        """Returns the units that this worker was assigned to run."""
+        """Returns the units that are assigned to this worker."""
 
     def require_leader(self, config: Mapping[str, str | None] | None = None) -> None:
-        """Lets the leader's requests pass on the leader only.
+        """Raises an error unless this worker is the leader.
 
         Args:
             config: The configuration to send to the leader.
 
         Raises:
-            NotHereException: another worker leads.
+            NotHereException: another worker is the leader.
         """
 
     def require_owner(self, unit: Unit) -> None:
-        """Lets requests pass where the unit was given to.
+        """Raises an error unless this worker runs the unit.
 
         Raises:
-            NotHereException: another worker runs it, or knows the worker that does.
+            NotHereException: another worker runs it, or knows its worker.
         """
 
     def require_stable(self) -> None:
         """Raises an error while the assignment is unknown.
 
         Raises:
-            RebalanceExpectedException: that is about to change.
+            RebalanceExpectedException: the assignment is about to change.
         """
 
     async def steady(self, *, dealt: bool) -> None:
-        """Waits while the group assigns the work, up to the time limit of that; the caller must check the result.
+        """Waits while the group assigns the work, at most for its time limit; the caller must check the result.
 
         Args:
             dealt: True to wait for an assignment of the present configuration; False to wait only for the leader.

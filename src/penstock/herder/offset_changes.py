@@ -33,7 +33,7 @@ _MAX_OFFSET: Final = 2**63 - 1
 
 @dataclass(frozen=True)
 class OffsetEntry:
-    """One entry of an offsets body, as JSON had it."""
+    """One entry of an offsets body, from JSON."""
 
     partition: Mapping[str, object] | None
     offset: Mapping[str, object] | None
@@ -63,7 +63,7 @@ class AlterRequest:
 
 @dataclass(frozen=True)
 class SinkOffsets:
-    """The changes that a sink's entries ask for; a partition is in one of the two."""
+    """The changes of a sink's entries; a partition is in one of the two."""
 
     offsets: Mapping[TopicPartition, int | None]
     timestamps: Mapping[TopicPartition, int]
@@ -108,7 +108,7 @@ def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
 
 
 def source_offsets(entries: Sequence[OffsetEntry]) -> list[OffsetEntry]:
-    """A source's entries, checked: a store must be able to keep them.
+    """Checks that a store can keep a source's entries; returns them.
 
     Raises:
         BadRequestException: a partition or offset holds something that cannot be stored.
@@ -148,7 +148,7 @@ def done_message(verb: str, stated: bool) -> dict[str, object]:
 
     Args:
         verb: ``altered`` or ``reset``.
-        stated: True if the connector said that it handles offsets.
+        stated: True if the connector has declared that it handles offsets.
     """
     if stated:
         return {"message": f"The offsets for this connector have been {verb} successfully"}
@@ -164,8 +164,8 @@ def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) ->
 
     Args:
         verb: ``altered`` or ``reset``.
-        plan: From and to where.
-        default_to_beginning: Where a partition without an offset begins (``auto.offset.reset``).
+        plan: The present and the new offsets.
+        default_to_beginning: The start of a partition without an offset (``auto.offset.reset``).
     """
     listed = []
     again_sum = 0
@@ -246,11 +246,11 @@ def _number(value: object, what: str, noun: str, maximum: int) -> int:
 
 @dataclass(frozen=True)
 class PreparedChange:
-    """A change that its connector has agreed to.
+    """A change that its connector has accepted.
 
     Attributes:
-        stated: True if the connector said that it handles offsets.
-        write: Makes the change; may block as long as a broker or disk takes.
+        stated: True if the connector has declared that it handles offsets.
+        write: Makes the change; may block for a broker or disk.
     """
 
     stated: bool
@@ -265,9 +265,9 @@ class OffsetChanges:
         connector: Its name.
         type: Source or sink.
         config: Its settings, placeholders resolved.
-        offsets: Where offsets are.
+        offsets: The offset stores.
         new_connector: A fresh instance of its class.
-        transactional_id: With which a source's offsets are changed, where its tasks write in transactions.
+        transactional_id: The id for changes of a source's offsets, if its tasks write in transactions.
     """
 
     connector: str
@@ -310,7 +310,7 @@ class OffsetChanges:
 
     # ------------------------------------------------------------------ reset
     def prepare_reset(self) -> PreparedChange:
-        """As ``prepare_alter``, for the removal of all offsets."""
+        """Like ``prepare_alter``, for the removal of all offsets."""
         if self.type is ConnectorType.SINK:
             known = dict.fromkeys(self.offsets.read_sink(self.connector, self.config))
             stated = self._ask_sink("reset", known)

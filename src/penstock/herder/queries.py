@@ -50,7 +50,7 @@ def effective_settings(
     secrets: frozenset[str],
     kind: ConnectorType,
 ) -> list[dict[str, object]]:
-    """Every setting that counts, with its value and its origin.
+    """Every setting in force, with its value and its origin.
 
     Args:
         infos: The result of validation.
@@ -80,9 +80,9 @@ def effective_settings(
 
 
 def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kind: ConnectorType) -> dict[str, str]:
-    """The settings of the worker's file that hold for a connector: converters and Kafka clients.
+    """The settings of the worker's file that apply to a connector: converters and Kafka clients.
 
-    A connector without a converter of its own gets the worker's as it is: settings of its own for it do not count.
+    A connector without a converter of its own gets the worker's unchanged: its own settings for it do not count.
     """
     converters = tuple(name for name in _FROM_WORKER if not config.get(name) and worker.get(name))
     clients = {client.value for client in clients_of(kind, config)}
@@ -201,7 +201,7 @@ def look_around(changes: OffsetChanges, target: TargetState, kafka: str | None) 
     Args:
         changes: The offset requests of the connector, with its configuration.
         target: The target state: a paused or stopped connector lacks nothing.
-        kafka: The reason why Kafka did not return the offsets; then it is not asked again.
+        kafka: The reason why Kafka did not return the offsets; if set, it is not called again.
     """
     if target is not TargetState.STARTED:
         return Surroundings(kafka)
@@ -236,14 +236,14 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
 
 
 def _failed(waiting: WaitReason, trace: str | None, then: str) -> WaitReason:
-    """The same; if something has failed, with its error and advice."""
+    """Returns the wait; if the instance has failed, with its error and advice."""
     if waiting.reason != "failed" or not trace:
         return waiting
     return waiting.because(root_cause(trace), f"Fix the cause, then restart it: {then}")
 
 
 def progress_of(hints: Hints) -> dict[str, object]:
-    """The field ``progress`` of a task; nothing where it says none."""
+    """The field ``progress`` of a task; empty if it reports none."""
     return {} if hints.progress is None else {"progress": hints.progress.to_json()}
 
 
@@ -266,7 +266,7 @@ def explain_waiting(
         spark_trouble: The reason why Spark does not work; None if it works.
         around: The missing topics and input of the connector.
         hints: A task's own information.
-        retry: The connector's own call that is to be made again.
+        retry: The connector's own call that will be repeated.
     """
     restart = f"penstock connectors restart {shlex.quote(view.name)}"
     threads = places()
@@ -305,7 +305,7 @@ def explain_waiting(
 
 log = logging.getLogger(__name__)
 
-#: As long as a REST request may take.
+#: The time limit of a REST request, in seconds.
 OFFSETS_TIMEOUT_S: Final = 90.0
 #: The time that tasks on other workers may take to end after their deadline, and the interval of the checks of their
 #: statuses.
@@ -360,7 +360,9 @@ class Questions:
         return done_message(verb, prepared.stated)
 
     async def _prepared(self, name: str, prepare: Callable[[], PreparedChange]) -> PreparedChange:
-        """Asks the connector about a change. A connector that does not answer must not keep others waiting for ever."""
+        """Asks the connector about a change. The time limit keeps a connector that does not answer from blocking
+        others.
+        """
         try:
             async with asyncio.timeout(self._hook_timeout_s):
                 return await self._plane.loop.off_loop(f"offsets-{name}", prepare)
@@ -389,7 +391,7 @@ class Questions:
         known = plane.connector(name, f"Connector {name} not found")
         given = plain(known.config)
         config = await plane.loop.off_loop(f"resolve-{name}", lambda: parts.worker.resolvable(given).data)
-        # Where its class is missing, this says which.
+        # If its class is missing, the error names it.
         checked = await plane.facts.find(name, known.config)
         new_connector = partial(parts.validator.new_connector, config)
         return OffsetChanges(name, checked.type, config, parts.worker.offsets, new_connector)
@@ -475,7 +477,7 @@ class Questions:
         return await self._plane.loop.off_loop("preview", show)
 
     async def validate(self, config: dict[str, str | None]) -> ConfigInfos:
-        """All settings of a configuration, with their faults."""
+        """All settings of a configuration, with their errors."""
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
         config = self._plane.unmasked(config.get("name") or "", config)

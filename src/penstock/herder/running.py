@@ -2,8 +2,8 @@
 targets.
 
 Main type: ``Running``. For each connector and task it has one runner of steps, so that an instance ends before the next
-one of the same name begins, and nothing waits for the instances of others. A newer wish replaces one that has not been
-fulfilled yet.
+one of the same name begins, and nothing waits for the instances of others. A newer target replaces one that has not
+been reached yet.
 
 Thread: the herder's, for everything. It never waits for a user's code without a deadline: instances that miss theirs
 are abandoned by the worker.
@@ -40,13 +40,13 @@ _AT_ONCE: Final = 16
 
 
 class TaskOwnership(Protocol):
-    """The owners of tasks, where several workers can run them."""
+    """The owners of tasks, if several workers can run them."""
 
     def fences(self, connector: str) -> bool | None:
         """True if each commit of a connector's tasks ends all tasks before it (exactly-once sources).
 
         Returns:
-            None while that is not known: its class was not asked yet.
+            None while that is unknown: its class has not answered yet.
         """
 
     async def prepare(self, task: ConnectorTaskId, counts: Callable[[], bool]) -> bool:
@@ -54,24 +54,24 @@ class TaskOwnership(Protocol):
 
         Args:
             task: The task.
-            counts: True while the task is to run here.
+            counts: True while the task shall run here.
 
         Returns:
-            True if it may begin; False only if it is not to run here any more.
+            True if it may begin; False only if it shall no longer run here.
 
         Raises:
             ConnectException: the error that fails the task.
         """
 
     def confirm(self, task: ConnectorTaskId, spec: AssignedTask, counts: Callable[[], bool]) -> None:
-        """Raises unless a task is still to run here, from the same settings. Blocks; thread: any but the herder's.
+        """Raises unless a task shall still run here, with the same settings. Blocks; thread: any except the herder's.
 
         Raises:
-            ConnectException: it is not.
+            ConnectException: it shall not.
         """
 
     def confirm_owner(self, task: ConnectorTaskId, since_s: float) -> bool:
-        """True if the group has said after this monotonic time that a task is this worker's. Blocks, as above."""
+        """True if the group has confirmed after this monotonic time that a task is this worker's. Blocks, as above."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +145,12 @@ class Running:
         return instance is not None and instance.wanted is not None
 
     def target(self, unit: Unit) -> TargetState | None:
-        """The target state that was asked of a unit last; None where it does not run here."""
+        """The last target state of a unit; None if it does not run here."""
         instance = self._instances.get(unit)
         return None if instance is None or instance.wanted is None else instance.target
 
     def resolved(self, connector: str) -> Mapping[str, str]:
-        """The settings of a connector's present instance, placeholders resolved; none where it does not run here."""
+        """The settings of a connector's present instance, placeholders resolved; empty if it does not run here."""
         instance = self._instances.get(connector)
         return instance.resolved if isinstance(instance, _ConnectorInstance) else {}
 
@@ -162,9 +162,9 @@ class Running:
 
     async def outcome(self, connector: str) -> None:
         """Waits until the newest instance of a connector has started and its tasks are configured, or one of the two
-        has asked to be tried again.
+        has asked to be retried.
 
-        Returns at once where it does not run here. One that a newer instance has taken the place of counts as started.
+        Returns at once if it does not run here. An instance that a newer one has replaced counts as started.
 
         Raises:
             Exception: the error that failed it.
@@ -235,7 +235,7 @@ class _Instance(ABC, Generic[S]):
         return self.wanted != spec
 
     def replaced(self, spec: S | None) -> None:
-        """Called with each new spec before it counts."""
+        """Called with each new spec before it takes effect."""
 
     @abstractmethod
     def retarget(self, target: TargetState) -> None:
@@ -306,7 +306,9 @@ class _ConnectorInstance(_Instance[AssignedConnector]):
         return True
 
     def _put_off(self, outcome: asyncio.Future[None]) -> None:
-        """A call of the connector is made again later, and no request waits for that. Thread: the connector's."""
+        """Notes that a call of the connector is repeated later, and that no request waits for it. Thread: the
+        connector's.
+        """
         self.parts.loop.post(partial(_succeed, outcome))
 
     def _failed(self, outcome: asyncio.Future[None], error: Exception) -> None:
@@ -346,7 +348,7 @@ class _ConnectorInstance(_Instance[AssignedConnector]):
                 self._reached(self.present, asyncio.wrap_future(reached), target),
             )
         elif self.present is not None and self.follower is None:
-            # It could not be made. Resting needs no instance; to run it, it is tried again.
+            # It could not be made. A paused connector needs no instance; to run it, the worker tries again.
             if target is TargetState.STARTED:
                 self.present, wanted, self.wanted = None, self.wanted, None
                 self.want(wanted)

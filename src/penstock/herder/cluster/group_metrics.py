@@ -39,9 +39,9 @@ class RoundCounts(GroupEvents):
         self._clock = clock
         self._window = window
         self._lock = threading.Lock()
-        #: When the worker began to join; None while it does not.
+        #: The time at which the worker began to join; None while it does not.
         self._joins_s: float | None = None
-        #: When each round began that has ended in the group and is not in force here, by generation.
+        #: The begin of each round that has ended in the group and is not in force here, by generation.
         self._coming: dict[int, float] = {}
         self._completed = 0
         self._last_s: float | None = None
@@ -73,12 +73,12 @@ class RoundCounts(GroupEvents):
 
     @property
     def longest_ms(self) -> float:
-        """Of the window's rounds; NaN when there was none."""
+        """The longest of the window's rounds; NaN if there was none."""
         return self._measured(self._longest)
 
     @property
     def average_ms(self) -> float:
-        """Of the window's rounds; NaN when there was none."""
+        """The average of the window's rounds; NaN if there was none."""
         return self._measured(self._average)
 
     @property

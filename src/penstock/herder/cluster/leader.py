@@ -45,7 +45,7 @@ from penstock.model.cluster_config import (
 )
 from penstock.settings import DistributedSettings
 
-#: A name that ends like one of a task: its own id would be that of another connector's task.
+#: A name that ends like one of a task: its own id could be that of another connector's task.
 _LIKE_TASK: Final = re.compile(r".*-[0-9]+", re.DOTALL)
 #: The interval of the checks of a task's status, and the time that a task may take to end after its deadline.
 _LOOK_S: Final = 0.1
@@ -89,7 +89,7 @@ class FencingRound:
 
 
 def plan_fencing(config: ClusterConfig, connector: str, group_id: str) -> FencingRound | None:
-    """The round that a connector needs before its tasks begin; None where the last one still counts."""
+    """The round that a connector needs before its tasks begin; None if the last one still counts."""
     known = config.connectors[connector]
     before, count = config.fenced.get(connector), len(known.tasks)
     if before is not None and connector not in config.unfenced:
@@ -105,7 +105,7 @@ class FencingRounds:
 
     Args:
         plane: The shared state of requests.
-        require_leader: Raises an error unless this worker leads.
+        require_leader: Raises an error unless this worker is the leader.
         group_id: The id of the group.
         fence: Fences producers; blocks.
     """
@@ -118,11 +118,11 @@ class FencingRounds:
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def run(self, connector: str) -> None:
-        """Does the round that a connector needs.
+        """Runs the round that a connector needs.
 
         Raises:
-            ConflictException: its task configurations have changed during the round, another worker leads, or Kafka has
-                not answered in time: the caller may retry.
+            ConflictException: its task configurations have changed during the round, another worker is the leader, or
+                Kafka has not answered in time: the caller may retry.
             ConnectException: a producer could not be fenced.
         """
         round_ = self._under_way.get(connector)
@@ -157,7 +157,7 @@ class FencingRounds:
         log.info("Connector %s: the producers of %d former tasks were fenced", name, len(planned.tasks))
 
     async def run_for_change(self, connector: str) -> str:
-        """Does the round that a stopped connector needs before its offsets are changed; raises as `run`.
+        """Runs the round that a stopped connector needs before its offsets are changed; raises like `run`.
 
         Returns:
             The transactional id for the change. Every later round fences a change that is still in progress.
@@ -205,7 +205,7 @@ class FencingRounds:
 log = logging.getLogger(__name__)
 
 _PAUSE_S: Final = 0.25
-#: The number of kept keys: the one that was read back, and keys whose writes have an unknown outcome.
+#: The number of kept keys: the stored one, and keys whose writes have an unknown outcome.
 _KEPT_KEYS: Final = 8
 #: The time that a task may take to end after its deadline.
 _END_SLACK_S: Final = 5.0
@@ -240,7 +240,7 @@ class LeaderDuties:
         self._leading: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._claimed = False
-        # The last keys that it has made while it leads.
+        # The last keys that it has made as the leader.
         self._own_keys: list[SessionKey] = []
         self._foreign_key = False
 
@@ -250,7 +250,7 @@ class LeaderDuties:
         return self._foreign_key
 
     def on_round(self, leads: bool) -> None:
-        """A round has come into force."""
+        """Called when a round has come into force."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         if leads:
@@ -262,13 +262,13 @@ class LeaderDuties:
             self._claimed, self._own_keys, self._foreign_key = False, [], False
 
     def on_session_key(self) -> None:
-        """A session key was read."""
+        """Called when a session key was read."""
         key = self._plane.snapshot.session_key
         if self._group.place.leads and self._own_keys and key not in self._own_keys and not self._foreign_key:
             self._plane.loop.begin("Looking for another group", self._find_other_group())
 
     def reclaim(self) -> None:
-        """Another writer has taken the right to write the config topic; it is taken back where this worker leads."""
+        """Called when another writer has taken the right to write the config topic; the leader takes it back."""
         self._claimed = False
         self._stop_leading()
         self.on_round(self._group.place.leads)
@@ -279,7 +279,9 @@ class LeaderDuties:
             self._leading = None
 
     async def _find_other_group(self) -> None:
-        """Somebody else has made a key: the next leader, of which this worker hears soon, or that of another group."""
+        """Handles a key of another worker: that is the next leader, of which this worker hears soon, or of another
+        group.
+        """
         loop = asyncio.get_running_loop()
         since_s = loop.time()
         while not self._group.heard_since(since_s):
@@ -321,7 +323,7 @@ class LeaderDuties:
     async def _keep_key(self) -> int | None:
         """Makes a session key if one is due; returns the milliseconds until the next one.
 
-        A worker that begins to lead makes one in any case, so that another leader on this config topic notices it.
+        A new leader makes one in any case, so that another leader on this config topic notices it.
         """
         settings = self._settings.keys
         if self._group.place.protocol not in _SIGNED:
@@ -337,8 +339,8 @@ class LeaderDuties:
         return due_ms
 
     async def _sweep(self) -> None:
-        """Removes the statuses of deleted connectors and tasks: of lost workers at once, of others once their deadline
-        to end is over.
+        """Removes the statuses of deleted connectors and tasks: of lost workers at once, of others after their deadline
+        to end.
 
         A worker removes the statuses of its own ended instances.
         """

@@ -45,7 +45,7 @@ _CLOSE_S: Final = 3.0
 
 
 class GroupMembership(Protocol):
-    """The part of ``penstock.kafka.group.GroupMember`` that is needed; see there."""
+    """The part of ``penstock.kafka.group.GroupMember`` that is used here; see there."""
 
     @property
     def view(self) -> GroupView:
@@ -59,13 +59,13 @@ class GroupMembership(Protocol):
         """Starts the member's thread, which joins the group."""
 
     def rejoin(self, reason: str) -> None:
-        """Asks for another round of the group."""
+        """Requests another round of the group."""
 
     def polled(self) -> None:
-        """Says that the owner is still at work."""
+        """Reports that the owner is alive."""
 
     def leave(self, reason: str) -> None:
-        """Leaves the group, for the next round to deal out this worker's work."""
+        """Leaves the group, so that the next round assigns this worker's work."""
 
     def close(self, timeout_s: float, reason: str = ...) -> bool:
         """Leaves the group and ends the thread; False if it has not ended in time."""
@@ -135,9 +135,9 @@ class WorkerGroup(GroupEvents):
         self._place = GroupPlace()
         self._dealt = Dealt()
         self._ready = False
-        # Why Kafka does not let it in; empty where it does.
+        # The reason why Kafka does not admit it; empty if it does.
         self._refusal = ""
-        # Grows when the worker drops out: the assignments of earlier rounds do not count any more. Under the lock, like
+        # Incremented when the worker drops out: the assignments of earlier rounds no longer count. Under the lock, like
         # the place: the member's thread takes all work away while the herder's thread may be about to note a change.
         self._life = 0
         self._moving = threading.Lock()
@@ -150,7 +150,7 @@ class WorkerGroup(GroupEvents):
         #: The config topic must be known up to this offset for an assignment of the present configuration.
         self._expected = -1
         self._breath: asyncio.Task[None] | None = None
-        # Used by the member's thread only.
+        # Only the member's thread uses these.
         self._memory = LeaderMemory()
 
     # ------------------------------------------------------------------ Membership
@@ -166,17 +166,17 @@ class WorkerGroup(GroupEvents):
 
     @property
     def settings(self) -> DistributedSettings:
-        """Of the worker."""
+        """The worker's settings."""
         return self._settings
 
     @property
     def place(self) -> GroupPlace:
-        """The place in the group, as far as it is known now. Thread: any."""
+        """The known place in the group. Thread: any."""
         return self._place
 
     @property
     def dealt(self) -> Dealt:
-        """The work that this worker has assigned, if it leads. Thread: any."""
+        """The work that this worker has assigned, if it is the leader. Thread: any."""
         return self._dealt
 
     def begin(self) -> None:
@@ -230,7 +230,7 @@ class WorkerGroup(GroupEvents):
         await self._plane.loop.off_loop("leave-group", lambda: self._member.close(_CLOSE_S, "the worker stops"))
 
     async def next_round(self, timeout_s: float) -> None:
-        """Waits for the next round, but not for longer than this."""
+        """Waits for the next round, at most for this time."""
         try:
             await asyncio.wait_for(self._round.wait(), timeout_s)
         except TimeoutError:
@@ -331,7 +331,7 @@ class WorkerGroup(GroupEvents):
             await asyncio.sleep(min(1.0, self._settings.rebalance_timeout_ms / 4000))
 
     async def _take_over(self, joined: RoundJoined, told: Assignment, life: int) -> None:
-        """A round has ended: stops the revoked units, then runs the assigned ones."""
+        """Applies an ended round: stops the revoked units, then runs the assigned ones."""
         async with self._taking:
             if life != self._life:
                 return
@@ -374,7 +374,7 @@ class WorkerGroup(GroupEvents):
         """Changes the place; False if the worker has left the group since that life began.
 
         Args:
-            change: Makes the new place of that before.
+            change: Returns the new place for the former one.
             life: The value of ``_life`` when the change was decided.
             come: True if the round's assignment is in force, or never will be.
         """

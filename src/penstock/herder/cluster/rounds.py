@@ -5,7 +5,7 @@ part of the result that the leader keeps). The leader may assign only if it has 
 member; then the sub-protocol decides the method. The codecs and assignors are in
 ``penstock.assignors.connect_protocol`` and ``penstock.assignors.assignment``.
 
-Pure, but for a line in the log about a member that cannot be read; any thread. The leader keeps the ``LeaderMemory``.
+Pure, except for a log line about a member that cannot be read; any thread. The leader keeps the ``LeaderMemory``.
 
 Source: org.apache.kafka.connect.runtime.distributed.EagerAssignor, IncrementalCooperativeAssignor
 (performAssignment).
@@ -101,7 +101,7 @@ def plan_round(led: LedRound, config: ClusterConfig, memory: LeaderMemory, max_d
 
     Args:
         led: The input of the round.
-        config: The configuration as far as the leader has read it.
+        config: The configuration that the leader has read.
         memory: The leader's state from earlier rounds.
         max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``.
     """

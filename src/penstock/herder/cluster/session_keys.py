@@ -34,10 +34,10 @@ NONCE: Final = "X-Penstock-Request-Nonce"
 
 #: The clocks of workers may differ by an hour, and one of them may be adjusted in between.
 _WINDOW_MS: Final = 2 * 3600 * 1000
-#: Numbers that were used in that time: a group makes a few requests for each change of a connector.
+#: The number of used nonces that are remembered: a group makes a few requests for each change of a connector.
 _REMEMBERED: Final = 100_000
 _DEFAULT_BITS: Final = 256
-#: More digits than any time has.
+#: The largest number of digits of a time.
 _DIGITS: Final = 19
 
 
@@ -56,7 +56,7 @@ def new_key(settings: KeySettings, now_ms: int, random_bytes: Callable[[int], by
 def key_due_ms(key: SessionKey | None, settings: KeySettings, now_ms: int) -> int | None:
     """Returns the milliseconds until the leader makes another key; 0 for at once, None for never.
 
-    One is due when there is none, when the one that is there is of another algorithm or size, and when it is too old.
+    A key is due when there is none, when the present one has another algorithm or size, and when it is too old.
     """
     if key is None or key.algorithm != settings.algorithm:
         return 0
@@ -73,7 +73,7 @@ class Signer:
     """Signs requests.
 
     Attributes:
-        algorithm: By Java's name.
+        algorithm: Java's name of the algorithm.
         now_ms: Milliseconds since the epoch.
         nonce: A text that no other request has.
     """
@@ -83,13 +83,13 @@ class Signer:
     nonce: Callable[[], str]
 
     def headers(self, key: SessionKey, method: str, path: str, body: bytes) -> dict[str, str]:
-        """The headers that say that a worker of the group asks.
+        """The headers that identify the sender as a worker of the group.
 
         Args:
-            key: The group's.
-            method: Of the request.
-            path: Of the request, as it is sent, without the query.
-            body: Its bytes.
+            key: The group's key.
+            method: The method of the request.
+            path: The path of the request, as it is sent, without the query.
+            body: The body of the request.
         """
         time, nonce = str(self.now_ms()), self.nonce()
         return {
@@ -105,7 +105,7 @@ class Verifier:
     """Checks that requests come from a worker of the group.
 
     Args:
-        accepted: Algorithms, by Java's names.
+        accepted: The accepted algorithms, by Java's names.
         now_ms: Milliseconds since the epoch.
     """
 
@@ -125,16 +125,16 @@ class Verifier:
         *,
         body_alone: bool,
     ) -> None:
-        """Lets a request pass that is signed. Invariant 8.
+        """Checks that a request is signed. Invariant 8.
 
         Args:
-            key: The group's; None before this worker has read one.
+            key: The group's key; None before this worker has read one.
             method, path, headers: The request.
             body: Its bytes; None before they are read: then only the headers are checked, and the nonce is not used up.
             body_alone: True if a signature of the body is enough, because a Java worker is in the group.
 
         Raises:
-            BadRequestException: it is not signed, or in a way that this worker does not take.
+            BadRequestException: it is not signed, or in a way that this worker does not accept.
             ForbiddenException: the signature is wrong, or the request was made before.
             NotReadyException: this worker has no key yet.
         """
@@ -171,7 +171,7 @@ class Verifier:
 
     def _check_time(self, time: str) -> None:
         now = self._now_ms()
-        # Python makes no number of thousands of digits.
+        # Python does not parse numbers of thousands of digits.
         if not time.isdecimal() or len(time) > _DIGITS or abs(now - int(time)) > _WINDOW_MS:
             raise ForbiddenException(
                 f"The internal request is of another time ({time[:_DIGITS]} ms since 1970, here it is {now}): compare "
@@ -179,7 +179,7 @@ class Verifier:
             )
 
     def _use(self, nonce: str, time: str) -> None:
-        """Lets each number pass once."""
+        """Accepts each nonce once."""
         now = self._now_ms()
         with self._lock:
             while self._used and (len(self._used) >= _REMEMBERED or next(iter(self._used.values())) < now - _WINDOW_MS):

@@ -1,4 +1,4 @@
-"""A worker as one of the workers of a group: its work for the others and with them.
+"""A worker as a member of a group: requests from the other workers, and requests to them.
 
 Main types: ``WorkerCluster`` (a ``Cluster``), and ``OtherWorkers``, the requests to other workers, which REST
 implements.
@@ -42,19 +42,19 @@ _LOOK_S: Final = 0.05
 
 
 class OtherWorkers(Protocol):
-    """Requests to workers. Every method blocks: any thread but the herder's.
+    """Requests to workers. Every method blocks: any thread except the herder's.
 
-    Each raises ConnectException where the other worker cannot be reached or refuses.
+    Each raises ConnectException if the other worker cannot be reached or refuses.
     """
 
     def put_task_configs(self, url: str, connector: str, configs: Sequence[dict[str, str]]) -> None:
-        """Has the leader store the task configurations of a connector."""
+        """Asks the leader to store the task configurations of a connector."""
 
     def fence(self, url: str, connector: str) -> None:
-        """Has the leader end the producers of all former tasks of a source connector."""
+        """Asks the leader to end the producers of all former tasks of a source connector."""
 
     def restart_task(self, url: str, task: ConnectorTaskId) -> None:
-        """Has a task restarted where it runs."""
+        """Asks a worker to restart a task that it runs."""
 
 
 def wait_for(holds: Callable[[], bool], timeout_s: float) -> bool:
@@ -99,12 +99,12 @@ class WorkerCluster:
         self._fencing = fencing
         self._wait_for = wait_for
 
-    # ------------------------------------------------------------------ for the others
+    # ------------------------------------------------------------------ requests of other workers
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
         """See ``Cluster``."""
         protocol = self._group.place.protocol
         if protocol in (Subprotocol.EAGER, Subprotocol.COMPATIBLE):
-            # As the group has agreed: not every worker of it can sign.
+            # The protocol of the group decides: not every worker of it may be able to sign.
             return
         key = self._plane.snapshot.session_key
         body_alone = protocol is not Subprotocol.PENSTOCK
@@ -152,9 +152,9 @@ class WorkerCluster:
                 body["warning"] = "another group of workers writes to this config topic"
         return body
 
-    # ------------------------------------------------------------------ with the others
+    # ------------------------------------------------------------------ requests to other workers
     async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
-        """See ``Cluster``. It is tried for as long as they count: no other worker brings them."""
+        """See ``Cluster``. Retries as long as they count, because no other worker stores them."""
         pause = _FIRST_PAUSE_S
         while counts():
             try:
@@ -234,7 +234,7 @@ class WorkerCluster:
         return plane.facts.known(connector, known.config).type is ConnectorType.SOURCE
 
     async def prepare(self, task: ConnectorTaskId, counts: Callable[[], bool]) -> bool:
-        """See ``Cluster``. It is tried for as long as the task counts, unless the leader says that it cannot be."""
+        """See ``Cluster``. Retries as long as the task counts, unless the leader says that it cannot succeed."""
         pause, refused = _FIRST_PAUSE_S, False
         while counts():
             if not self.fences(task.connector):
@@ -256,7 +256,7 @@ class WorkerCluster:
         return False
 
     async def _fence(self, connector: str) -> None:
-        """Has the leader end the producers of former tasks."""
+        """Asks the leader to end the producers of former tasks."""
         assert self._fencing is not None
         try:
             self._group.require_leader()
@@ -268,7 +268,7 @@ class WorkerCluster:
             await self._fencing.run(connector)
 
     def confirm(self, task: ConnectorTaskId, spec: AssignedTask, counts: Callable[[], bool]) -> None:
-        """See ``Cluster``. Waits for a config topic that cannot be read, as long as the task counts."""
+        """See ``Cluster``. Waits for an unreadable config topic, as long as the task counts."""
         store = self._plane.parts.config
 
         def read() -> bool:
