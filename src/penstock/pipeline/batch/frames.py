@@ -195,7 +195,7 @@ class FrameRunner:
         return taken, passed
 
     def _outcomes(self, plan: _Plan, table: pa.Table, failures: Failures) -> list[GroupOutcome]:
-        """Returns the outcomes of the rows; those that no session can take have failed.
+        """Returns the outcomes of the rows; rows that no session can process have failed.
 
         Raises:
             ConnectException: More rows failed than the rows themselves can explain.

@@ -297,7 +297,7 @@ class OneSide:
     def all_values(
         self, topics: pa.ChunkedArray, column: pa.ChunkedArray
     ) -> tuple[list[object], dict[int, BaseException]]:
-        """Returns the values of messages without a schema, and the errors of those that cannot be read, by position."""
+        """Returns the values of messages without a schema, and the errors of unreadable ones, by position."""
         found = self.read_at_once(column)
         values: list[object] = list(found.values)
         errors: dict[int, BaseException] = {}

@@ -236,7 +236,7 @@ def decimals(octets: np.ndarray, starts: np.ndarray, lengths: np.ndarray, kind: 
     """Numbers by their unscaled digits; no bytes are 0.
 
     Args:
-        octets: Bytes, at least one behind the last digit.
+        octets: Bytes, with at least one after the last digit.
         starts: Where each number begins.
         lengths: How many bytes it has.
         kind: The type of the column; of 38 digits.

@@ -1,8 +1,8 @@
 """Building blocks of Spark expressions that keep the generated code small, and users' own expressions.
 
 Spark puts a projection into one Java method. Beyond 8,000 bytes of byte code a JVM by itself only ever interprets a
-method, which makes everything in it some thirty times slower; the worker's JVM is told to compile such methods too,
-which takes it long. So rarely needed code should not be part of it: ``apart`` evaluates an expression without generated
+method, which makes everything in it some thirty times slower. The worker's JVM compiles such methods too, which takes
+long. So rarely needed code should not be part of it: ``apart`` evaluates an expression without generated
 code, ``rare`` guards it with one condition.
 
 Function ``spark_text`` is for expressions that users write.

@@ -3,7 +3,7 @@
 Main functions: ``fitted`` (a column with a schema) and ``schemaless`` (one without). The rule for both is that a cell
 is taken as the Python object it holds: it is written as a record task's record with that object would be. A column
 that its schema cannot hold without loss raises, and the error names the column, its type and the schema. What records
-lose is lost here too: digits of a time below the millisecond, and those that a FLOAT32 has no room for.
+lose is lost here too: digits of a time below the millisecond, and digits that a FLOAT32 has no room for.
 
 Whether there is something to do is seen by the column's type, once a batch; the usual column has the wanted type and
 is handed on as it is. Everything else is a cast in Arrow or NumPy, but for decimals of more than 38 digits and

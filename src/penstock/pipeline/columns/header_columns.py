@@ -132,7 +132,7 @@ def headers_column(headers: Sequence[ConnectHeaders | None], on_bad: Callable[[i
 
     Args:
         headers: Those of each record.
-        on_bad: Told the position of headers that cannot be written (these are left out), and why.
+        on_bad: Called with the position of headers that cannot be written (these are left out), and the reason.
     """
     codes: dict[tuple[object, ...], int] = {}
     distinct: list[tuple[str, int, bytes, bytes]] = []

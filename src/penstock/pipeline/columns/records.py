@@ -4,7 +4,7 @@ Main functions: ``to_arrow`` and ``from_arrow`` (the values of one schema). Head
 
 Building a column never raises for one value: that value gets an error and its slot is null. Whether all values are
 right is found out in C where it can be (the set of their classes, then Arrow's own range checks); only when that fails
-is the batch halved until the bad values are alone, and each of these is explained by ``validate_value``. Nulls are
+is the batch halved until the bad values are isolated, and ``validate_value`` explains each of them. Nulls are
 never an error here: Connect checks them where a Struct is filled and where a value is converted.
 
 Thread: pure functions, safe from any thread.

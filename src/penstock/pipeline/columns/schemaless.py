@@ -31,9 +31,10 @@ from penstock.pipeline.columns.layout import VARIANT_ARROW, VARIANT_FIELDS
 from penstock.pipeline.columns.nesting import value_too_deep
 from penstock.pipeline.columns.variant.writing import NO_KEYS, NULL_VALUE, encode
 
-#: Objects of one place with more different fields, in a batch, are maps of which each key is another one.
+#: The largest number of distinct fields of a column's objects in a batch; with more they are maps in which each key
+#: differs.
 MAX_FIELDS: Final = 256
-#: Deeper values are VARIANT: each level of columns costs whoever looks at the schema.
+#: The deepest level of columns; deeper values are VARIANT, because each level costs every reader of the schema.
 MAX_DEPTH: Final = 12
 _MAX_TOPICS: Final = 1_000
 _NONE: Final = type(None)
@@ -54,7 +55,7 @@ _SCALARS: Final[dict[type, pa.DataType]] = {
     bool: pa.bool_(),
     bytes: pa.binary(),
 }
-#: What Arrow raises for a value that its type does not hold: half of a surrogate pair, an integer of too many digits.
+#: The errors of Arrow for a value that its type does not hold: half of a surrogate pair, an integer of too many digits.
 _MISFITS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError)
 
 
@@ -314,7 +315,7 @@ def _kind_of(kind: type) -> type | None:
 
 
 def _without_odd(odd: set[int], values: Sequence[Any], owners: np.ndarray | None) -> Sequence[Any]:
-    """Values with null in place of those that are not of the kind of most; notes their rows."""
+    """Replaces values that are not of the most frequent kind by null; notes their rows."""
     counts = Counter(map(_kind_of, map(type, values)))
     counts.pop(None, None)
     most = counts.most_common(1)[0][0]
@@ -360,7 +361,7 @@ def _scalars(values: Sequence[Any], kinds: set[type], before: pa.DataType, *, ab
     try:
         array = pa.array(plain, wanted)
     except _MISFITS:
-        # Beside doubles there was no room for a large integer; by themselves whole numbers are what they are.
+        # Among doubles there was no room for a large integer; by themselves whole numbers stay integers.
         return _scalars(values, kinds, _NULL, absent=absent) if kinds == {int} and wanted is _DOUBLE else None
     if not isinstance(array, pa.Array):
         return None

@@ -183,7 +183,7 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
     Args:
         steps: The steps, in order.
         shape: The shape of the input.
-        slot: Number of the group among those that share a job; None = it has the job to itself.
+        slot: The number of the group among the groups of a shared job; None = it has a job of its own.
 
     Thread: needs a live Spark session (columns are made in it); runs no job.
     """
@@ -284,7 +284,7 @@ def _branch(split: Split, rest: list[tuple[int, Staged]], here: tuple[int, Stage
 def _end(path: _Path) -> None:
     error = None
     if path.errors:
-        # Built structs have required fields, which toArrow refuses beside a null struct: the cast makes them optional.
+        # Built structs have required fields, which toArrow refuses next to a null struct: the cast makes them optional.
         error = F.coalesce(*path.errors, F.lit(None)).cast("struct<place:int,message:string>")
     leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped)
     path.program.leaves.append(leaf)
@@ -374,7 +374,7 @@ def _both(
 
 
 def _chosen(plan: StepPlan, holds: Callable[[RecordColumns], Column], reads: frozenset[str]) -> StepPlan:
-    """A plan of one shape that leaves the records alone where ``holds`` is false."""
+    """A plan of one shape that does not change the records for which ``holds`` is false."""
 
     def make(bag: RecordColumns, keep: NameColumn) -> Made:
         condition = keep(holds(bag))

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 CUT_INTO: Final = 32
 #: If this many records of one batch each crash a session, the records are not the cause.
 MAX_LOST_ROWS: Final = 3
-#: How long a task whose batch crashed a session stays off the worker's session.
+#: The time for which a task whose batch crashed a session stays off the worker's session, in seconds.
 ISOLATION_S: Final = 300.0
-#: What a row of the output refers to as the place of the error.
+#: The place of the error in a row of the output.
 LOST_PLACE: Final = -1
 _ADVICE_OVERDUE: Final = (
     "Look for expressions that make very much of a value, or for patterns that try very many ways; a preview shows them"
@@ -74,7 +74,7 @@ class Apart:
         return time.monotonic() < self._until
 
     def takes(self, loss: Loss, nbytes: int, passed: int = 0) -> bool:
-        """True if a batch is to go there; see ``goes_alone``."""
+        """True if a batch shall go to the isolated session; see ``goes_alone``."""
         return self._runtime.isolated is not None and goes_alone(loss, nbytes, passed)
 
     def overdue(self, error: SparkOverdueException) -> IsolatedSessionLostException:

@@ -305,7 +305,7 @@ class SparkJobs:
 
     # ------------------------------------------------------------------ DataFrames of tasks
     def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> GroupOutcome:
-        """Runs the steps behind a task's own plan, inside of a job of `on_dataframe`; returns what came of the rows.
+        """Runs the steps after a task's own plan, inside of a job of `on_dataframe`; returns the outcome of the rows.
 
         Args:
             columns: The layout of the DataFrame.
@@ -546,7 +546,7 @@ def _shared_table(
 def _others(
     shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: np.ndarray | None, plan: _Plan
 ) -> Mapping[str, object]:
-    """The columns of some rows that a plan needs beside keys and values."""
+    """The columns of some rows that a plan needs in addition to keys and values."""
     columns = {name: shared[name] for name in shared.keys() & plan.reads}
     if rows is not None:
         columns = {name: column.take(pa.array(rows)) for name, column in columns.items()}

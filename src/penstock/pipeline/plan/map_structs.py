@@ -37,7 +37,7 @@ MAX_MEMBERS: Final = 40
 #: The most sets of keys that are laid out as structs, because each has its own plans.
 _MAX_KNOWN: Final = 128
 
-#: What a member can be, by the class of its values.
+#: The possible types of a member, by the class of its values.
 KINDS: Final[Mapping[type, Type]] = {
     str: Type.STRING,
     int: Type.INT64,

@@ -180,7 +180,7 @@ def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultP
 
 
 def _beside(output: pa.Table) -> tuple[dict[str, pa.ChunkedArray], pa.ChunkedArray | None, pa.ChunkedArray | None]:
-    """The columns beside keys and values; errors and dropped rows only where there are some."""
+    """The columns besides keys and values; errors and dropped rows only if there are some."""
     others = {name: output.column(name) for name in OTHERS if name in output.column_names}
     error = output.column("error") if "error" in output.column_names else None
     if error is not None and error.null_count == len(error):

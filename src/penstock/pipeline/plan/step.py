@@ -213,7 +213,7 @@ class Made:
     Attributes:
         columns: The columns of the bag that change, by name.
         faults: What can go wrong, in order of precedence.
-        drops: True where the record ends here (it is filtered); None = nowhere.
+        drops: True if the record ends here (it is filtered); None if no record does.
     """
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -423,7 +423,7 @@ class ColumnConverter(ABC):
         """The step that turns the column of ``side`` into bytes."""
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
-        """Writes values beside Spark, as the step of ``writing`` does; None = that step writes them. Raises nothing.
+        """Writes values without Spark, like the step of ``writing``; None = that step writes them. Raises nothing.
 
         Args:
             side: What is known of them.
@@ -488,7 +488,7 @@ class WrittenAtOnce:
 
 
 class RowConverter(ABC):
-    """A stock converter that reads and writes messages one by one, or many of them beside Spark.
+    """A stock converter that reads and writes messages one by one, or many of them without Spark.
 
     It has no columns of Spark: what it has read goes into a plan as columns, or becomes records.
     """

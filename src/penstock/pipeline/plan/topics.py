@@ -56,7 +56,7 @@ class FoundByTopic:
 
 
 class TopicRoute(Step):
-    """A step that renames topics and does nothing else, by the topic alone."""
+    """A step that only renames topics, by the topic itself."""
 
     changes_topic = True
     asks_of_topic = True
@@ -80,7 +80,7 @@ class TopicRoute(Step):
 
 
 class TopicPredicate(ColumnPredicate):
-    """A predicate that depends on the topic alone; it does not hold for a record without one."""
+    """A predicate that depends only on the topic; it is false for a record without one."""
 
     asks_of_topic = True
     raises: Raises = (PatternTimeoutException,)

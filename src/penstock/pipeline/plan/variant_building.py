@@ -1,6 +1,6 @@
 """Typed columns and Python values as VARIANT expressions.
 
-The bytes are those that ``penstock.pipeline.columns.variant.writing`` makes.
+The bytes are the same as those of ``penstock.pipeline.columns.variant.writing``.
 
 Main functions: ``variant_of`` (a column with a schema; the schema is kept elsewhere) and ``variant_literal``. Main
 type: ``AsVariant`` (the last step of a pipeline whose task takes frames).

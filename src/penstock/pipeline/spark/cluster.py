@@ -106,7 +106,7 @@ def cluster_settings(
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of a standalone master and of those that stand by.
+    """Hosts and ports of a standalone master and its standby masters.
 
     >>> _addresses("spark://one:7077,two"), _addresses("spark://[::1]:7070")
     ([('one', 7077), ('two', 7077)], [('::1', 7070)])

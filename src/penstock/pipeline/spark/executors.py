@@ -70,7 +70,7 @@ class ExecutorWatch:
         self.cores: int | None = None
 
     def begin(self) -> None:
-        """Another session starts. Executors that come to it are those that there are."""
+        """Notes that another session starts, which gets the existing executors."""
         self._session_since = None
 
     def ask(self, session: SparkSession) -> None:

@@ -49,7 +49,7 @@ class Gate:
 
     Args:
         permits: jobs that may run at the same time, at least 1.
-        max_records: upper bound of the rows of a shared job. A single batch above it still runs, alone.
+        max_records: upper bound of the rows of a shared job. A single batch above it still runs, by itself.
         max_bytes: upper bound of their size, likewise. Beyond it there is nothing to gain from sharing, and a job takes
             several times its input in memory.
 
@@ -83,7 +83,7 @@ class Gate:
 
         Raises:
             BaseException: what `execute` raised for this batch. When a shared job fails, every batch of it is run
-                again alone, so that one batch cannot fail another.
+                again by itself, so that one batch cannot fail another.
         """
         ticket = _Ticket(key, table)
         with self._changed:
@@ -116,7 +116,7 @@ class Gate:
         return ticket is (self._waiting[0] if small is None or self._gone_before >= MOST_BEFORE else small)
 
     def _take(self, first: _Ticket) -> list[_Ticket]:
-        """Removes a waiting ticket and those of the same key that fit beside it. Caller holds the lock."""
+        """Removes a waiting ticket and those of the same key that fit into the same job. Caller holds the lock."""
         self._gone_before = 0 if self._waiting[0] is first else self._gone_before + 1
         group: list[_Ticket] = [first]
         rest: deque[_Ticket] = deque()

@@ -2,8 +2,8 @@
 
 The JVM holds a batch about ten times: as input, in Spark's tasks, in Spark's rows, whose buffers grow by doubling, and
 as output. With many cores, tasks or partitions any number of large batches may run at once. So a job waits, in order of
-arrival, until there is room for its rows; one that is larger than the whole budget runs alone. Small jobs neither wait
-nor count.
+arrival, until there is room for its rows; a job larger than the whole budget runs by itself. Small jobs neither
+wait nor count.
 
 Main type: ``MemoryBudget``. Main function: ``shares``. Thread: any; one condition guards everything.
 """

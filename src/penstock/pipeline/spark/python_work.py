@@ -50,7 +50,7 @@ class PythonWork:
                 raise ConnectException("Python workers of Spark do nothing more for this task: it was given up")
             self._sessions.append(session)
         try:
-            # A classic session knows its tags on their own thread alone; the context knows them on all.
+            # A classic session knows its tags only on their own thread; the context knows them on all.
             context = getattr(session, "_sc", None)
             add, remove = (
                 (session.addTag, session.removeTag) if context is None else (context.addJobTag, context.removeJobTag)

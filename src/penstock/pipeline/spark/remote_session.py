@@ -143,7 +143,7 @@ def _retry_policy() -> RetryPolicy:
 def _connect(url: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    # What these tell is raised too, and told by who catches it.
+    # These loggers' messages are also raised, and the handler of the error logs them.
     logging.getLogger("pyspark.sql.connect.client").setLevel(logging.CRITICAL + 1)
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     try:

@@ -354,7 +354,7 @@ class SparkRuntime:
     def is_lost(self, generation: int, error: BaseException) -> bool:
         """True if the session of that generation is gone, as opposed to something that failed on a healthy one.
 
-        From then on it is gone for all, and not only once the watch has seen that: who asks waits for the next one.
+        After that it is gone for all callers, even before the watch notices it: they wait for the next one.
 
         Args:
             generation: of the session, see `current`.

@@ -55,8 +55,8 @@ def run_backfill(
         settings: Its own settings.
         span: The range.
         tasks_max: The most tasks it may have.
-        again: True: after each thing that ``backfill`` yields it is called again with the offset behind that, as after
-            a ``RetriableException``. What is read should be the same.
+        again: True to call ``backfill`` again after each yield, with the offset after it, as after a
+            ``RetriableException``. It should read the same.
         spark: Gives a session, for a source that reads with Spark.
 
     Raises:
@@ -110,7 +110,7 @@ def run_backfill(
 def _records(
     rows: object, part: BackfillPart, spark: Callable[[], SparkSession] | None
 ) -> tuple[list[SourceRecord], Mapping[str, object] | None]:
-    """The records of what was yielded, and the offset behind it."""
+    """The records of what was yielded, and the offset after them."""
     if isinstance(rows, Chunk):
         if rows.data is None:
             return [], rows.position(part.partition)

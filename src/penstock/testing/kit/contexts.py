@@ -37,7 +37,7 @@ from penstock.worker.task.plugin_metrics import InstanceMetrics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How long a wait takes at most, in seconds.
+#: The longest wait, in seconds.
 _MOMENT_S: Final = 0.002
 
 Spark = Callable[[], "SparkSession"]

@@ -36,7 +36,7 @@ class Steps:
     """The steps of a run.
 
     Args:
-        kill_at: The number of the step, from 0, behind which the run is killed, once; None: it is not.
+        kill_at: The number of the step, from 0, after which the run is killed, once; None for no kill.
 
     Attributes:
         names: The steps that were made, in order.
@@ -171,7 +171,7 @@ class Run(ABC, Generic[C, L]):
 
 
 def props_of(connector: type[Connector], settings: Mapping[str, str], tasks_max: int) -> dict[str, str]:
-    """A whole configuration: the settings, and those that every connector has."""
+    """A whole configuration: the settings, and the common settings of connectors."""
     return {
         "name": "kit",
         "connector.class": f"{connector.__module__}.{connector.__qualname__}",

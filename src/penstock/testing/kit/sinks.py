@@ -131,7 +131,7 @@ class SinkRun(Run[SinkConnector, _Life]):
         return self._reports.found
 
     def write(self, records: Sequence[SinkRecord]) -> None:
-        """Writes records into their partitions, behind those that are there."""
+        """Appends records to their partitions."""
         for one in records:
             place = place_of(one)
             log = self._log.setdefault(place, [])
@@ -150,7 +150,7 @@ class SinkRun(Run[SinkConnector, _Life]):
         A ``put`` that raises ``RetriableException`` is tried three times; the records then come with the next call.
 
         Args:
-            count: At most so many records of each partition; None: all.
+            count: The largest number of records of each partition; None for all.
 
         Returns:
             How many records were put.
@@ -179,7 +179,7 @@ class SinkRun(Run[SinkConnector, _Life]):
         """Puts and commits to the end, through the kill, and stops.
 
         Args:
-            batch: At most so many records of a partition in one ``put``; None: all.
+            batch: The largest number of records of a partition in one ``put``; None for all.
 
         Returns:
             The run itself.
@@ -221,7 +221,7 @@ class SinkRun(Run[SinkConnector, _Life]):
         self._stop_connector()
 
     def rebalance(self, tasks_max: int) -> None:
-        """Shares the partitions among another number of tasks: those that move are committed and closed first."""
+        """Divides the partitions among another number of tasks: partitions that move are committed and closed first."""
         self._begin()
         self._tasks_max = tasks_max
         lives = self._lives or []
@@ -237,8 +237,9 @@ class SinkRun(Run[SinkConnector, _Life]):
         self._assign()
 
     def lose(self) -> None:
-        """Takes all partitions away without a commit, as from a task that the group has given up; then they come
-        back."""
+        """Takes all partitions away without a commit, as from a task that the group has removed; then assigns them
+        again.
+        """
         for life in self._lives or ():
             gone = frozenset(life.partitions)
             life.partitions.clear()
@@ -272,7 +273,7 @@ class SinkRun(Run[SinkConnector, _Life]):
         return life
 
     def _assign(self) -> None:
-        """Shares the partitions out, and moves those that have another owner now."""
+        """Divides the partitions among the tasks, and moves those with another owner now."""
         lives = self._lives or []
         wanted: list[set[TopicPartition]] = [set() for _ in lives]
         for number, place in enumerate(sorted(self._log)):

@@ -40,7 +40,7 @@ from penstock.testing.kit.lives import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How long a last poll waits before it is told to stop, in seconds.
+#: The time for which the last poll waits before the task has to stop, in seconds.
 _LAST_POLL_S: Final = 0.02
 
 
@@ -51,7 +51,7 @@ class _Polled:
     Attributes:
         life: The task.
         record: With its offset.
-        ends: True if the offset may be committed behind it.
+        ends: True if the offset may be committed after it.
         frame: The frame that it is a row of.
         is_last: True if it is the last row.
         moves: True if there is no record: only the position has moved.
@@ -164,7 +164,7 @@ class SourceRun(Run[SourceConnector, _Life]):
         """Delivers what was polled, and commits its offsets.
 
         Args:
-            count: Only so many of the records that wait, fewer where no offset of the frame lies there; None: all.
+            count: The number of waiting records, fewer if no offset of the frame is at that point; None for all.
         """
         part = self._pending if count is None else self._pending[:count]
         while part and not part[-1].ends:
@@ -191,11 +191,10 @@ class SourceRun(Run[SourceConnector, _Life]):
         """Polls and commits to the end, through the kill, and stops.
 
         Args:
-            count: How many records there are to read, as they count in ``committed``; None: until two polls in a row
-                gave nothing.
-            by_records: True: offsets are committed at several places of what a poll gave. False: behind each poll.
-            ends: False: the source has more records than ``count``. Where it has not, it is polled once more behind a
-                kill, so that records which come again are seen.
+            count: The number of records to read, as in ``committed``; None: until two polls in a row return nothing.
+            by_records: True: offsets are committed at several points of a poll. False: after each poll.
+            ends: False: the source has more records than ``count``. If True, it is polled once more after a kill, so
+                that repeated records are seen.
 
         Returns:
             The run itself.
@@ -247,10 +246,10 @@ class SourceRun(Run[SourceConnector, _Life]):
             self._connector.stop()
 
     def last_poll(self) -> float:
-        """Stops a poll while it waits: tells each task to stop a moment after its ``poll`` was called.
+        """Stops a poll while it waits: stops each task a moment after its ``poll`` was called.
 
         Returns:
-            The seconds that the slowest took to return after it was told. What it gave waits for ``commit``.
+            The longest time between the stop and the return, in seconds. The records of that poll wait for ``commit``.
         """
         self._begin()
         slowest = 0.0
@@ -390,7 +389,7 @@ def _given(life: _Life, spark: Callable[[], SparkSession] | None) -> list[_Polle
 
 
 def _rows(life: _Life, frame: SourceFrame, spark: Callable[[], SparkSession] | None) -> Iterator[_Polled]:
-    """The rows of a frame, each with the position behind it, where the frame says it."""
+    """The rows of a frame, each with the position after it, if the frame has it."""
     records = records_of_frame(frame, spark)
     last = len(records) - 1
     if not records:

@@ -42,9 +42,9 @@ class MemoryStore(Store):
         """Lets a change that comes fail.
 
         Args:
-            number: Which one, counted from the next one, which is 1.
-            error: What it raises: ``RetriableException`` for a store that is away, any other for a kill.
-            behind: The change is made before.
+            number: The number of the change, counted from the next one, which is 1.
+            error: The error: ``RetriableException`` for an unreachable store, any other for a kill.
+            behind: True to raise it after the change.
         """
         with self._lock:
             self._faults[self.changes + number] = (error, behind)

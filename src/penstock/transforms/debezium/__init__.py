@@ -1,5 +1,5 @@
 """ExtractNewRecordState, which extracts rows from Debezium's envelopes.
 
 ``ExtractNewRecordState`` (``extract_new_record_state``) implements the rules. ``settings`` has the settings, including
-those that Debezium deprecates.
+Debezium's deprecated ones.
 """

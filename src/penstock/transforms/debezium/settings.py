@@ -1,4 +1,4 @@
-"""The settings of ExtractNewRecordState, including those that Debezium deprecates, and references to metadata fields.
+"""The settings of ExtractNewRecordState, including Debezium's deprecated ones, and references to metadata fields.
 
 Main types: ``ExtractNewRecordStateConfig``, ``Deletes`` (the treatment of deletes), ``FieldReference`` (an entry of
 ``add.fields`` or ``add.headers``). Values; any thread.

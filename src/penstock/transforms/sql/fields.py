@@ -44,7 +44,7 @@ class FieldsAsked:
     members: frozenset[str]
 
     def filled(self, columns: Mapping[str, pa.Array], mixed: Collection[str] = ()) -> dict[str, pa.Array]:
-        """The columns of fields, extended by missing nested fields; without those that stay VARIANT.
+        """The columns of fields, extended by missing nested fields; without columns that stay VARIANT.
 
         Args:
             columns: The columns by field name.

@@ -1,4 +1,4 @@
-"""The functions of Spark SQL: those that expressions of ``Sql`` may use, and those they may not.
+"""The functions of Spark SQL: the allowed functions of ``Sql`` expressions, and the refused ones.
 
 A function in neither list is rejected, so a new function of a later Spark release stays forbidden until somebody has
 reviewed it. A test compares both lists with the functions of the installed Spark. Operators written as functions are

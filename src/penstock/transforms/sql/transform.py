@@ -307,7 +307,7 @@ class _Query:
                     raise
 
     def _all_are_fields(self) -> bool:
-        """True if all names are fields or aliases; from now on, names that Spark found elsewhere count as fields.
+        """True if all names are fields or aliases; after this call, names that Spark found elsewhere count as fields.
 
         Raises:
             SqlRefused: With a schema the name is not a field, but a session variable or the worker's account.

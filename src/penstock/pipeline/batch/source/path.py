@@ -147,7 +147,7 @@ class SourcePipeline:
         self._frames = FrameRunner(jobs)
         self._must = spec.nothing_beside_spark
         self._without_spark = spec.without_spark
-        # Whether the last plan is that of converters alone, which may write records beside it.
+        # True if the last plan is only that of converters, which may write records without Spark.
         self._only_writes = self._last.steps == tuple(steps) and not (self._must or self._without_spark)
         stock = all(isinstance(self._converters[side], RowConverter) for side in self._own)
         self._stock = bool(self._own) and stock

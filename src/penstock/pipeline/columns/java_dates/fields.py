@@ -60,7 +60,7 @@ def group_pattern(token: PatternToken, following: PatternToken | None) -> str:
 
 
 def _window(width: int) -> str:
-    """A number in so many characters, blanks in front included: a number follows without anything between."""
+    """A number with this many characters, leading blanks included: the next number follows without a separator."""
     choices = []
     for blanks in range(width):
         room = width - blanks
@@ -238,7 +238,7 @@ _Place = Callable[[Arithmetic, DateFields, Value, bool], Value]
 
 
 def _place(fields: DateFields) -> _Place:
-    """Returns the fields that determine the day: those that were set last."""
+    """Returns the fields that determine the day: the fields that were set last."""
     stamps = fields.stamps
     of_month, weekday = stamps.get("d", 0), stamps.get("E", 0)
     week_of_month, in_month = fields.stamp("W", "E"), fields.stamp("F", "E")

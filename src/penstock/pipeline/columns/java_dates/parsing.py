@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _SEPARATOR: Final = "\x01"
-#: How far back the window of two-digit years begins.
+#: The number of years before now at which the window of two-digit years begins.
 CENTURY: Final = 80
 
 

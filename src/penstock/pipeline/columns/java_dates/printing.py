@@ -57,7 +57,7 @@ def print_millis(tokens: Sequence[PatternToken], millis: int) -> str:
 
 
 class _Numbers(NamedTuple):
-    """A pattern of numbers alone: how they are printed, and which of year, month, day, ... milliseconds these are."""
+    """A pattern of only numbers: their formats, and the field of each (year, month, day, ... milliseconds)."""
 
     form: str
     places: tuple[int, ...]
@@ -68,7 +68,7 @@ class _Numbers(NamedTuple):
 
 @lru_cache(maxsize=512)
 def _numbers(tokens: tuple[PatternToken, ...]) -> _Numbers | None:
-    """The pattern where it is one of numbers alone, as most are; else None."""
+    """The pattern if it consists only of numbers, as most do; else None."""
     form, places = "", []
     for token in tokens:
         constant = constant_text(token)

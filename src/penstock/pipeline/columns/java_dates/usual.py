@@ -41,7 +41,7 @@ _UNITS: Final = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
 _TABLE_ENDS: Final = "\x1f"
 _CUTOVER_TEXT: Final = "1582-10-15"
 _ISO_DATE: Final = "yyyy-MM-dd"
-#: What a pattern without the field means.
+#: The values of fields that a pattern lacks.
 _STARTS: Final = {"y": "1970", "M": "01", "d": "01"}
 
 
@@ -109,7 +109,7 @@ def _text(text: str) -> list[Column]:
 
 
 def _printed(token: PatternToken, before: str, moment: Moment) -> list[Column]:
-    """A field behind the text that stands before it."""
+    """A field, preceded by the text before it."""
     letter, count = token.letter, token.count
     if letter == "y" and count != 2:
         year = F.year(moment.date).cast("string")

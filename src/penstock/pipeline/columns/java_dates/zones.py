@@ -54,7 +54,7 @@ def zone_minutes_column(text: Column) -> Column:
     """The same for a column (``bigint``)."""
     digits = F.regexp_extract(text, "(?i)^(?:GMT)?[+-]([0-9:]+)$", 1)
     plain = F.replace(digits, F.lit(":"), F.lit(""))
-    # One or two digits are hours alone, three or four have minutes.
+    # One or two digits are only hours, three or four have minutes.
     full = F.when(F.length(plain) <= 2, F.concat(plain, F.lit("00"))).otherwise(plain)
     number = full.try_cast("bigint")
     ahead = F.call_function("div", number, F.lit(100)) * 60 + number % 100

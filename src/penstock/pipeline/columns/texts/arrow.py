@@ -52,7 +52,7 @@ def _scalar_text(column: pa.Array, schema: Schema) -> pa.StringArray | None:
 
 def _array_text(column: pa.ListArray, schema: Schema, physical: Layout) -> pa.StringArray | None:
     assert schema.value_schema is not None, "an array has items"
-    # Those of the lists that are not null, one behind the other.
+    # The items of the lists that are not null, one after the other.
     texts = text_of(column.flatten(), schema.value_schema, physical.children[0])
     if texts is None:
         return None

@@ -83,7 +83,7 @@ class JsonText:
     Attributes:
         numeric_decimals: Decimals are numbers; otherwise base64 of their unscaled bytes.
         defaults: A null is written as its schema's default.
-        complete: No required value inside of those that are written is null.
+        complete: No required value inside of the written values is null.
     """
 
     numeric_decimals: bool = False
@@ -93,7 +93,7 @@ class JsonText:
     def value_parts(
         self, column: Column, schema: Schema | None, physical: Layout, *, present: bool = False
     ) -> list[Column | str]:
-        """Returns the parts of ``value_text``: ``joined`` joins them, with what is in front and behind, at once.
+        """Returns the parts of ``value_text``: ``joined`` joins them, with the text before and after, at once.
 
         Args:
             column: The values.

@@ -46,16 +46,17 @@ from penstock.pipeline.columns.temporal import EPOCH, date_of_days, datetime_of_
 
 STRUCT_TAG: Final = "\x00struct"
 TIME_TAG: Final = "\x00time"
-#: Of any decimal. Java's JSON library reads no longer numbers, and Spark has to work wide ones out piece by piece.
+#: The limit of digits of any decimal. Java's JSON library reads no longer numbers, and Spark processes wide ones piece
+#: by piece.
 MAX_UNSCALED_DIGITS: Final = 1000
-#: What holds any number of as many digits.
+#: The bytes for any number of that many digits.
 MAX_UNSCALED_BYTES: Final = 416
 DECIMAL_TAG: Final = "\x00decimal"
 DATE_TAG: Final = "\x00date"
 TIMESTAMP_TAG: Final = "\x00timestamp"
 TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG, DATE_TAG, TIMESTAMP_TAG))
 
-#: So many shapes of objects are remembered.
+#: The number of shapes of objects that are cached.
 MAX_SHAPES: Final = 4096
 
 _unpack_int16: Final = struct.Struct("<h").unpack_from

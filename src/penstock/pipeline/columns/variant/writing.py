@@ -16,7 +16,7 @@ the user's that looks like one is itself written as a tagged map, so a tag canno
 ``TIMESTAMP_TAG`` a timestamp beside such values: microseconds since 1970
 ================= ========================================================================================
 
-Spark tells the kind of an array by what its items have in common, which hides a date or a decimal beside others: there
+Spark derives the kind of an array from the common type of its items, which hides dates or decimals among others: there
 decimals are tagged, too.
 
 Thread: pure functions; the caches are dicts written with single operations, safe from any thread.
@@ -120,7 +120,7 @@ def encode(value: object) -> tuple[bytes, bytes]:
 
 
 def encode_typed(value: object, schema: Schema | None) -> tuple[bytes, bytes]:
-    """Return the binaries of a value whose schema is kept beside them: a Struct becomes a plain object of its fields.
+    """Returns the binaries of a value whose schema is kept separately: a Struct becomes a plain object of its fields.
 
     Raises:
         DataException: the value, or a part of it, is nothing Connect knows.
@@ -295,7 +295,7 @@ class _Tagged:
     content: object
 
 
-#: What needs no look at the items of an array: their kinds hide nothing.
+#: Kinds of items that need no check in an array: they hide nothing.
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _FOREIGN: Final = frozenset((decimal.Decimal, date, datetime, FarDate, FarTimestamp))
 _CONTAINERS: Final = (dict, list, tuple)

@@ -1,17 +1,17 @@
-"""Calls to the driver JVM of a classic session, as few as it takes, rows from it, and objects given back to it.
+"""Makes calls to the driver JVM of a classic session, as few as possible, reads rows from it, and releases its objects.
 
 A call takes 0.1 ms while a machine is idle, and 2 to 5 ms in a worker under load: its answer waits for a core and for
-the threads that hold Python's lock. So arrays are read and written element by element where the place is known, nothing
-is asked twice, and rows are read from the socket in one piece for each Arrow message, not whenever some have come.
+the threads that hold Python's lock. So arrays are read and written element by element at known positions, no call is
+made twice, and rows are read from the socket in one piece for each Arrow message, not whenever some have come.
 
-The JVM keeps an object for as long as Python may use it, and with a DataFrame the batch it was made of. Py4J hears of
-dropped objects in the order they were dropped and passes them on one at a time, in the background: behind the thousands
-of columns of a new plan, batches pile up in the JVM until its memory is full. What else a DataFrame has made, such as
-its columns, is in a cycle each: Py4J's objects know their methods, and these the object. A worker's collector runs
-seldom, so the young objects are looked through where a DataFrame was released. A query that is kept leaves none.
+The JVM keeps an object for as long as Python may use it, and with a DataFrame the batch from which it was made. Py4J
+notices dropped objects in order and releases them one at a time, in the background: after the thousands of columns of
+a new plan, batches accumulate in the JVM until its memory is full. Other objects of a DataFrame, such as its columns,
+are in a cycle each: Py4J's objects refer to their methods, and these to the object. A worker's collector runs rarely,
+so this module collects the young objects when a DataFrame was released. A kept query leaves none.
 
 Main functions: ``call``, ``class_name``, ``element`` and ``assign`` for Java objects, ``rows_of`` for the rows of a
-DataFrame; ``release`` for what PySpark has made, ``forget`` for Java objects that one has in hand.
+DataFrame; ``release`` for objects that PySpark has made, ``forget`` for the caller's own Java objects.
 Thread: any, while the session is up.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Objects that were in use while another thread released some are older: these are looked through now and then, too.
+#: The interval of releases after which older objects are collected too: those in use while another thread released.
 _OLDER_EACH: Final = 8
 _released = itertools.count(1)
 
@@ -213,7 +213,7 @@ class _RowStream(io.BufferedRWPair):
     """Has Arrow's reader take rows in memory of its own: as bytes of Python they leave holes among smaller objects."""
 
     def read_buffer(self, nbytes: int) -> pa.Buffer:
-        """Up to so many bytes, fewer at the end alone. Called by Arrow in the place of ``read``."""
+        """Reads up to this many bytes; fewer only at the end. Arrow calls it in place of ``read``."""
         import pyarrow as pa
 
         buffer = pa.allocate_buffer(nbytes)

@@ -22,7 +22,7 @@ from penstock.broker.java import java_command
 
 #: Starting Spark and writing some 150 MB, on a busy machine.
 _TIME_S = 600
-#: What chains are made of; what else they use is read from the jars.
+#: The expressions of chains; other classes are read from the jars.
 _EXPRESSIONS = (
     "to_json(named_struct('line', value, 'n', length(value))) as json",
     "cast(encode(concat('{\"line\":\"', value, '\"}'), 'UTF-8') as binary) as bytes",

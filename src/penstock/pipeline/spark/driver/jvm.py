@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 
 class Silence:
-    """For how long there was no answer, by rounds of asking and not by the clock alone.
+    """The time without an answer, measured by rounds of requests instead of only the clock.
 
     Args:
-        max_round_s: What a round counts at most. One that takes longer was frozen itself, as a whole container or
-            machine is, and knows nothing of what it asks.
+        max_round_s: The longest time that a round counts. A round that takes longer was frozen itself, as a whole
+            container or machine is, and says nothing about the JVM.
         clock: Monotonic seconds.
 
     >>> moments = iter([0.0, 2.0, 4.0, 3600.0, 3602.0, 3604.0])
@@ -154,8 +154,8 @@ CLASSIC_SETTINGS: Mapping[str, str] = {
 }
 # Spark goes through nested data by recursion: this is several times what ``nesting.py`` lets through takes.
 STACK_OPTION = "-Xss16m"
-# What Spark compiles for a function over an array reads each element before it asks whether there is one. Arrow refuses
-# to read a number that is null, unless it is told not to look.
+# Code that Spark compiles for a function over an array reads each element before it checks for null. Arrow refuses to
+# read a null number, unless this option turns that off.
 NULL_OPTION = "-Darrow.enable_null_check_for_get=false"
 # An out-of-memory JVM limps on and fails jobs at random; one that exits is replaced.
 JVM_OPTIONS = (
@@ -167,7 +167,7 @@ JVM_OPTIONS = (
     "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=1000000"
 )
-#: What PySpark asks the JVM for by name whenever it builds a column or a DataFrame. To find a class, Py4J tries each
+#: Classes that PySpark looks up by name whenever it builds a column or a DataFrame. To find a class, Py4J tries each
 #: package that was imported, and each miss looks into all of Spark's jars: a fifth of a small batch's time in the JVM.
 KEPT_NAMES: Final = (
     "System",
@@ -177,7 +177,7 @@ KEPT_NAMES: Final = (
     "org.apache.spark.sql.functions",
     "org.apache.spark.sql.classic.SparkSession",
 )
-#: Exit codes of a JVM that had no memory left: its own, as it was told with ``ExitOnOutOfMemoryError``, and Spark's.
+#: Exit codes of a JVM without memory: the JVM's own, because of ``ExitOnOutOfMemoryError``, and Spark's.
 _OUT_OF_MEMORY: Final = (3, 52)
 ANSWER_WAIT_S = 1.0
 EXIT_GRACE_S = 2.0
@@ -383,16 +383,16 @@ class _LogTail:
 
 
 def classic_settings(conf: Mapping[str, str], scratch: str) -> dict[str, str]:
-    """The settings of a session: ours where `conf` says nothing else, and those that results depend on."""
+    """The settings of a session: the defaults, overridden by `conf`, and the settings that results depend on."""
     settings = {**CLASSIC_SETTINGS, **DEFAULT_SETTINGS, "spark.pyspark.python": sys.executable}
     settings["spark.local.dir"] = scratch
     settings["spark.sql.warehouse.dir"] = os.path.join(scratch, "warehouse")
     if conf.get("spark.master", settings["spark.master"]).partition("[")[0] == "local":
-        # Nobody but the JVM itself speaks to its ports; without that every user of the machine could.
+        # Only the JVM itself uses its ports; without a secret every user of the machine could.
         settings["spark.authenticate"] = "true"
         if len(os.fsencode(scratch)) <= _LONGEST_SOCKET_DIR:
-            # PySpark's daemon begins a process for whoever connects to its port, before anything was said. A socket in
-            # a directory of the user's lets nobody else connect.
+            # PySpark's daemon starts a process for each connection to its port, before any message. A socket in a
+            # directory of the user's excludes other users.
             settings["spark.python.unix.domain.socket.enabled"] = "true"
             settings["spark.python.unix.domain.socket.dir"] = scratch
     for name, value in cluster_settings(conf).items():
@@ -427,7 +427,7 @@ def _ignore_request(request: object, address: object) -> None:
 
 
 def _ignore_sigterm(jvm: Any) -> None:
-    """Lets the JVM go on when all processes of a service are told to end, as systemd does by default.
+    """Keeps the JVM running when all processes of a service get SIGTERM, as systemd sends it by default.
 
     PySpark starts it with SIGINT ignored. It ends when its standard input does, which this process holds open.
     """

@@ -22,18 +22,18 @@ import pyarrow as pa
 
 #: Arrow's own way for users to choose.
 CHOICE: Final = "ARROW_DEFAULT_MEMORY_POOL"
-#: How many heaps the GNU C library may have: the environment variable that says so, and the number.
+#: The environment variable for the number of heaps of the GNU C library, and the number.
 HEAPS_VARIABLE: Final = "MALLOC_ARENA_MAX"
 MOST_HEAPS: Final = 2
-#: What is said to it: the environment variable for the same, its number in ``malloc.h``, the value.
+#: The settings of the library: the environment variable, its number in ``malloc.h``, the value.
 GNU_SETTINGS: Final = (
     (HEAPS_VARIABLE, -8, MOST_HEAPS),
-    # Set, it no longer grows: blocks from this size on are pages of their own, given back at once.
+    # A set value no longer grows: blocks of at least this size are pages of their own, returned at once.
     ("MALLOC_MMAP_THRESHOLD_", -3, 256 * 1024),
     ("MALLOC_TRIM_THRESHOLD_", -1, 64 * 1024 * 1024),
 )
-#: How long jemalloc keeps what is free. The next batches take it again within this time; with the second that is its
-#: default, four tasks with messages of 1 KB had 70 MB more that nobody used.
+#: The time for which jemalloc keeps free memory, in milliseconds. The next batches use it again within this time; with
+#: the default of a second, four tasks with messages of 1 KB had 70 MB more of unused memory.
 DECAY_MS: Final = 300
 _GNU_TUNABLES: Final = "GLIBC_TUNABLES"
 
@@ -42,7 +42,7 @@ def choose_memory_pool() -> str:
     """Sets the allocators up. Where the environment speaks of one, that one stays as it is.
 
     Returns:
-        The name of the one that Arrow uses from now on: jemalloc where it has it.
+        The name of the pool that Arrow uses now: jemalloc if it has it.
     """
     _set_up_malloc(os.environ)
     if not os.environ.get(CHOICE) and "jemalloc" in pa.supported_memory_backends():

@@ -3,19 +3,19 @@
 PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch, most of them to read constant
 settings, to build lists of columns, and to read arrays element by element. Their results are cached with the plan here.
 
-Of a batch of fifty thousand records planning takes a third, of one of twenty nearly all: to analyse, optimize and plan
-it, and to write the code that is compiled for it. All this depends on the plan and the schema of its input alone. A
-DataFrame keeps its physical plan, and that its RDD; at the end of it are partitions that hold Arrow messages. To run it
-again with other rows is to put other messages in their place. These go with the tasks wherever they run: kept in the
+For a batch of fifty thousand records planning takes a third of the time, for one of twenty nearly all: Spark analyses,
+optimizes and plans it, and generates and compiles code. All this depends only on the plan and the schema of its input.
+A DataFrame keeps its physical plan, and that its RDD, which ends in partitions that hold Arrow messages. To run it
+again with other rows, this module replaces the messages. They go with the tasks wherever they run: kept in the
 block store of a local driver's JVM instead, chains and converters took the same processor time within 6 %.
 
-What may be kept is a chain of projections, and every expression of it has to give the same for the same row at any
-time: one that holds the time or a random number of its planning would repeat it.
+Only a chain of projections may be kept, and every expression of it must give the same for the same row at any time: one
+that contains the time or a random number of its planning would repeat it.
 
-Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which says when this way cannot be
-taken (``arrow_of`` gets the rows of any other DataFrame): it knows PySpark's inside, so it is for the releases it was
-tried with, and for data that PySpark only hands on. ``PreparedQuery``, which one thread uses at a time, is a query that
-is kept; ``PreparedQueries`` are those that nobody uses now. ``scratch_file`` hands a batch to the JVM.
+Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which returns None if this way is
+impossible (``arrow_of`` gets the rows of any other DataFrame): it depends on PySpark's internals, so it supports only
+tested releases, and data that PySpark passes on unchanged. ``PreparedQuery``, used by one thread at a time, is a kept
+query; ``PreparedQueries`` are the idle ones. ``scratch_file`` passes a batch to the JVM.
 
 Invariant 6: Arrow in, Arrow out, nothing else. Thread: any.
 """
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How many are kept that nobody uses.
+#: The largest number of idle queries.
 MAX_IDLE: Final = 64
-#: What stands between the rows that go in and those that come out; else another job or its result may be part of it.
+#: The operators that may be between input and output; with others another job or its result may be part of the query.
 _PROJECTING: Final = frozenset(
     {"WholeStageCodegenExec", "InputAdapter", "ProjectExec", "FilterExec", "MapInArrowExec", "ColumnarToRowExec"}
 )
 _SCAN: Final = "RDDScanExec"
-#: A session may be set to take batches for small up to a size that nobody wants to fill for nothing.
+#: The limit of a session's own setting for small batches, which may be larger than is useful to fill.
 _MOST_BYTES: Final = 64 * 1024 * 1024
 #: Releases of PySpark whose inside is what is expected here.
 KNOWN_RELEASES: Final = ("4.3.",)
 #: PySpark shifts these by the session's time zone, value by value.
 _SHIFTED: Final = '"timestamp'
-#: A query is prepared once so many small batches have used its plan: it has to be compiled, which takes as long as
-#: several batches that Spark works out while it plans. A large batch is compiled anyway.
+#: The number of small batches of a plan after which a query is prepared: its code must be compiled, which takes as long
+#: as several batches that Spark computes while it plans. A large batch is compiled in any case.
 FEW_BATCHES: Final = 4
-#: Batches up to so many bytes go with the call, larger ones through a file.
+#: The largest batch in bytes that goes with the call; larger ones go through a file.
 SMALL_BYTES: Final = 64 * 1024
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class PreparedQuery:
     _rdd: list[Any] = field(default_factory=list)
 
     def count(self) -> int:
-        """Runs it for the number of its rows alone, which stay in the JVM. Runs one Spark job.
+        """Runs it only for the number of its rows, which stay in the JVM. Runs one Spark job.
 
         As a query of its own Spark would describe it, tell its listeners, and serve the rows from a thread.
         """
@@ -119,7 +119,7 @@ class PreparedQueries:
         return len(self._idle)
 
     def take(self, key: Hashable) -> PreparedQuery | None:
-        """Takes a query of this key, for the caller alone; None if there is none."""
+        """Takes an idle query of this key for exclusive use; None if there is none."""
         with self._lock:
             for index in range(len(self._idle) - 1, -1, -1):
                 if self._idle[index][0] == key:
@@ -224,9 +224,9 @@ def driver_plan(
     Args:
         session: The session to run it on.
         schema: Of the input.
-        projections: What is selected of it, one after the other.
+        projections: The projections, one after the other.
         prepared: Keeps the queries of plans that are used again.
-        mapped: What Python workers make of the rows behind that; None = nothing.
+        mapped: The function that Python workers apply to the rows after them; None = none.
 
     Returns:
         None when batches have to go PySpark's own way: on Spark Connect, with releases that are not known, with
@@ -353,7 +353,7 @@ class DriverPlan:
 
     # ------------------------------------------------------------------ queries that are kept
     def _query(self, parts: int, *, large: bool) -> PreparedQuery | None:
-        """A query for so many partitions that nobody else uses now."""
+        """An idle query for this number of partitions."""
         if not self._can_be_prepared or not parts:
             return None
         query = self._prepared.take((self, parts))
@@ -385,7 +385,7 @@ class DriverPlan:
             else:
                 query.assign([part.serialize().to_pybytes() for part in parts])
             made = run()
-            # Not after a failure: the query is given up then, and a JVM that is gone would hide why.
+            # Not after a failure: the query is dropped then, and a JVM that is gone would hide the cause.
             if large:
                 query.empty()
         except BaseException:

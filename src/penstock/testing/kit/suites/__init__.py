@@ -1,6 +1,6 @@
 """Suites of tests for authors: a class of pytest for each kind of plugin, to subclass in a test module.
 
-- ``SourceSuite`` (``sources``), ``SinkSuite`` (``sinks``) and, beside one of them, ``FrameSuite`` (``frames``).
+- ``SourceSuite`` (``sources``), ``SinkSuite`` (``sinks``) and, as a second base, ``FrameSuite`` (``frames``).
 - ``TransformSuite`` (``transforms``) and ``ConverterSuite`` (``converters``); ``FrameTransformSuite``
   (``frame_transforms``), which needs Java.
 

@@ -21,7 +21,7 @@ from penstock.testing.kit.lives import checked_configs, collect, props_of
 
 #: Texts that no parser of numbers takes.
 _NUMBERS: Final = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
-#: What users write by mistake: validation says what is wrong, and does not fail.
+#: Mistakes of users: validation names the error, and does not fail.
 _ODD_TEXTS: Final = (
     "",
     " ",

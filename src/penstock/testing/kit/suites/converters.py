@@ -14,7 +14,7 @@ from penstock.api import Converter
 from penstock.data import ConnectHeaders, Schema, validate_value
 from penstock.testing.kit.suites.plugins import PluginSuite
 
-#: What may be in a topic that another program writes to.
+#: Bytes that another program may have written to a topic.
 _ODD_BYTES: Final = (
     b"",
     b"\0",
@@ -66,7 +66,7 @@ class ConverterSuite(PluginSuite):
             made = self.make(is_key=is_key)
             for topic in _ODD_TOPICS:
                 for number, (schema, value) in enumerate(self.values()):
-                    # Each in a topic of its own: a registry may refuse a schema beside another one.
+                    # Each has a topic of its own: a registry may refuse a schema that differs from another one.
                     found = self._there_and_back(made, f"{topic}{number}"[-249:], schema, value)
                     if self.lossless:
                         same = found.value == value if self.same_schema else str(found.value) == str(value)

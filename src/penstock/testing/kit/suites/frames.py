@@ -20,7 +20,8 @@ from penstock.testing.kit.suites.sources import SourceSuite
 
 
 class FrameSuite:
-    """The tests of a task of frames, beside those of its connector: ``class TestMine(FrameSuite, SourceSuite)``.
+    """The tests of a task of frames, in addition to those of its connector: ``class TestMine(FrameSuite,
+    SourceSuite)``.
 
     With a ``SourceSuite`` they look at the frames that ``poll`` gives, with a ``SinkSuite`` they give ``put`` frames
     that are cut and laid out in other ways than those of the other tests.

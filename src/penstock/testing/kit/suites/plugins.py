@@ -23,7 +23,7 @@ class PluginSuite:
     Attributes:
         settings: Settings that are right.
         wrong: Settings and values that are refused, each one by itself.
-        told: The errors that say what is wrong: those of ``penstock.errors``.
+        told: The expected classes of errors: those of ``penstock.errors``.
 
     Source: Penstock's own.
     """

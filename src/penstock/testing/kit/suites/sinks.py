@@ -70,7 +70,7 @@ class SinkSuite(ConnectorSuite):
         assert not run.reported, f"records were reported: {run.reported[:3]}"
 
     def test_nothing_is_lost_after_a_kill_at_any_step(self, tmp_path: Path) -> None:
-        """A kill behind each step of a run: the target is as without one, or has records twice."""
+        """A kill after each step of a run: the target is as without one, or has records twice."""
         reference = self._write(tmp_path, batch=2)
         expected = list(self.contents())
         steps = len(reference.steps)
@@ -116,7 +116,7 @@ class SinkSuite(ConnectorSuite):
         self._same(expected, "after partitions were lost")
 
     def test_a_restart_repeats_nothing_and_loses_nothing(self, tmp_path: Path) -> None:
-        """A stop commits all that was put: another instance goes on behind it."""
+        """A stop commits all delivered records: another instance continues after them."""
         self._write(tmp_path)
         expected = list(self.contents())
         with self._run(tmp_path) as run:

@@ -37,7 +37,7 @@ class SourceSuite(ConnectorSuite):
         connector: The class.
         count: How many records there are to read in what ``prepare`` has made.
         tasks_max: How many tasks share the work in the test of rebalances.
-        exact_offsets: False: offsets are exact behind a whole poll only, so that a part of one may come twice.
+        exact_offsets: False: offsets are exact only after a whole poll, so that a part of one may come twice.
         ends: False: there are always more records; the first ``count`` are looked at.
 
     The test of a schema that changes needs ``change``; where it is not overridden there is no such test.
@@ -82,7 +82,7 @@ class SourceSuite(ConnectorSuite):
             self._check(record)
 
     def test_offsets_are_exact_after_a_kill_at_any_step(self, tmp_path: Path) -> None:
-        """A kill behind each step of a run: what is committed is as without one."""
+        """A kill after each step of a run: the committed records are the same as without one."""
         reference = self._read(tmp_path)
         for step, what in _kills(reference, self.most_kills):
             self._same(reference, self._read(tmp_path, kill_at=step), what)
@@ -123,7 +123,7 @@ class SourceSuite(ConnectorSuite):
             self._same(reference, run, "after rebalances")
 
     def test_it_stops_while_it_waits(self, tmp_path: Path) -> None:
-        """A poll that waits for data returns within ``stop_s`` when the task is told to stop."""
+        """A poll that waits for data returns within ``stop_s`` when the task shall stop."""
 
         def last() -> float:
             with self._run(tmp_path) as run:

@@ -119,7 +119,7 @@ class TransformSuite(PluginSuite):
     def _applied(self, records: Sequence[ConnectRecord]) -> list[ConnectRecord | Exception | None]:
         """The outcome of each record: a record, None where it is dropped, or the error that it has.
 
-        Each record gets an instance of its own. An error that is none of ``told`` is raised here.
+        Each record gets an instance of its own. An error of any other class than ``told`` is raised here.
         """
         return [self._outcome(record) for record in records]
 
