@@ -193,9 +193,13 @@ def open_lake(
         return DeltaLake(config.url, connector, renamed_from, is_shared, options, made, codec, file_bytes)
     from penstock.connectors.tables.iceberg import IcebergLake
 
+    first = config.catalog_properties(properties)
+    # A relative path means the same directory for as long as the task runs.
+    local = {name: text for name, text in first.items() if text.startswith(("file:", "sqlite:"))}
+
     def catalog() -> dict[str, str]:
         there, found = newest()
-        return {**there.catalog_limits(), **there.catalog_properties(found)}
+        return {**there.catalog_limits(), **there.catalog_properties(found), **local}
 
     made.setdefault("write.parquet.compression-codec", "uncompressed" if codec == "none" else codec)
     return IcebergLake(
