@@ -434,17 +434,17 @@ def test_a_member_goes_on_at_another_broker_when_its_own_ends(
 
 
 def test_without_any_broker_the_work_is_given_up_after_a_heartbeat_and_comes_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    fragile_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with EmbeddedBroker(tmp_path / "kafka", heap="256m") as broker:
-        worker = worker_of(broker.bootstrap_servers)
-        one, two = GroupOwner("one"), GroupOwner("two")
-        with run_member(worker, one) as member, run_member(worker, two):
-            one.wait_joined("one of 2")
-            two.wait_joined("two of 2")
+    worker = worker_of(fragile_broker.bootstrap_servers)
+    one, two = GroupOwner("one"), GroupOwner("two")
+    with run_member(worker, one) as member, run_member(worker, two):
+        one.wait_joined("one of 2")
+        two.wait_joined("two of 2")
 
-            killed = time.monotonic()
-            broker.kill()
+        killed = time.monotonic()
+        fragile_broker.kill()
+        try:
             for owner in (one, two):
                 lost = owner.wait("lost", after=killed)
                 assert lost.about == "the group's coordinator is out of reach"
@@ -453,38 +453,40 @@ def test_without_any_broker_the_work_is_given_up_after_a_heartbeat_and_comes_bac
             threading.Event().wait(3)
             # The library says that some hundred times.
             assert 2 <= len([line for line in caplog.records if line.name.startswith("penstock")]) < 10
-
-            broker.start()
-            started = time.monotonic()
-            for owner in (one, two):
-                back = owner.wait_joined(f"{owner.says} of 2", after=killed)
-                assert back.at - started < 10
-                assert len(owner.all("lost")) == 1
-
-
-def test_a_broker_that_answers_no_heartbeat_ends_the_session(tmp_path: Path) -> None:
-    with EmbeddedBroker(tmp_path / "kafka", heap="256m") as broker:
-        owner = GroupOwner("one")
-        with run_member(worker_of(broker.bootstrap_servers), owner):
-            owner.wait_joined()
-            frozen = time.monotonic()
-            broker.freeze()
-            try:
-                lost = owner.wait("lost", after=frozen)
-                # The last heartbeat that was answered is up to one interval older.
-                assert SESSION_S - HEARTBEAT_S - 0.5 < lost.at - frozen < SESSION_S + 1
-                assert lost.about == "no heartbeat was answered"
-            finally:
-                broker.thaw()
-            assert owner.wait_joined(after=lost.at)
+        finally:
+            fragile_broker.start()
+        started = time.monotonic()
+        for owner in (one, two):
+            back = owner.wait_joined(f"{owner.says} of 2", after=killed)
+            assert back.at - started < 10
+            assert len(owner.all("lost")) == 1
 
 
-def test_brokers_that_have_other_addresses_now_are_found(tmp_path: Path) -> None:
+def test_a_broker_that_answers_no_heartbeat_ends_the_session(fragile_broker: EmbeddedBroker) -> None:
+    owner = GroupOwner("one")
+    with run_member(worker_of(fragile_broker.bootstrap_servers), owner):
+        owner.wait_joined()
+        frozen = time.monotonic()
+        fragile_broker.freeze()
+        try:
+            lost = owner.wait("lost", after=frozen)
+            # The last heartbeat that was answered is up to one interval older.
+            assert SESSION_S - HEARTBEAT_S - 0.5 < lost.at - frozen < SESSION_S + 1
+            assert lost.about == "no heartbeat was answered"
+        finally:
+            fragile_broker.thaw()
+        assert owner.wait_joined(after=lost.at)
+
+
+def test_a_member_waits_for_brokers_that_are_not_there_yet_and_finds_those_with_other_addresses(tmp_path: Path) -> None:
     before, after = free_ports(2)
     owner = GroupOwner("one")
     with run_member(worker_of(f"127.0.0.1:{before},127.0.0.1:{after}"), owner) as member:
+        threading.Event().wait(1)
+        assert not member.view.joined
         with EmbeddedBroker(tmp_path / "kafka", port=before, heap="256m"):
-            owner.wait_joined()
+            assert owner.wait_joined("one of 1")
+            assert not owner.all("lost") + owner.all("refused")
         lost = owner.wait("lost")
         with EmbeddedBroker(tmp_path / "kafka", port=after, heap="256m"):
             assert owner.wait_joined(after=lost.at)
@@ -495,16 +497,6 @@ def test_brokers_are_found_by_name_and_a_name_that_is_wrong_keeps_nobody(broker:
     owner = GroupOwner("one")
     with run_member(worker_of(f"nowhere.invalid:9092,localhost:{broker.port}"), owner):
         assert owner.wait_joined()
-
-
-def test_a_member_waits_for_brokers_that_are_not_there_yet(tmp_path: Path, free_port: int) -> None:
-    owner = GroupOwner("one")
-    with run_member(worker_of(f"127.0.0.1:{free_port}"), owner) as member:
-        threading.Event().wait(1)
-        assert not member.view.joined
-        with EmbeddedBroker(tmp_path / "kafka", port=free_port, heap="256m"):
-            assert owner.wait_joined("one of 1")
-    assert not owner.all("lost") + owner.all("refused")
 
 
 def test_a_member_ends_in_time_although_no_broker_answers(free_port: int) -> None:

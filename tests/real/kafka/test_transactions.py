@@ -319,36 +319,34 @@ def test_producers_that_are_killed_anywhere_leave_whole_transactions(broker: Emb
 
 
 @pytest.mark.parametrize("when", ["records are under way", "the commit is asked for"])
-def test_a_coordinator_that_is_restarted_in_the_middle_loses_nothing(
-    tmp_path: Path, when: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with EmbeddedBroker(tmp_path / "kafka") as own:
-        topics = new_topics(own)
-        made = producer(own.bootstrap_servers, "restarted")
-        try:
-            write(made, "restarted", topics, 0)
-            if when == "records are under way":
-                made.send(produce_batch(numbers(ROWS, 30), [topics[0]] * 10), Ignored())
-                assert made.wait_delivered(WAIT_S)
-                own.kill()
-                made.send(produce_batch(numbers(30, 40), [topics[0]] * 10), Ignored())
-                own.start()
-                made.send_offsets_entries(topics[1], [(b"restarted", b"40")])
-                made.commit(WAIT_S)
-            else:
-                made.send(produce_batch(numbers(ROWS, 40), [topics[0]] * 20), Ignored())
-                assert made.wait_delivered(WAIT_S)
-                own.kill()
-                with pytest.raises(CommitOutcomeUnknownException, match="Commit again"):
-                    made.commit(0.5)
-                with pytest.raises(CommitOutcomeUnknownException):
-                    made.abort_transaction(0.5)
-                own.start()
-                made.commit(WAIT_S)
-            write(made, "restarted", topics, 40)
-        finally:
-            made.close(0)
-        assert values(own, topics[0]) == numbers(0, 60)
+def test_a_coordinator_that_is_restarted_in_the_middle_loses_nothing(fragile_broker: EmbeddedBroker, when: str) -> None:
+    topics = new_topics(fragile_broker)
+    name = topics[0]
+    made = producer(fragile_broker.bootstrap_servers, name)
+    try:
+        write(made, name, topics, 0)
+        if when == "records are under way":
+            made.send(produce_batch(numbers(ROWS, 30), [topics[0]] * 10), Ignored())
+            assert made.wait_delivered(WAIT_S)
+            fragile_broker.kill()
+            made.send(produce_batch(numbers(30, 40), [topics[0]] * 10), Ignored())
+            fragile_broker.start()
+            made.send_offsets_entries(topics[1], [(name.encode(), b"40")])
+            made.commit(WAIT_S)
+        else:
+            made.send(produce_batch(numbers(ROWS, 40), [topics[0]] * 20), Ignored())
+            assert made.wait_delivered(WAIT_S)
+            fragile_broker.kill()
+            with pytest.raises(CommitOutcomeUnknownException, match="Commit again"):
+                made.commit(0.5)
+            with pytest.raises(CommitOutcomeUnknownException):
+                made.abort_transaction(0.5)
+            fragile_broker.start()
+            made.commit(WAIT_S)
+        write(made, name, topics, 40)
+    finally:
+        made.close(0)
+    assert values(fragile_broker, topics[0]) == numbers(0, 60)
 
 
 def test_a_producer_whose_transaction_was_ended_by_its_timeout_is_replaced(
