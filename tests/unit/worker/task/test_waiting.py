@@ -170,7 +170,8 @@ def test_a_converter_whose_registry_is_slow_or_down_waits_for_it() -> None:
     converter = AvroConverter()
     with RegistryStandIn() as registry:
         registry.delay_s = 30
-        converter.configure({"schema.registry.url": registry.url}, False)
+        # Without further tries: else the converter might be closed while it opens its next connection.
+        converter.configure({"schema.registry.url": registry.url, "max.retries": "0"}, False)
         threads = [
             threading.Thread(target=_quietly, args=(converter.to_connect_data, "t", b"\0\0\0\0\1"), name="convert-x-0"),
             *(
@@ -186,9 +187,9 @@ def test_a_converter_whose_registry_is_slow_or_down_waits_for_it() -> None:
         finally:
             cancelled.set()
             registry.close()
-            converter.close()
             for one in threads:
                 one.join(10)
+            converter.close()
 
 
 def _quietly(call: Callable[..., object], *arguments: object) -> None:
