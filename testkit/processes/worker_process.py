@@ -47,6 +47,7 @@ class WorkerProcess:
 
     Attributes:
         module: what a worker of this kind is started with.
+        spark_on_demand: True if its Spark session shall not start before the first batch (`spark_on_demand`).
         headers: of every request that is asked here, such as who asks.
     """
 
@@ -65,6 +66,7 @@ class WorkerProcess:
         self.log = directory / "log"
         self.port = free_port()
         self.headers: dict[str, str] = {"Content-Type": "application/json"}
+        self.spark_on_demand = False
         self.running: subprocess.Popen[bytes] | None = None
         self.arguments: list[str] = []
         self._orders = directory / "end-at"
@@ -113,6 +115,8 @@ class WorkerProcess:
             piped: what it prints goes through a pipe, for `limit_files`.
         """
         module = ["testkit.processes.ending_worker", str(self._orders)] if self._endable else [self.module]
+        if self.spark_on_demand:
+            module = ["testkit.processes.spark_on_demand", self.module]
         command = [sys.executable, "-S", "-c", _GIVE_UP_FILE_RIGHTS, sys.executable]
         # With the fault handler, so that a worker that does not end can tell what its threads do.
         command += ["-X", "faulthandler", "-m", *module, *self.arguments]

@@ -23,6 +23,7 @@ def test_connector_files_that_are_json_are_created_in_their_initial_state(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
+    worker.spark_on_demand = True
     source = file_source(tmp_path / "none", "scenario-7")
     given = {
         "plain.json": {"name": "plain", **source},
@@ -48,6 +49,7 @@ def test_connectors_of_the_command_line_begin_anew_and_those_made_over_rest_come
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
+    worker.spark_on_demand = True
     source = file_source(tmp_path / "none", "anew")
     path = tmp_path / "filed.json"
     path.write_text(json.dumps({"name": "filed", "config": source, "initial_state": "RUNNING"}))
