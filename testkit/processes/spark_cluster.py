@@ -110,11 +110,13 @@ class SparkCluster:
         cores: Of the Spark worker.
 
     Attributes:
+        directory: The same; the logs of executors are below ``work``.
         url: The address of the master.
     """
 
     def __init__(self, directory: Path, cores: int = 2) -> None:
         directory.mkdir()
+        self.directory = directory
         port, here = free_port(), ("--host", "127.0.0.1", "--webui-port", "0")
         self.url = f"spark://127.0.0.1:{port}"
         self.master = SparkProcess(directory, "master", "New state: ALIVE", "master.Master", "--port", str(port), *here)

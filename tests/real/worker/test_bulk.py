@@ -39,19 +39,27 @@ Message = tuple[object, bytes | None, bytes | None, tuple[object, ...], tuple[in
 
 
 @pytest.fixture(scope="module")
-def worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A Spark master with one worker of two cores."""
+    with SparkCluster(tmp_path_factory.mktemp("bulk") / "spark", cores=2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def worker(
+    broker: EmbeddedBroker, cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProcess]:
     """A worker on two executors of one core each."""
-    with SparkCluster(tmp_path_factory.mktemp("bulk") / "spark", cores=2) as cluster:
-        settings = {**cluster.settings, "spark.executor.cores": "1", "spark.executor.memory": "460m"}
-        directory = tmp_path_factory.mktemp("bulk-worker")
-        made = WorkerProcess(directory, broker.bootstrap_servers, {**settings, "value.converter": JSON}, endable=True)
-        made.start()
-        try:
-            made.wait(lambda: "Spark session 1 is up" in made.text(), "Spark is up", 300)
-            yield made
-            assert made.end() == 0, made.text()[-4000:]
-        finally:
-            made.close()
+    settings = {**cluster.settings, "spark.executor.cores": "1", "spark.executor.memory": "460m"}
+    directory = tmp_path_factory.mktemp("bulk-worker")
+    made = WorkerProcess(directory, broker.bootstrap_servers, {**settings, "value.converter": JSON}, endable=True)
+    made.start()
+    try:
+        made.wait(lambda: "Spark session 1 is up" in made.text(), "Spark is up", 300)
+        yield made
+        assert made.end() == 0, made.text()[-4000:]
+    finally:
+        made.close()
 
 
 class Load:
@@ -165,6 +173,47 @@ def test_executors_write_what_the_worker_would(
     assert written == sorted(stream.messages(), key=repr)
     for one in (bulk, stream):
         one.delete()
+
+
+def test_lines_flow_through_executors_and_a_transform_in_the_worker(
+    worker: WorkerProcess, broker: EmbeddedBroker, cluster: SparkCluster, tmp_path: Path
+) -> None:
+    name, source, sink = f"lines-{uuid.uuid4().hex[:8]}", tmp_path / "source.txt", tmp_path / "sink.txt"
+    lines = [f"line {number}" for number in range(500)]
+    source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def done_by_executors() -> int:
+        logs = cluster.directory.glob("work/app-*/*/stderr")
+        return sum(one.read_text(encoding="utf-8", errors="replace").count("Running task") for one in logs)
+
+    before = done_by_executors()
+    text = {"value.converter": "org.apache.kafka.connect.storage.StringConverter", "tasks.max": "1"}
+    flow = {
+        f"{name}-in": {
+            "connector.class": "FileStreamSource",
+            "file": str(source),
+            "topic": name,
+            # Two on the executors, one in the worker.
+            "transforms": "wrap,unwrap,counted",
+            "transforms.wrap.type": "org.apache.kafka.connect.transforms.HoistField$Value",
+            "transforms.wrap.field": "text",
+            "transforms.unwrap.type": "org.apache.kafka.connect.transforms.ExtractField$Value",
+            "transforms.unwrap.field": "text",
+            "transforms.counted.type": "testkit.connectors.bulk_tasks:Counted",
+        },
+        f"{name}-out": {"connector.class": "FileStreamSink", "file": str(sink), "topics": name},
+    }
+    for one, config in flow.items():
+        answer = worker.ask("POST", "/connectors", {"name": one, "config": config | text})
+        assert answer[0] == 201, answer
+    worker.wait(lambda: sink.exists() and sink.read_text().count("\n") >= len(lines), "all lines arrive", 150)
+    assert sink.read_text(encoding="utf-8").splitlines() == lines
+    found = Load(worker, broker).messages(name)
+    assert [value for _, _, value, _, _ in found] == [line.encode() for line in lines]
+    assert {headers for *_, headers, _ in found} == {(("marked", b"yes"),)}
+    assert done_by_executors() > before
+    for one in flow:
+        worker.ask("DELETE", f"/connectors/{one}")
 
 
 @pytest.mark.parametrize("point", ["after-commit-1", "executor:before-commit-0"])
