@@ -31,10 +31,10 @@ class Feeder:
     def __init__(
         self,
         path: Path,
-        lines_at_once: int = 40,
+        lines_at_once: int = 80,
         line: bytes = b"line %08d, \xc3\xa4 bit longer than its number\n",
         *,
-        per_s: float = 4,
+        per_s: float = 2,
     ) -> None:
         self._path, self._lines_at_once, self._line, self._pause_s = path, lines_at_once, line, 1 / per_s
         self._closed = threading.Event()

@@ -28,7 +28,8 @@ def numbers(servers: str, topic: str) -> Iterator[list[int]]:
 
     def send() -> None:
         producer = ck.Producer({"bootstrap.servers": servers, "linger.ms": 5})
-        while not ended.wait(0.01):
+        # Each time is a batch for Spark in each task.
+        while not ended.wait(0.1):
             for partition in range(PARTITIONS):
                 producer.produce(topic, str(sent[partition]).encode(), partition=partition)
                 sent[partition] += 1

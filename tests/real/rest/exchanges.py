@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from testkit.processes.worker_process import WorkerProcess
@@ -14,34 +13,29 @@ _DATA = Path(__file__).parents[2] / "data" / "rest"
 _TIMEOUT_S = 580
 
 
-def play(workers: Sequence[WorkerProcess], directory: Path) -> list[str]:
-    """Plays all exchanges against each worker, side by side.
+def play(worker: WorkerProcess, directory: Path, other: WorkerProcess | None = None) -> str:
+    """Plays all exchanges against a worker.
 
     Args:
-        workers: A standalone one, or some that share a group; then each also takes requests that another one serves.
+        worker: A standalone one, or one of a group.
         directory: For the files of connectors.
+        other: Another worker of the group; it is asked for what has to be seen there, too.
 
     Returns:
-        What was found for each worker: its last line has the numbers.
+        What was found: the last line has the numbers.
     """
-    urls = [f"http://127.0.0.1:{worker.port}" for worker in workers]
     cases = _DATA / "rest_visible.json"
     assert len(json.loads(cases.read_text())["scenarios"]) > 30
-    playing = []
-    for number, url in enumerate(urls):
-        files = directory / f"worker-{number}"
-        files.mkdir()
-        mode = ["--mode=standalone"]
-        if len(urls) > 1:
-            mode = ["--mode=distributed", f"--base2={urls[(number + 1) % len(urls)]}"]
-        command = [sys.executable, str(_DATA / "rest_cases"), url, str(cases), *mode, f"--dir={files}"]
-        playing.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-    try:
-        return [one.communicate(timeout=_TIMEOUT_S)[0] for one in playing]
-    finally:
-        for one in playing:
-            one.kill()
-            one.wait()
+    mode = ["--mode=standalone"]
+    if other is not None:
+        mode = ["--mode=distributed", f"--base2=http://127.0.0.1:{other.port}"]
+    url = f"http://127.0.0.1:{worker.port}"
+    command = [sys.executable, str(_DATA / "rest_cases"), url, str(cases), *mode, f"--dir={directory}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as playing:
+        try:
+            return playing.communicate(timeout=_TIMEOUT_S)[0]
+        finally:
+            playing.kill()
 
 
 def check(found: str) -> None:

@@ -13,5 +13,4 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 
 @pytest.mark.timeout(600)
 def test_the_recorded_exchanges_with_java_are_the_same_here(awake_worker: WorkerProcess, tmp_path: Path) -> None:
-    (found,) = play([awake_worker], tmp_path)
-    check(found)
+    check(play(awake_worker, tmp_path))
