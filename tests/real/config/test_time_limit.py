@@ -56,20 +56,20 @@ def busy() -> Iterator[None]:
 @pytest.mark.usefixtures("busy")
 def test_a_harmless_pattern_never_fails_on_a_busy_machine() -> None:
     pattern = compile_java(HARMLESS)
-    end = time.monotonic() + 5
+    end = time.monotonic() + 1.5
     searches = 0
     while time.monotonic() < end:
         assert pattern.matches(f"orders-{searches}-eu")
         assert pattern.find(f"orders-x{searches}") is None
         searches += 2
-    assert searches > 100
+    assert searches > 50
 
 
 @pytest.mark.usefixtures("busy")
 def test_a_hostile_pattern_ends_on_a_busy_machine() -> None:
     pattern = compile_java(HOSTILE)
     took: list[float] = []
-    for number in range(10):
+    for number in range(3):
         begun = time.thread_time()
         with pytest.raises(PatternTimeoutException):
             pattern.matches("a" * (60 + number))

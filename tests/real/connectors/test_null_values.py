@@ -61,10 +61,11 @@ def enveloped(payload: object) -> bytes:
     return json.dumps({"schema": ENVELOPE, "payload": payload}).encode()
 
 
+ENVELOPED: Final = enveloped(None)
 ROWS: Final = [{"id": 1, "after": {"a": "x"}}, {"id": 2, "after": None}, {"id": 3, "after": {"a": None}}]
 #: By converter: settings, messages that it can read.
 CONVERTERS: Final[dict[str, tuple[Mapping[str, str], Sequence[bytes]]]] = {
-    "json.JsonConverter": ({"schemas.enable": "true"}, [*map(enveloped, ROWS), enveloped(None)]),
+    "json.JsonConverter": ({"schemas.enable": "true"}, [*map(enveloped, ROWS), ENVELOPED]),
     "json.JsonConverter without schemas": (
         {"schemas.enable": "false"},
         [json.dumps(row).encode() for row in ROWS] + [b"null", b'"text"', b"[null]"],
@@ -185,7 +186,8 @@ def ensure_equal(
     as_text, as_columns = (
         sink_pipeline(runtime, converter, chain, form) for form in (ValueForm.TEXT, ValueForm.COLUMNS)
     )
-    for values in batches(messages):
+    # Batches of nulls only are the same to both JSON converters; without a transform each converter has them.
+    for values in list(batches(messages))[1 if chain and ENVELOPED in messages else 0 :]:
         expected = [text for text in (by_itself(converter, chain, one) for one in values) if text is not None]
         assert sunk(as_text, values, file) == expected
         given = as_columns.run(consumed(values))

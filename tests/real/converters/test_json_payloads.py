@@ -164,9 +164,11 @@ def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(objects, "MIN_ROWS", 1)
 
 
-@pytest.mark.parametrize("transformed", [False, True])
-@pytest.mark.parametrize("defaults", ["true", "false"])
-@pytest.mark.parametrize("content", [False, True])
+#: Each two of them in each combination.
+@pytest.mark.parametrize(
+    ("transformed", "defaults", "content"),
+    [(False, "true", False), (False, "false", True), (True, "true", True), (True, "false", False)],
+)
 def test_messages_are_what_they_are_to_the_plan(
     transformed: bool, defaults: str, content: bool, spark_runtime: SparkRuntime
 ) -> None:

@@ -118,7 +118,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_a_bucket_and_in_a_dir
     worker.add("directory", {"name": "directory", **directory})
     chance, count = random.Random(), 0
     try:
-        for _ in range(3):
+        for _ in range(2):
             worker.start()
             worker.wait_running("bucket", "directory")
             for _ in range(6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,15 @@ from penstock.broker.postgresql import PostgreSql
 
 #: bin/test counts the tests that are skipped for this by themselves.
 NO_MARIADB = "MariaDB's server is not installed: Debian's package is mariadb-server"
+
+
+@pytest.fixture(scope="package", autouse=True)
+def no_public_certificates() -> Iterator[None]:
+    """MariaDB's client reads all certificates that the system trusts, 20 ms long, for each connection without TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", os.devnull)
+        patch.setenv("SSL_CERT_DIR", os.devnull)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -156,7 +156,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
 
     chance, count = random.Random(), 0
     try:
-        for _ in range(3):
+        for _ in range(2):
             worker.start()
             worker.wait_running(*connectors)
             for _ in range(5):
