@@ -26,6 +26,8 @@ QUICK: Final = {
 #: Workers ask for a round with the next heartbeat, which is a second away at most.
 _REST_S: Final = 2.5
 _SHOWN: Final = 3000
+#: Each look asks every worker, some of them twice.
+_POLL_S: Final = 0.2
 
 
 class GroupWorker(WorkerProcess):
@@ -196,7 +198,7 @@ class WorkerGroup:
                 assert ended is None, f"{what}: worker {worker.worker_id} ended with {ended}\n{worker.text()[-_SHOWN:]}"
             waited_s = time.monotonic() - began
             assert waited_s < timeout_s, f"{what}: not within {timeout_s} s: {text}\n{self.logs()}"
-            pause.wait(poll_s(waited_s))
+            pause.wait(max(_POLL_S, poll_s(waited_s)))
 
     # ---------------------------------------------------------------- requests
     def ask(self, method: str, path: str, body: object = None, *, worker: GroupWorker | None = None) -> tuple[int, Any]:
