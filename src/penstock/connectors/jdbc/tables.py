@@ -61,6 +61,7 @@ class Table:
         required: The columns that an INSERT has to name: NOT NULL, without a default.
         generated: The first column whose values the database generates, None without one.
         defaulted: The columns that the database gives a value of its own, if a row has none.
+        unique: The columns of each key and unique index; None where the database itself refuses an upsert without one.
     """
 
     name: TableName
@@ -71,6 +72,7 @@ class Table:
     required: frozenset[str]
     generated: str | None
     defaulted: frozenset[str] = frozenset()
+    unique: frozenset[frozenset[str]] | None = None
 
     def is_zoned(self, name: str) -> bool:
         """True if the column holds timestamps with a time zone."""
@@ -199,10 +201,13 @@ class Catalog:
                     warnings.simplefilter("ignore", sa.exc.SAWarning)
                     described = inspector.get_columns(table, schema)
                 key = inspector.get_pk_constraint(table, schema)["constrained_columns"]
-                indexed = [one["column_names"][:1] for one in inspector.get_indexes(table, schema)]
+                indexes = inspector.get_indexes(table, schema)
+                indexed = [one["column_names"][:1] for one in indexes]
             except sa.exc.NoSuchTableError:
                 return None
+            unique = None
             if self._engine.dialect.name == mysql.NAME:
+                unique = _unique(inspector, name, key, indexes)
                 of_json = mysql.json_columns(connection, name.schema, name.name)
                 described = [{**one, "type": sa.JSON()} if one["name"] in of_json else one for one in described]
         described = [{**one, "name": oracle.stored_name(one["name"], dialect)} for one in described]
@@ -237,7 +242,18 @@ class Catalog:
                 for one in described
                 if one.get("default") is not None or one.get("computed") or one["name"] in generated
             ),
+            unique,
         )
+
+
+def _unique(
+    inspector: Inspector, name: TableName, key: Sequence[str], indexes: Sequence[Any]
+) -> frozenset[frozenset[str]] | None:
+    """The columns of the keys of a table; None for a view, whose tables have them."""
+    found = [frozenset(key), *(frozenset(one["column_names"]) for one in indexes if one["unique"])]
+    if not any(found) and name.name in inspector.get_view_names(name.schema):
+        return None
+    return frozenset(one for one in found if one)
 
 
 def catalog_of(address: DatabaseAddress, mapping: TypeMapping | None = None) -> Catalog:

@@ -208,3 +208,23 @@ def test_a_task_tries_as_often_as_it_may(start: Start, postgresql: PostgreSql, n
         database.run("ALTER ROLE postgres IN DATABASE postgres RESET lock_timeout")
     writing.task.put(frame)
     assert database.rows(f"SELECT id FROM {name}") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("key", "has"),
+    [
+        ("", "it has no primary key"),
+        (", PRIMARY KEY (id, name)", "its primary key is id, name"),
+    ],
+)
+def test_an_upsert_needs_a_key_of_the_table(start: Start, database: Database, name: str, key: str, has: str) -> None:
+    database.run(f"CREATE TABLE {name} (id bigint NOT NULL, name varchar(9) NOT NULL{key})")
+    writing = start(database, name, {"insert.mode": "upsert", "pk.mode": "record_value", "pk.fields": "id"})
+    for _ in range(2):
+        with pytest.raises(ConnectException, match=rf"{name} has no unique index of id, which .*; {has}\. Create"):
+            writing.put([record(1, "a")])
+    assert database.rows(f"SELECT * FROM {name}") == []
+    database.run(f"CREATE UNIQUE INDEX {name}_i ON {name} (id)")
+    writing.put([record(1, "a"), record(1, "b")])
+    writing.put([record(1, "c")], first=2)
+    assert database.rows(f"SELECT id, name FROM {name}") == [(1, "c")]

@@ -30,7 +30,7 @@ from penstock.connectors.jdbc.sink.changes import RowsRefused, Target, changes_o
 from penstock.connectors.jdbc.sink.fitting import fits
 from penstock.connectors.jdbc.sink.schemaless import is_schemaless, json_texts, typed_by, typed_keys
 from penstock.connectors.jdbc.sink.settings import JdbcSinkConfig, PkMode
-from penstock.connectors.jdbc.sink.writing import TableChangeWriter, Write, writer_for
+from penstock.connectors.jdbc.sink.writing import TableChangeWriter, Write, explained, writer_for
 from penstock.connectors.jdbc.tables import Table
 from penstock.data import Type
 from penstock.errors import ConnectException, DataException, OwnershipLostException, RetriableException
@@ -187,7 +187,13 @@ class JdbcSinkTask(FrameSinkTask):
         except ConnectException as error:
             log.warning("%s. The table may have been altered: it is looked at again, and written to once more", error)
             self._database.forget()
-            self._transaction(self._writes(frame), reached)
+            writes = self._writes(frame)
+            try:
+                self._transaction(writes, reached)
+            except (RetriableException, DataException, OwnershipLostException):
+                raise
+            except ConnectException as again:
+                raise explained(again, writes) from again
         # If a later part fails for a while, the frame comes again, and these rows are left out.
         self._written.update(reached)
 

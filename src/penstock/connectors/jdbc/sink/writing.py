@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -116,6 +116,10 @@ class TableChangeWriter(ABC):
         if known is None:
             return None
         self._tables[name] = known
+        keys = {one.name for one in columns if one.is_key}
+        upserts = self._config.insert_mode is InsertMode.UPSERT and bool(rows.num_rows)
+        if upserts and known.unique is not None and not any(one <= keys for one in known.unique):
+            raise without_key(known, sorted(keys))
         forgotten = sorted(known.required - {one.name for one in columns})
         if forgotten and rows.num_rows and self._config.insert_mode is not InsertMode.UPDATE:
             raise ConnectException(
@@ -196,6 +200,27 @@ class TableChangeWriter(ABC):
         with self._catalog.connection() as connection, connection.begin():
             for statement in statements:
                 connection.exec_driver_sql(statement.replace("%", "%%") if "%" in statement else statement)
+
+
+def without_key(table: Table, keys: Sequence[str]) -> ConnectException:
+    """The error of an upsert into a table in which nothing keeps the keys of records unique."""
+    has = f"its primary key is {', '.join(table.primary_key)}" if table.primary_key else "it has no primary key"
+    return ConnectException(
+        f"The table {table.name} has no unique index of {', '.join(keys)}, which insert.mode=upsert needs; {has}. "
+        "Create one, or name the columns of its key in pk.fields"
+    )
+
+
+def explained(error: ConnectException, writes: Sequence[Write]) -> ConnectException:
+    """The same error, or a clearer one if a database found no key for an upsert."""
+    upserts = [one for one in writes if one.changes.keys]
+    if upserts and any(text in str(error) for text in _WITHOUT_KEY):
+        return without_key(upserts[0].table, upserts[0].changes.keys)
+    return error
+
+
+#: PostgreSQL's SQLSTATE, and texts of SQLite and DuckDB.
+_WITHOUT_KEY: Final = ("42P10", "ON CONFLICT clause does not match", "not referenced by a UNIQUE/PRIMARY KEY")
 
 
 def _lacking(table: Table, columns: Sequence[Target]) -> list[Target]:
