@@ -98,7 +98,7 @@ class OffsetStorageReader(ABC):
     """Reads the source offsets that this connector's tasks have committed.
 
     The worker implements it; connectors and tasks get it from their context. In a connector it sees the commits of all
-    its tasks (every ``offset.flush.interval.ms``), which lag behind their reads.
+    its tasks (every ``offset.flush.interval.ms``), which lag their reads.
 
     Thread: any; calls block while the store is read.
     Source: org.apache.kafka.connect.storage.OffsetStorageReader; KIP-131 for its use in connectors.

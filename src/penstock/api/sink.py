@@ -240,9 +240,10 @@ class SinkTaskContext(TaskContext):
 
     @property
     def is_backfill(self) -> bool:
-        """True for a task that reads a range of the topics once more, beside the tasks of the connector.
+        """True for a task that reads a range of the topics once more, while the tasks of the connector run.
 
-        A sink that keeps offsets in its target writes such records without a look at them, and leaves them as they are.
+        A sink that keeps offsets in its target writes such records without checking the offsets, and does not change
+        them.
         It is the same from ``initialize`` to ``stop``. Source: Penstock's own.
         """
         return False

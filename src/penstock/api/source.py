@@ -34,11 +34,11 @@ class BackfillSpan:
     """The range of a backfill: of times, or of positions.
 
     Attributes:
-        start_ms: Rows that are not older than this time, in milliseconds since 1970; None where it goes by positions.
-        end_ms: And older than this one; there wherever ``start_ms`` is.
-        first: The first position, a text or a whole number; None where it goes by times.
-        end: The position behind the last one.
-        of: The name of the table, file or whatever the source calls a part of itself; None: all of them.
+        start_ms: Rows that are not older than this time, in milliseconds since 1970; None for a range of positions.
+        end_ms: Rows that are older than this time; set together with ``start_ms``.
+        first: The first position, a text or a whole number; None for a range of times.
+        end: The exclusive end position.
+        of: The name of a table, file or other part of the source; None for all of them.
 
     Source: Penstock's own.
     """
@@ -50,10 +50,10 @@ class BackfillSpan:
     of: str | None = None
 
     def times(self, advice: str) -> tuple[int, int]:
-        """The first time and the one behind the last, in milliseconds since 1970.
+        """The first time and the exclusive end, in milliseconds since 1970.
 
         Args:
-            advice: What to do where there are none: the end of a sentence.
+            advice: What to do if there are no times: the end of a sentence.
 
         Raises:
             BadRequestException: It goes by positions.
@@ -63,7 +63,7 @@ class BackfillSpan:
         return self.start_ms, self.end_ms
 
     def positions(self, advice: str) -> tuple[str | int, str | int]:
-        """The first position and the one behind the last.
+        """The first position and the exclusive end.
 
         Args:
             advice: What to do where there are none: the end of a sentence.
@@ -105,9 +105,9 @@ class BackfillPart:
 
     Attributes:
         partition: The source partition of its records, a map of primitives.
-        reads: The range in the source's own words, of which JSON can be made: shown to whoever asks, and all that
-            ``backfill`` is told of it.
-        rows: How many rows these are, or at most are; None where that is not known without reading them.
+        reads: The range in the source's own terms, as JSON values: users see it, and ``backfill`` gets only this
+            description.
+        rows: The number of rows, or an upper bound; None if it is unknown without reading them.
 
     Source: Penstock's own.
     """
@@ -369,14 +369,14 @@ class SourceTask(Task):
     ) -> Iterator[Chunk | SourceFrame | BulkFrame | Sequence[SourceRecord]]:
         """Reads a piece of a backfill once, from its start to its end.
 
-        A generator, called on an instance of its own, between ``start`` and ``stop``, in the place of ``poll`` and with
-        its promises: it checks ``context.stopping``, and a ``RetriableException`` asks for another call. The worker
+        A generator, called on an instance of its own, between ``start`` and ``stop``, in place of ``poll`` and with its
+        promises: it checks ``context.stopping``, and a ``RetriableException`` asks for another call. The worker
         keeps the yielded offsets for this backfill only, and does not call the task's hooks for its records: the
         running connector stays as it is.
 
         Args:
-            part: One of those that ``plan_backfill`` has made, perhaps another instance's.
-            offset: Where to go on after a ``RetriableException``: behind what was yielded; None: at the start.
+            part: A result of ``plan_backfill``, perhaps of another instance.
+            offset: The offset after the last yielded row, after a ``RetriableException``; None to begin at the start.
 
         Yields:
             Rows: a ``Chunk`` of the source partition of ``part``; or what ``poll`` returns.

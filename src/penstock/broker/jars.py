@@ -101,7 +101,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 
 def _fetch(java: Path, coordinates: Sequence[str], cache: Path, target: Path) -> None:
-    """Resolve into a temporary directory next to the target, then rename: a failed run leaves nothing behind."""
+    """Resolves into a temporary directory next to the target, then renames it: a failed run leaves no files."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".resolve-", dir=target.parent) as scratch:
         work = Path(scratch)

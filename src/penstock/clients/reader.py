@@ -104,7 +104,7 @@ class RecordReader:
             raise ConfigException(f"No consumer of {name} can be made: {error}") from error
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Reads exactly these partitions from now on.
+        """Reads exactly these partitions after this call.
 
         Args:
             positions: The offset of the first record to read, for each partition.
@@ -113,7 +113,7 @@ class RecordReader:
         self._client.assign([ck.TopicPartition(*place, offset) for place, offset in positions.items()])
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Reads one of the partitions from another offset on."""
+        """Reads one of the partitions starting at another offset."""
         self._at_end.discard(place)
         one = [ck.TopicPartition(*place, offset)]
         # Taken out and put in again, which also works for one that has ended with an error.

@@ -39,7 +39,7 @@ _OF_PREFIXES: Final = ("importance", "doc", "group")
 
 
 class _Described(typing.NamedTuple):
-    """The arguments of `setting`: those that the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
+    """The arguments of `setting`: what the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
 
     name: str | None
     type: ConfigType | None

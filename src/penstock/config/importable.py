@@ -1,7 +1,7 @@
-"""The check of which modules a class name of a configuration may import: those of plugins, not the worker's own.
+"""Checks which modules a class name in a configuration may import: those of plugins, not the worker's own.
 
-Main function: `refusal`. Whoever sends a configuration chooses the text, and importing a module runs it. What is
-installed beside the worker for its plugins may be imported, and what lies in a directory of Python's search path:
+Main function: `refusal`. The author of a configuration chooses the text, and importing a module runs it. Distributions
+that are installed for plugins may be imported, and modules in a directory of Python's search path:
 the current directory, `plugin.path`, `PYTHONPATH`. Python's standard library, the worker's own package outside of its
 plugins and the distributions that the worker itself needs have no plugin, but modules that start programs.
 
@@ -98,7 +98,7 @@ def _of_dependencies() -> dict[str, str]:
 
 
 def _needed(project: str) -> Iterator[tuple[str, importlib.metadata.Distribution]]:
-    """The installed distributions that one needs, and those that they need, with their names."""
+    """The installed distributions that one needs, directly or indirectly, with their names."""
     seen, waiting = {project}, [project]
     while waiting:
         try:
@@ -124,7 +124,7 @@ def _name_and_requirements(distribution: importlib.metadata.Distribution) -> tup
     text = distribution.read_text("METADATA")
     if text is None:
         return distribution.metadata["Name"], list(distribution.requires or ())
-    # Its head only: behind it is the project's page, and to parse all of them takes half a second.
+    # Only its head: the project's page follows, and parsing all pages takes half a second.
     head = _FOLDED.sub(" ", text.partition("\n\n")[0])
     fields = [line.partition(": ") for line in head.splitlines()]
     name = next((value for field, _, value in fields if field == "Name"), "")

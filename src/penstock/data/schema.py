@@ -129,7 +129,7 @@ class Schema:
     _value_schema: Schema | None
     _fields: tuple[Field, ...]
     _by_name: Mapping[str, Field]
-    #: What `Struct` needs of a field for each value: index, exact class, range (see below), default.
+    #: The properties of a field that `Struct` needs for each value: index, exact class, range (see below), default.
     _places: Mapping[str, tuple[int, builtins.type | None, tuple[int, int] | None, object]]
     _hash: int
     #: An instance of exactly this class fits without a further check if it is in the range. None: no such class; a

@@ -1,6 +1,6 @@
 """Open files of a sink task, and the moments at which they are closed. Main type: ``Generations``.
 
-A *generation* contains the records of one partition from one offset on, with one file for each directory and schema.
+A *generation* contains the records of one partition starting at an offset, with one file for each directory and schema.
 All its files are closed together, so that a restart can begin at the offset after them. A replay creates files with the
 same first offsets, and so with the same names. With a manifest one generation contains the records of all partitions of
 the task.
@@ -381,7 +381,7 @@ class Generations:
         )
 
     def _end(self, generation: Generation, rows: Rows, position: int) -> int:
-        """The row after those that go into the generation, at least one; messages are not split."""
+        """The row after the last one of the generation, which has at least one row; messages are not split."""
         count = len(rows.offsets)
         end = min(count, position + max(1, self._rotation.records - generation.rows))
         if self._rotation.size is not None and rows.table.num_rows:

@@ -5,7 +5,7 @@ A commit has three steps; the process may die after each of them:
 1. For each partition it *claims* the range that begins where the last one ended: a small object named by partition and
 that offset, created only if it does not exist. It lists the names of the files, which are unique to the commit.
 2. It writes the files.
-3. It creates the manifest, only if it does not exist. From then on the commit is valid.
+3. It creates the manifest, only if it does not exist. After that the commit is valid.
 
 The next owner of a partition checks the last claim. If it has no manifest, the owner creates an empty one, so that the
 commit can never become valid, and removes its files. So if a task was frozen and replaced, the two tasks cannot both

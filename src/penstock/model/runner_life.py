@@ -171,7 +171,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class PollOverdue:
-    """`poll` was told to return some time ago. `stop` is called beside it where it is still under way."""
+    """`poll` has not returned some time after `wakeup`. If it is still running, another thread calls `stop`."""
 
 
 RunnerEvent = (

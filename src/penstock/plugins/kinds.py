@@ -138,7 +138,7 @@ class PluginRefusedException(PluginNotFoundException):
     """The name leads to a module that holds no plugins, and is not imported for it."""
 
 
-#: Where the classes are that authors extend: a public method there is one that the worker calls with all its arguments.
+#: The modules of the base classes for authors: the worker calls their public methods with all arguments.
 _API: Final = ("penstock.api.", "penstock.config.providers")
 #: Methods that Java has in more forms than one, and the arguments of the other form.
 _OTHER_FORMS: Final = {"commit_record": ("record", "metadata")}

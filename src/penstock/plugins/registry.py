@@ -170,7 +170,7 @@ def class_version(cls: type) -> str | None:
 
 
 _OWN: Final = __name__.partition(".")[0]
-#: Where installed distributions and Python itself are.
+#: The directories of installed distributions and Python itself.
 _INSTALLED: Final = tuple(
     {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )

@@ -139,7 +139,7 @@ class Metrics:
                 del self._families[family.key]
 
     def remove(self, /, **tags: str) -> None:
-        """Removes all metrics that carry these tags, so that deleted connectors leave nothing behind."""
+        """Removes all metrics that carry these tags, so that no metrics of deleted connectors remain."""
         wanted = set(tags.items())
         with self._lock:
             for table in (self._counters, self._gauges, self._families):

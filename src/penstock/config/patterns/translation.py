@@ -89,7 +89,7 @@ class _Translator:
         self._numbers: dict[str, int] = {}
         self._open: list[int] = []
         self._written = 0
-        # The position: the number of enclosing groups, and whether it is inside a look-behind.
+        # The position: the number of enclosing groups, and True inside a look-behind.
         self._depth = 0
         self._behind = False
         self._only_whole = False

@@ -54,7 +54,7 @@ def scan_directories(config: DirectorySourceConfig, complain: Callable[[str, str
 
     Args:
         config: where and what to look for.
-        complain: told what cannot be read: the path, and a message for the log.
+        complain: called for unreadable paths: the path, and a message for the log.
     """
     files: dict[str, FileState] = {}
     unreadable: set[str] = set()
@@ -207,7 +207,7 @@ class DirectoryMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread. One that hangs in storage that does not answer is left behind and does nothing more."""
+        """Ends the thread. One that hangs in storage that does not answer is abandoned and does nothing more."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join(END_S)
@@ -218,7 +218,7 @@ class DirectoryMonitor:
             )
 
     def plan(self, max_tasks: int) -> TaskShare:
-        """Spreads the files that need a task; this is what the tasks have from now on.
+        """Spreads the files that need a task, and notes the result as the tasks' share.
 
         Right after a start it waits for the first look. When that takes long, or fails, the answer is the one before,
         and the monitor asks for a reconfiguration when it knows more.

@@ -123,7 +123,7 @@ class Work:
         remaining: the files that need a task, with the bytes that are not in Kafka yet (0: all are, but the file was
             written to a moment ago).
         stale: files among them that became other files after the given offset was committed.
-        readable: those that can be read now; of the others (gone, unreachable) no progress can be expected.
+        readable: the files that can be read now; no progress is expected of others (gone, unreachable).
         committed: the committed offset of each.
     """
 
@@ -146,7 +146,7 @@ class FileTracker:
         self._missing: dict[str, FileState] = {}
 
     def undecided(self, scan: Scan) -> list[str]:
-        """The files whose offsets are to be read: all but those that were finished and have not changed since."""
+        """The files whose offsets are to be read: all except finished ones that have not changed since."""
         found = {state.path: state for state in scan.files}
         paths = [path for path, state in found.items() if not self._rests(state)]
         return paths + [path for path in self._known if path not in found]

@@ -32,9 +32,9 @@ from penstock.connectors.file.reader import LineReader, PlacedLines, unreadable
 from penstock.data import STRING_SCHEMA
 from penstock.errors import BadRequestException
 
-#: How often the files are checked.
+#: The interval of checks of the files, in seconds.
 LOOK_S = 0.01
-#: How long the thread stays after the last wait.
+#: The time for which the thread stays after the last wait, in seconds.
 LINGER_S = 2.0
 
 Mark = tuple[int, int, int, int] | None

@@ -24,10 +24,10 @@ def at(value: Any, pointer: str | None, where: str, *, missing: Any = _REFUSE) -
         value: The JSON value.
         pointer: The pointer; empty: all of it.
         where: What the value is, for the message.
-        missing: What to return where it leads nowhere; left out: that is an error.
+        missing: The result if the pointer leads to no value; without it that is an error.
 
     Raises:
-        ConnectException: It leads nowhere.
+        ConnectException: The pointer leads to no value.
 
     >>> at({"a/b": [1, {"c": 2}]}, "/a~1b/1/c", "")
     2

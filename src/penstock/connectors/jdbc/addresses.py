@@ -97,7 +97,7 @@ _SQL_SERVER_OPTIONS: Final = {
     **dict.fromkeys(("selectmethod", "responsebuffering", "usebulkcopyforbatchinsert"), "nothing"),
 }
 
-#: What there is, by SQLAlchemy's name.
+#: The supported databases, by SQLAlchemy's names.
 DIALECTS: Final[Mapping[str, DatabaseDialect]] = {
     one.name: one
     for one in (

@@ -93,7 +93,7 @@ _PASSING_TEXTS: Final = (
     "could not receive data",
     "could not send data",
 )
-#: What PyMySQL does not send.
+#: Part of PyMySQL's error for values that it does not send.
 _NOT_A_NUMBER: Final = "can not be used with MySQL"
 
 

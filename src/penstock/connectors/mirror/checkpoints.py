@@ -304,7 +304,7 @@ class CheckpointTask(SourceTask):
 
 
 class SmallTopic:
-    """The records of a topic with one partition, from its beginning on.
+    """The records of a topic with one partition, from its beginning.
 
     Args:
         reader: Reads it, and nothing else.

@@ -33,7 +33,7 @@ NEVER_S: Final = 1e9
 
 
 class Timetable:
-    """When each of several jobs is due.
+    """The due times of several jobs.
 
     Args:
         every_s: The seconds between two runs of each job, by name; jobs that are not there are never due.

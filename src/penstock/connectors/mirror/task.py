@@ -32,7 +32,7 @@ _MOST_BYTES: Final = 16 << 20
 #: A poll waits in slices, so that it notices a stop.
 _SLICE_S: Final = 0.25
 _ANSWER_S: Final = 5.0
-#: How often to check if a topic was created again, during errors and without errors.
+#: The interval of checks if a topic was created again, during errors and without errors, in seconds.
 _LOOK_S: Final = 30.0
 
 

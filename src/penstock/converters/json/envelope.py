@@ -191,7 +191,7 @@ class Envelopes:
         hints: dict[Hint, int],
         rewritten: dict[int, bytes],
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
-        """Scans messages until one has the common beginning; returns the messages from there on."""
+        """Scans messages until one has the common beginning; returns that message and all later ones."""
         codes, heads = found
         for index, row in enumerate(left.tolist()):
             scan = _scan(rest[index].as_py())

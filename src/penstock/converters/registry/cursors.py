@@ -40,8 +40,8 @@ class Source:
 
     Attributes:
         octets: Their bytes, followed by zeros.
-        words: The eight bytes from each position on, as a little-endian number.
-        floats, doubles: The four-byte and eight-byte floating point numbers from each position on.
+        words: The eight bytes at each position, as a little-endian number.
+        floats, doubles: The four-byte and eight-byte floating point numbers at each position.
         starts, ends: Where each message begins and ends; equal for a null.
         size: The number of bytes.
     """

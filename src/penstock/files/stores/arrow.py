@@ -144,7 +144,7 @@ class ArrowStore(Store):
                 yield _found(key, one)
 
     def _listed(self, directory: str, where: str, *, missing_ok: bool) -> Any:
-        """What is in a directory: one call, however much that is."""
+        """The entries of a directory, in one call of any size."""
         selector = fs.FileSelector(directory, allow_not_found=missing_ok)
         return self._call(where, "list", lambda: self._fs.get_file_info(selector), self._look)
 

@@ -177,7 +177,7 @@ def _azure_account(url: str, account: str) -> str:
 
 
 def _fault_of_azure_login(url: str, account: str, key: str | None) -> str:
-    """What Azure's client could not read of a login, as a text.
+    """The part of a login that Azure's client could not read, as a text.
 
     The client decodes the key at its first request. On one of PyArrow's own threads its error would end the process.
     """

@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 _RANGE_BYTES = 8 << 20
 #: The time that a connection may take, in seconds.
 _CONNECT_S = 5.0
-#: Where the context of a request has the time at which it began.
+#: The key for the start time of a request in its context.
 _BEGAN = "penstock.began"
 
 

@@ -71,7 +71,7 @@ class Store(ABC):
 
     @abstractmethod
     def list_from(self, directory: str, start: str) -> Iterator[str]:
-        """The names of files in a directory from a name on, in order, without subdirectories."""
+        """The names of files in a directory starting with a name, in order, without subdirectories."""
 
     @abstractmethod
     def delete(self, key: str) -> None:

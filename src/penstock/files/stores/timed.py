@@ -15,14 +15,14 @@ from typing import Final, TypeVar
 from penstock.errors import RetriableException
 
 _T = TypeVar("_T")
-#: With so many calls that have not returned a further one waits for one of them, in place of being made.
+#: The number of calls without a return above which a further one waits for one of them.
 _MOST_LATE: Final = 16
 
 
 class TimedCalls:
-    """Makes calls, and gives up each one that does not return in time.
+    """Makes calls, and abandons each one that does not return in time.
 
-    A call that was given up may still have its effect later, as one of a frozen process may.
+    An abandoned call may still take effect later, like one of a frozen process.
 
     Args:
         limit_s: The time that a call may take, in seconds.

@@ -121,7 +121,7 @@ class TransactionVerdict(Enum):
     YOUNG = auto()
     """Its coordinator does not have it in progress, but it is not older than its timeout yet."""
     HANGING = auto()
-    """Nobody will ever end it."""
+    """No client will ever end it."""
     UNKNOWN = auto()
     """Its coordinator does not say."""
 

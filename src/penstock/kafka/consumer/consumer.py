@@ -50,8 +50,8 @@ CHUNK_RECORDS: Final = 2_000
 MOST_BYTES: Final = 2_147_483_647
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
-#: How long to wait for the response to a join before the client is closed without leaving the group: the time that
-#: groups give a slow member by default (``max.poll.interval.ms``).
+#: The wait for the response to a join before the client is closed without leaving the group: the default time of groups
+#: for a slow member (``max.poll.interval.ms``).
 _JOIN_S: Final = 300.0
 #: The time in which the client may give its partitions back and leave.
 _LEAVE_S: Final = 2.0
@@ -172,7 +172,7 @@ class RecordConsumer:
 
     @staticmethod
     def client_settings(settings: Mapping[str, object]) -> dict[str, object]:
-        """Returns the client's configuration without callbacks: the given settings, and those that the worker adds."""
+        """Returns the client's configuration without callbacks: the given settings, and the worker's additions."""
         return {
             # Limits the client's queue, in addition to a fetch response, which is Java's only limit.
             "queued.max.messages.kbytes": 4096,

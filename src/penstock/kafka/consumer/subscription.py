@@ -33,7 +33,7 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> Subscription:
-        """Reads these topics, and waits for those that do not exist yet.
+        """Reads these topics, and waits for missing ones.
 
         Raises:
             ConfigException: librdkafka would treat a name as a pattern, which it compiles without any limit.

@@ -92,8 +92,8 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
         net: The library's loop.
         settings: The settings of the member.
         access: Encryption, login and name lookup for brokers.
-        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds to
-            leave that broker alone.
+        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds for
+            which not to try that broker again.
         elsewhere: Runs long calls on another thread.
     """
 

@@ -114,7 +114,7 @@ class GroupEvents(Protocol):
     def lost(self, reason: str) -> None:
         """This member is out of the group, or cannot know that it is in: all of its work must stop.
 
-        It joins again automatically. From now on ``metadata`` must name no work.
+        It joins again automatically. After this call ``metadata`` must name no work.
         """
 
     def refused(self, error: GroupRefusedException) -> None:

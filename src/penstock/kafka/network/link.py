@@ -124,7 +124,7 @@ class Link:
                 self._write()
 
     def ready(self, now: float) -> None:
-        """Writes and reads as much as possible, and passes on responses.
+        """Writes and reads without blocking, and passes on responses.
 
         Raises:
             LinkLostException: the connection is gone, or too late.

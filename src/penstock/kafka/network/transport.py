@@ -132,7 +132,7 @@ class Transport:
         return self.is_open
 
     def send(self, out: deque[memoryview]) -> int:
-        """Sends as much as possible, removes it from `out`, and returns the number of bytes.
+        """Sends bytes without blocking, removes them from `out`, and returns their number.
 
         Raises:
             LinkLostException: the connection is gone.

@@ -131,7 +131,7 @@ def encode(
 
     Args:
         table: Columns `key`, `value`, `timestamp` and `headers` as in `PRODUCE_SCHEMA`; of less than 1 GB.
-        limit: The most bytes of a batch before it is compressed, unless one row alone has more.
+        limit: The most bytes of a batch before it is compressed, unless a single row has more.
         now: The time of rows that have none, in ms since 1970. None is also what -1 says.
         keys: True if any row has a key; the column is ignored otherwise.
         headers: True if any row has headers; the column is ignored otherwise.

@@ -41,7 +41,7 @@ from penstock.errors import (
 from penstock.kafka.protocol.errors import ErrorKind, error_of
 
 NO_IDENTITY: Final = (-1, -1)
-#: How soon a coordinator is asked again that is busy with the transaction before, at first and at last.
+#: The wait before a coordinator that is busy with the previous transaction gets another request, at first and at most.
 CONCURRENT_S: Final = 0.002
 CONCURRENT_MOST_S: Final = 0.05
 
@@ -114,9 +114,9 @@ class Transaction:
 
     Args:
         transactional_id: of the producer, for messages.
-        backoff_s, backoff_most_s: before a coordinator that cannot answer is asked again; doubled each time up to the
-            second.
-        timeout_s: after this the coordinator ends a transaction: nobody goes on with it.
+        backoff_s, backoff_most_s: The wait before the next request to a coordinator that cannot answer; doubled each
+            time up to the second value.
+        timeout_s: The time after which the coordinator ends an abandoned transaction.
 
     Attributes:
         phase: Where it is.
@@ -150,14 +150,14 @@ class Transaction:
         self._attempts = 0
         self._added: set[Place] = set()
         self._wanted: dict[Place, None] = {}
-        #: Whether something that was asked for, and not answered, may have happened all the same.
+        #: True if an unanswered request may have taken effect.
         self._unsure = False
         self._needs_epoch = False
-        #: Epochs to try in turn while a new one is asked for, and the partition to add once more before.
+        #: Epochs to try in turn while a new one is requested, and the partition to add once more before.
         self._known_epochs: list[tuple[int, int]] = []
         self._probe: Place | None = None
-        #: Whether a question of this transaction may still reach the coordinator; whether one of those before may,
-        #: so that a new epoch comes before all else.
+        #: True if a request of this transaction may still reach the coordinator; and True if an earlier one may, so
+        #: that a new epoch comes first.
         self._late = self._renews = False
 
     # ---------------------------------------------------------------- what the producer does
@@ -167,7 +167,7 @@ class Transaction:
         self._go_to(TransactionPhase.INITIALIZING)
 
     def begin(self, now: float) -> None:
-        """A record is to be sent: a transaction is open from now on.
+        """Begins a transaction for a record to send.
 
         Raises:
             KafkaException: none can be.
@@ -185,7 +185,7 @@ class Transaction:
             return False
         if place in self._added:
             return True
-        # It is added behind the new epoch, where one comes first.
+        # It is added after the new epoch, if one comes first.
         self._wanted.setdefault(place)
         return False
 
@@ -266,9 +266,9 @@ class Transaction:
         )
         return True
 
-    # ---------------------------------------------------------------- what its owner asks
+    # ---------------------------------------------------------------- requests for the owner
     def question(self, now: float) -> Question | None:
-        """Returns the next request to send, if any; it counts as under way."""
+        """Returns the next request to send, if any; it counts as in flight."""
         if self._under_way is not None or now < self._not_before:
             return None
         wanted = self._next()
@@ -304,9 +304,9 @@ class Transaction:
         return None
 
     def lost(self, now: float) -> None:
-        """The question under way gets no answer: the connection is gone, or there is none."""
+        """The request in flight gets no answer: the connection is lost, or there is none."""
         question, self._under_way = self._under_way, None
-        # Whether the coordinator has done what it was asked nobody knows.
+        # It is unknown if the coordinator has executed the request.
         self._unsure = self._unsure or isinstance(question, TransactionEnd | AddPartitions)
         self._late = self._late or self._unsure
         self.has_coordinator = False

@@ -28,7 +28,7 @@ from penstock.kafka.protocol.errors import error_of
 from penstock.kafka.protocol.fields import INT8, INT16, INT32, VERSIONS, Api, FieldReader, body, header, sized, string
 from penstock.kafka.protocol.messages import BrokerEndpoint, ProducerIdentity
 
-#: What brokers must take for transactions; since Kafka 2.5 they do.
+#: The request versions that brokers must support for transactions; since Kafka 2.5 they do.
 INIT_PRODUCER_ID_VERSION: Final = 3
 _HEADER: Final = struct.Struct(">hhi")
 _ID_AND_EPOCH: Final = struct.Struct(">qh")
@@ -237,7 +237,7 @@ class Coordinator:
         with self._state:
             if now < self._transaction.retry_at:
                 return
-            # A question that nobody can be asked now is not taken.
+            # A request that cannot be sent now is not taken.
             if self._transaction.has_coordinator and self._address is not None:
                 link = self._connections.to(self._address, now)
             else:

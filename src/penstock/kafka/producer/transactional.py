@@ -138,7 +138,7 @@ class TransactionalProducer(ColumnProducer):
 
         Args:
             batch: converted records.
-            receipts: is told of each chunk, before the transaction is committed.
+            receipts: receives the outcome of each chunk, before the transaction is committed.
             rows: positions of the rows to send, ascending; None for all.
             within_s: how long that may take.
 
@@ -226,7 +226,7 @@ class TransactionalProducer(ColumnProducer):
                 )
 
     def abort_transaction(self, timeout_s: float) -> None:
-        """Give up the open transaction: nothing of it counts, and receipts are not told of what is left of it.
+        """Aborts the open transaction: none of its records count, and receipts do not report the rest.
 
         After a time-out it may be called again.
 

@@ -64,7 +64,7 @@ def topic_name_fault(topic: str) -> str | None:
     )
 
 
-#: Source: Kafka protocol guide, "Error Codes". Retriable errors are those that extend Java's RetriableException.
+#: Source: Kafka protocol guide, "Error Codes". Retriable errors extend Java's RetriableException.
 _ROWS: Final = (
     (-1, "UNKNOWN_SERVER_ERROR", "UnknownServerException", False, "The broker failed; its log says why"),
     (2, "CORRUPT_MESSAGE", "CorruptRecordException", True,

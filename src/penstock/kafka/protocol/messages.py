@@ -162,8 +162,8 @@ def metadata_request(correlation: int, client_id: str, topics: Sequence[str] | N
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
-        topics: Names; none asks for the brokers alone, None for all topics that the user may see.
+        client_id: The name of the client in the broker's log and quotas.
+        topics: Names; empty for only the brokers, None for all topics that the user may see.
 
     Raises:
         ValueError: A string has more than 32,767 bytes.
@@ -226,8 +226,9 @@ def produce_request(
         client_id: What the broker's log and quotas call the client.
         timeout_ms: How long the broker may wait for its replicas.
         records: One batch for each of some partitions; a topic's partitions need not be next to each other.
-        acks: Who must have them before they are answered: -1 all replicas in sync, 1 the leader; with 0 nobody answers.
-        transactional_id: Of the producer whose transaction they are part of.
+        acks: The replicas that must have them before the answer: -1 all replicas in sync, 1 the leader, 0 for no
+            answer.
+        transactional_id: The id of the producer for a transaction.
 
     Returns:
         The buffers to write one after the other. Those of the batches are among them as they are.

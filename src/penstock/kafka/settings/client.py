@@ -325,8 +325,8 @@ def admin_settings(
 ) -> ClientSettings:
     """An admin client of a connector or task, or of the worker itself when `connector` is None.
 
-    The worker's keys without a prefix apply too, those of the worker itself are no client's settings and fall away.
-    Nothing is said of those that change nothing here: they were written for the worker.
+    The worker's keys without a prefix apply too; the worker's own settings are no client settings and are dropped.
+    Unused ones cause no warning: they were written for the worker.
     """
     names = setting_names(ClientKind.ADMIN)
     plain = {name: text for name, text in worker.items() if name in names}
@@ -341,7 +341,7 @@ def refused_overrides(
 ) -> tuple[LeftOut, ...]:
     """The overrides of a connector that cannot be used together with the worker's settings, with the reasons.
 
-    Names come without their prefix. What the policy refuses is not looked at, and not told.
+    Names come without their prefix. Settings that the policy refuses are neither checked nor reported.
 
     Args:
         kind: which client's settings are looked at.

@@ -324,7 +324,7 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     return module.rpartition(".")[2], dict(zip(body[0::3], body[2::3], strict=True))
 
 
-#: With more requests under way a broker does not know all of their numbers.
+#: The number of requests in flight whose sequence numbers a broker remembers.
 IDEMPOTENT_REQUESTS = 5
 # As Java's: an optional protocol, which is not looked at, and a host with its port.
 _ADDRESS = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
@@ -345,7 +345,7 @@ def adjust_producer(java: Mapping[str, str], result: Mapping[str, RdValue], refu
     Args:
         java: all settings, defaults among them.
         result: the converted values.
-        refused: gets those that cannot be fulfilled together.
+        refused: gets settings that conflict.
     """
     for address in items(java.get("bootstrap.servers", "")):
         found = _ADDRESS.fullmatch(address)
@@ -375,9 +375,9 @@ def adjust_consumer(
 
     Args:
         java: all settings, defaults among them.
-        defaults: of Java, for what is told only where it was set.
+        defaults: Java's defaults, to report only settings that were set.
         result: the converted values; some are changed.
-        unused: gets those that mean nothing beside others.
+        unused: gets settings that have no effect in combination with others.
     """
     # The client commits nothing by itself, whatever is set.
     result["enable.auto.commit"] = False
@@ -390,8 +390,8 @@ def adjust_consumer(
         session = int(result.get("session.timeout.ms", 45_000))
         result["session.timeout.ms"] = min(session, int(result.get("max.poll.interval.ms", 300_000)))
     if "fetch.max.bytes" in result:
-        # librdkafka refuses a fetch that is smaller than the largest message that a producer may send, and it cannot
-        # be told that here is no producer. Either setting is at least 1000 there. A larger message still arrives.
+        # librdkafka refuses a fetch that is smaller than the largest message that a producer may send, even though
+        # there is no producer here. Either setting is at least 1000 there. A larger message still arrives.
         result["fetch.max.bytes"] = max(1000, int(result["fetch.max.bytes"]))
         result.setdefault("message.max.bytes", min(1_000_000, result["fetch.max.bytes"]))
 

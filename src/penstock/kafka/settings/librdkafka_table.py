@@ -53,7 +53,7 @@ def _property(row: str) -> Property:
 PROPERTIES: Final[Mapping[str, Property]] = {one.name: one for one in map(_property, ROWS.strip().splitlines())}
 """Every setting that the library lists, by name. Those for its own tests are not among them, and never set."""
 
-#: In C, digits behind a zero are octal.
+#: In C, digits after a leading zero are octal.
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 
 _LIBRARY: Final = "it loads a library into the worker"
@@ -101,7 +101,7 @@ _KEPT_FAMILIES: Final[Mapping[str, str]] = {
     "test.": "it is for librdkafka's own tests",
     "ut_": "it is for librdkafka's own tests",
 }
-#: What the Python client takes beside: objects of Python, no text.
+#: The Python client's additional settings: objects of Python, no text.
 _OF_PYTHON: Final = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery", "partitioner_callback"})
 _CODE: Final = "it takes code, and none can be given in a configuration"
 

@@ -33,20 +33,20 @@ class ColumnSettings:
     """The settings of a `ColumnProducer`. Times are in seconds, sizes in bytes.
 
     Attributes:
-        bootstrap: Brokers that are asked first.
+        bootstrap: The initial brokers.
         client_id: The name that brokers see.
-        acks: Which replicas must have the records: -1 for all in sync, 1 for the leader, 0 for nobody.
-        idempotent: Whether brokers drop what comes again and keep the order.
-        transactional_id: Of a producer with transactions.
-        transaction_timeout: After this the coordinator aborts a transaction.
+        acks: The replicas that must have the records: -1 for all in sync, 1 for the leader, 0 for none.
+        idempotent: True if brokers drop duplicates and keep the order.
+        transactional_id: The id of a producer with transactions.
+        transaction_timeout: The time after which the coordinator aborts a transaction.
         batch_size: The most bytes of a record batch, unless one record has more.
-        stick: How many bytes without keys go to one partition before another one's turn.
-        partitioner: Empty for Java's default, "keyless" where keys are not looked at, or "round robin".
+        stick: The number of bytes without keys for one partition before the next one.
+        partitioner: Empty for Java's default, "keyless" to ignore keys, or "round robin".
         request_size: The most bytes of a record's key and value, and of a request that has several record batches.
-        buffer: The most bytes that are under way.
-        compression: Of record batches.
-        requests: How many requests may be under way to one broker.
-        retries: How often a record batch may be sent again.
+        buffer: The most bytes in flight.
+        compression: The compression of record batches.
+        requests: The largest number of requests in flight to one broker.
+        retries: The number of retries of a record batch.
         request_timeout: How long an answer may take.
         delivery_timeout: How long a record may take in all.
         connect_timeout: How long connecting may take, and then encrypting.

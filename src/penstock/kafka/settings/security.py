@@ -24,8 +24,8 @@ class TlsSettings:
     """The encryption of connections.
 
     Attributes:
-        trusted: Certificates, PEM; empty for those that the system trusts.
-        keys: What the client shows to brokers, the first of each kind of key; empty for nothing.
+        trusted: Certificates, PEM; empty for the system's.
+        keys: The client's certificates for brokers, the first of each kind of key; empty for none.
         check_name: Whether a broker's certificate must be for its name.
         ciphers: Java's names of cipher suites; empty for OpenSSL's own.
         versions: Java's names of the versions of TLS; empty for all.
@@ -46,11 +46,11 @@ class TokenSettings:
 
     Attributes:
         url: The token endpoint.
-        grant_type: OAuth's name of what is shown to it.
-        client_id, client_secret, scope: What is sent to it, unless empty.
-        assertion: `sasl.oauthbearer.assertion.*` by what comes behind that, as texts; for the grant type jwt-bearer.
-        trusted: Certificates, PEM, that are trusted beside the system's.
-        connect_timeout, read_timeout: Of a request, in seconds.
+        grant_type: OAuth's name of the grant.
+        client_id, client_secret, scope: The client's credentials for the endpoint, unless empty.
+        assertion: `sasl.oauthbearer.assertion.*` by the rest of the name, as texts; for the grant type jwt-bearer.
+        trusted: Trusted certificates, PEM, in addition to the system's.
+        connect_timeout, read_timeout: The timeouts of a request, in seconds.
         backoff, backoff_max: Between two requests that failed, in seconds.
     """
 
@@ -140,7 +140,7 @@ def librdkafka_tls(settings: TlsSettings) -> dict[str, RdValue]:
     return found
 
 
-#: librdkafka's names of what comes behind `sasl.oauthbearer.assertion.`, where they are others.
+#: librdkafka's names for the rest of `sasl.oauthbearer.assertion.`, if they differ.
 _ASSERTION = {"template.file": "jwt.template.file"}
 
 

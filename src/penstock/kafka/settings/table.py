@@ -58,9 +58,9 @@ class Setting:
     Attributes:
         name: the Java name.
         clients: the clients that have it and to which this row applies.
-        treatment: what becomes of it.
-        targets: librdkafka's names that get the converted value; none for a setting of the producer alone.
-        convert: from the text to the client's value.
+        treatment: the treatment of the setting.
+        targets: librdkafka's names that get the converted value; none for a setting of only the producer.
+        convert: converts the text to the client's value.
         family: read together with others; `targets` is empty then.
         reason: why it is not needed or refused, and what to do.
         harmless: values of a refused setting that ask for nothing.
@@ -420,7 +420,7 @@ def setting_for(kind: ClientKind, name: str) -> Setting | None:
 def is_client_secret(name: str) -> bool:
     """True if the value of a client's setting, whichever client it is given to, must not be shown.
 
-    One that a client does not have, or that librdkafka alone has, is a secret all the same.
+    A setting that a client does not have, or that only librdkafka has, is still a secret.
 
     >>> [is_client_secret(name) for name in ("sasl.jaas.config", "sasl.password", "my.token", "acks")]
     [True, True, True, False]

@@ -97,7 +97,7 @@ def one_of(values: Mapping[str, str], *, ignore_case: bool = False) -> Callable[
     return convert
 
 
-#: How a reset by duration begins; milliseconds follow. librdkafka has none: `consumer_offsets` sees to it.
+#: The prefix of a reset by duration; milliseconds follow. librdkafka has none: `consumer_offsets` implements it.
 BY_DURATION = "by_duration:"
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?",

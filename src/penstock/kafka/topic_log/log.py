@@ -106,13 +106,13 @@ logger = logging.getLogger(__name__)
 #: Cluster errors for a topic that is being created, or whose leader moves.
 _PASSING: Final = frozenset({ck.KafkaError.UNKNOWN_TOPIC_OR_PART, ck.KafkaError._UNKNOWN_TOPIC})
 _PAUSE_S: Final = 0.1
-#: How often a wait checks if it can still succeed.
+#: The interval in which a wait checks if it can still succeed.
 _SLICE_S: Final = 0.5
-#: How often an idle log checks its topic: new partitions, or a new topic with the same name.
+#: The interval in which an idle log checks its topic: new partitions, or a new topic with the same name.
 _LOOK_EVERY_S: Final = 30.0
 _LOOK_S: Final = 2.0
 _FLUSH_S: Final = 5.0
-#: How long a wait may take before it looks for open transactions, and the interval of further checks.
+#: The time after which a wait looks for open transactions, and the interval of further checks.
 _HELD_UP_S: Final = 3.0
 _HELD_UP_AGAIN_S: Final = 10.0
 
@@ -137,7 +137,7 @@ class _Parts:
 
 
 class TopicLog:
-    """One topic, read from its beginning on and written to.
+    """One topic, read from its beginning and written to.
 
     Args:
         topic: Its name; it exists (see ``penstock.kafka.topic_log.internal_topics``).
@@ -204,7 +204,7 @@ class TopicLog:
             raise
 
     def stop(self) -> None:
-        """Lets the topic go; whoever waits gets an error. Safe to call twice, and after a start that failed."""
+        """Closes the topic; waiting callers get an error. Safe to call twice, and after a failed start."""
         self._stopped.set()
         parts, self._parts = self._parts, None
         if parts is None:
@@ -274,7 +274,7 @@ class TopicLog:
         parts.writer.send(key, value, done, wanted)
 
     def claim(self, timeout_s: float = 30.0) -> None:
-        """Takes the transactional id over; whoever had it is fenced.
+        """Takes over the transactional id; its previous owner is fenced.
 
         Raises:
             KafkaRetriableException: The cluster did not answer in time.
@@ -346,7 +346,7 @@ class TopicLog:
         stable = self._settings.committed_only and not self._settings.waits
         seen = self._seen(timeout_s, stable=stable)
         if _lost(seen, before):
-            # A broker that is overloaded, or has just taken over, may have told where the topic ended a moment ago.
+            # An overloaded broker, or a new leader, may have returned a former end of the topic.
             seen = self._seen(timeout_s, stable=stable)
         with self._adopting:
             if parts.positions.generation == generation:

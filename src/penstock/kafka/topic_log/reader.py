@@ -61,7 +61,7 @@ class LogPositions:
         """Forgets all positions.
 
         Returns:
-            The generation of the records that are read from now on.
+            The generation of the records that are read after this.
         """
         with self._changed:
             self._reached.clear()

@@ -215,7 +215,7 @@ class TransactionalWriter:
         self._ended = False
 
     def claim(self, timeout_s: float) -> None:
-        """Takes the transactional id, from whoever has it.
+        """Takes the transactional id from its present owner.
 
         Raises:
             KafkaRetriableException: The cluster did not answer in time.

@@ -65,7 +65,7 @@ def judged(error: Exception, tries: AttemptCounter, dealt: int) -> JobFailure:
     Args:
         error: The error of the job.
         tries: The count of jobs; this call adds the failed one.
-        dealt: The rows handled so far.
+        dealt: The number of rows that were handled so far.
 
     Raises:
         Exception: The error itself, if no other job can help and the error needs no explanation.

@@ -254,8 +254,8 @@ class ErrorHandler:
 
         Args:
             errors: Failed records of a batch, by position.
-            rerun: Runs these positions (or more) again and returns the errors found, by the same positions; the
-                caller keeps the results of those that passed.
+            rerun: Runs these positions (or more) again and returns the errors found, by the same positions; the caller
+                keeps the results of the other ones.
 
         Returns:
             The remaining errors, and the number of attempts of each retried record.

@@ -87,7 +87,7 @@ class SinkPauses:
         self.unopened = False
         self._told_everything = False
         self._applied: frozenset[TopicPartition] = frozenset()
-        # Those that the task has paused, as far as the consumer was sent back to what is not delivered.
+        # The partitions that the task has paused and whose consumer was sent back to undelivered messages.
         self._held: frozenset[TopicPartition] = frozenset()
 
     def rest(self, resting: bool) -> None:

@@ -6,7 +6,7 @@ fetching of messages) has to wait for it. While the supplier does not wait, a ba
 overlapping would only make small batches more and slower. Other tasks that keep the cores busy also prevent it. Batches
 that only wait for a shared job are begun side by side, up to eight: the more of them there are, the fewer jobs run.
 
-Main types: `OverlappingBatches`, and `Inflow`, where batches wait for it; ``begun`` is for those that begin batches.
+Main types: `OverlappingBatches`, and `Inflow`, where batches wait for it; ``begun`` is for its callers.
 Thread: `next` and `close` belong to the task's pipeline thread; the jobs of batches run on threads ``spark-<task>`` of
 its own, which are started when they are first needed.
 """

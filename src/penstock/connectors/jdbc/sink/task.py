@@ -204,7 +204,7 @@ class JdbcSinkTask(FrameSinkTask):
             self._database.write(writes)
             return
         for stored in self._reports:
-            stored.result()  # An offset behind a bad row says that its report is stored.
+            stored.result()  # An offset after a bad row may be committed only after its report is stored.
         self._reports.clear()
         self._database.write(writes, lambda run: offsets.move(run, reached))
         offsets.moved(reached)

@@ -360,7 +360,7 @@ class AdbcWriter(TableChangeWriter):
         name = one.table.name
         self._tried.append(load)
         cursor.adbc_ingest(name.name, one.changes.rows, mode="append", db_schema_name=name.schema)
-        # From here on the table cannot be altered before the commit: its key may have gone since it was looked at.
+        # After this the table cannot be altered before the commit: its key may have changed since it was read.
         if self._look_at(run, name) != load.table:
             del self._direct[name]
             raise ConnectException(f"The table {name} was altered")

@@ -45,7 +45,7 @@ class Ahead(Generic[T]):
         return self
 
     def __next__(self) -> T:
-        """The next item; raises what the generator has raised, behind all items."""
+        """The next item; raises the error of the generator, after all items."""
         with self._changed:
             while not self._items and not self._ended:
                 if self._stopping.is_set():

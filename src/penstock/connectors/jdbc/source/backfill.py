@@ -77,7 +77,7 @@ class JdbcBackfill:
         return found
 
     def read(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[ResultRows]:
-        """The rows of a part, behind an offset.
+        """The rows of a part, after an offset.
 
         Raises:
             RetriableException: The database cannot be reached, or ended the connection.

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often it is looked for a plan of ranges that a task may be making, for how long, and then for the end of ranges.
+#: The interval of checks for a plan of ranges that a task may be making, the time limit of that, and the interval of
+#: checks for the end of ranges.
 _SOON_S: Final = 1.0
 _EXPECTED_S: Final = 60.0
 _DURING_S: Final = 5.0

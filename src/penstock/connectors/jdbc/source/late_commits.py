@@ -90,13 +90,13 @@ def unsettled(snapshot: Snapshot) -> str:
 class Look:
     """Numbers that were seen, and the transactions that may still commit lower ones.
 
-    All numbers up to the highest one were taken before that was seen. Who took them has ended, or was running then.
+    All numbers up to the highest one were taken before that was seen, by transactions that have ended or were running.
 
     Attributes:
         highest: The highest number of the rows that could be seen.
-        next: The id behind all transactions that were running.
-        SQL: What is asked beside the highest number. Each transaction with an id holds a lock on it, which every user
-            may see.
+        next: The first id after all transactions that were running.
+        SQL: The query in addition to the highest number. Each transaction with an id holds a lock on it, which every
+            user may see.
     """
 
     highest: int

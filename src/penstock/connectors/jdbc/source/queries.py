@@ -115,8 +115,8 @@ class RowSelection:
 
         Args:
             after: The position.
-            bound: Rows at or behind it are left out.
-            first: Rows in front of it are left out; None: there is no such bound.
+            bound: Rows at or after it are left out.
+            first: Rows before it are left out; None for no such bound.
         """
         source = self.from_clause()
         selected: list[sa.ColumnElement[Any]] = [one.expression(source.c[one.name]) for one in self.columns]
@@ -141,7 +141,7 @@ class RowSelection:
         return sa.select(sa.func.count()).select_from(source).where(*conditions)
 
     def _from(self, source: sa.FromClause, first: Bound) -> list[sa.ColumnElement[bool]]:
-        """The conditions that a row is at or behind a bound. A null in a column of the position is never."""
+        """The conditions for a row at or after a bound. A null in a column of the position never meets them."""
         conditions: list[sa.ColumnElement[bool]] = []
         if first.timestamp is not None:
             conditions.append(self._timestamp(source) >= self._bound(first.timestamp))
@@ -224,7 +224,7 @@ class RowSelection:
         return found.where(*self._later(source, after), sa.text(condition))
 
     def highest(self, after: RowPosition, beside: str) -> sa.Select[Any]:
-        """The highest number after a position, and what SQL of the database says beside.
+        """The highest number after a position, and the values of another SQL expression.
 
         Returns:
             A statement with one row: the number, and the columns of ``beside``.
@@ -245,8 +245,8 @@ class Bound:
 
     Attributes:
         timestamp: Nanoseconds since 1970; None: no bound.
-        incrementing: None: no bound.
-        because: What the rows behind it wait for, None where there is nothing to wait for.
+        incrementing: The end of the numbers; None: no bound.
+        because: The reason why later rows wait; None if there is none.
     """
 
     timestamp: int | None = None
@@ -254,7 +254,7 @@ class Bound:
     because: str | None = None
 
     def and_before(self, timestamp: int) -> Bound:
-        """The same, and nothing from a moment on."""
+        """The same bound, and nothing at or after a time."""
         lower = timestamp if self.timestamp is None else min(self.timestamp, timestamp)
         return Bound(lower, self.incrementing, self.because)
 

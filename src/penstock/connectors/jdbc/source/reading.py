@@ -39,7 +39,7 @@ from penstock.connectors.jdbc.tables import Catalog, TableName, unreachable
 from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
 from penstock.errors import ConnectException
 
-#: What was seen of tables, by their names.
+#: The findings about tables, by their names.
 Looks: TypeAlias = dict[TableName | str, Look]
 
 log = logging.getLogger(__name__)
@@ -169,7 +169,7 @@ class AdbcReader(ReadConnection):
         if isinstance(highest, int):
             looks.append(Look.of(highest, *transactions))
         bound = bound_of_numbers(after.incrementing, looks, snapshot, running)
-        # The first of those that are not settled yet: it is, before any later one.
+        # The first of the unsettled ones: it is settled before any later one.
         waiting = [one for one in looks if not one.is_settled(snapshot)]
         self._looks.pop(selection.source, None)
         if waiting:

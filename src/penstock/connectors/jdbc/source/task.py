@@ -259,7 +259,7 @@ class JdbcSourceTask(PartitionedTask):
         self._over: set[str] = set()
         #: Tables that are to be cut once a transaction has ended.
         self._later: set[str] = set()
-        #: How far the ranges of this task are, by plan and number.
+        #: The positions of the ranges of this task, by plan and number.
         self._ranges: dict[tuple[str, int], RangeOffset] = {}
 
     def start(self, props: Mapping[str, str]) -> None:
@@ -279,7 +279,7 @@ class JdbcSourceTask(PartitionedTask):
         return self.settings.poll_interval_ms / 1000
 
     def positions(self, partitions: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any] | None]:
-        """The committed offsets, also those that the Java connector has committed."""
+        """The committed offsets, including those of the Java connector."""
         names = sorted({name for one in partitions if (name := table_of(one)) is not None})
         plans = self._stored([plan_partition(name) for name in names])
         self._plans = {name: RangePlan.of(one) for name, one in zip(names, plans, strict=True) if one is not None}
@@ -362,7 +362,7 @@ class JdbcSourceTask(PartitionedTask):
     def _follow_plan(
         self, name: str, offset: Mapping[str, Any] | None
     ) -> Generator[Chunk, None, Mapping[str, Any] | None]:
-        """Takes the next step of the first load of a table; returns its offset behind that."""
+        """Takes the next step of the first load of a table; returns its offset after that."""
         plan, table = self._plans.get(name), partition_of(name)
         if plan is None:
             self._later.discard(name)

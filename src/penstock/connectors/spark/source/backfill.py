@@ -246,7 +246,7 @@ def _of_ms(kind: str, ms: int) -> object:
     if kind == "timestamp":
         return ms * 1000
     when = datetime.fromtimestamp(ms / 1000, UTC)
-    # The days of a time range are those that begin in it.
+    # The days of a time range are the days that begin in it.
     if kind == "date":
         whole = when.date()
         return whole.isoformat() if ms % 86_400_000 == 0 else date.fromordinal(whole.toordinal() + 1).isoformat()

@@ -38,7 +38,7 @@ class ReadStrategy(Protocol):
     """One mode."""
 
     def read(self, offset: Offset | None) -> Iterator[Chunk]:
-        """Chunks from an offset on; ends when there is nothing more now.
+        """Chunks starting at an offset; ends when there is nothing more for now.
 
         Raises:
             RetriableException: What is read is not there now.
@@ -60,7 +60,7 @@ def reading_of(config: SparkSourceConfig, reader: SparkReader, progress: Progres
 
 
 class Runs:
-    """When all rows are read, and read again."""
+    """The times at which all rows are read, and read again."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
@@ -201,7 +201,7 @@ class Incrementing:
     def _of_value(
         self, rows: DataFrame, records: QueryChunks, position: PositionColumn, value: object, done: int
     ) -> Iterator[Chunk]:
-        """The rows of one value, from the first on that was not delivered."""
+        """The rows of one value, starting with the first undelivered one."""
         same = rows.where(rows[quoted(self._column)] == position.literal(value))
         for first, piece in _numbered(self._reader.pieces(self._reader.sorted(same)), done):
             after = _counted(position, value, first)

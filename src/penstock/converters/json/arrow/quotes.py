@@ -184,7 +184,7 @@ def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarra
 
 
 def _rows_of_odd(data: np.ndarray, bounds: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The rows, from a position on, in which a quote may be part of a string, or a character is not allowed."""
+    """The rows, starting at a position, in which a quote may be part of a string, or a character is not allowed."""
     odd = places_of(data, _BACKSLASH)
     if data.min(initial=_FIRST_PRINTABLE) < _FIRST_PRINTABLE:
         odd = np.concatenate([odd, places_below(data, _FIRST_PRINTABLE)])

@@ -1,7 +1,7 @@
 """Reads the schemaless JSON of many messages as Python values, for records.
 
 A pattern over the whole column finds the messages that the parser in C may read differently than Java. These messages,
-and those that the parser rejects, are left to ``penstock.converters.json.values.schemaless``, one by one.
+and messages that the parser rejects, are left to ``penstock.converters.json.values.schemaless``, one by one.
 
 Main function: ``read_schemaless_column``. Thread: any; pure functions.
 """

@@ -216,7 +216,7 @@ def _sample(texts: pa.ChunkedArray, wanted: np.ndarray, heads: np.ndarray | None
 
 
 def _parts(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
-    """The chunks, with short ones joined: processing a chunk costs as much as copying some hundred messages."""
+    """The chunks, with short ones joined: processing a chunk costs the same as copying some hundred messages."""
     held: list[pa.StringArray] = []
     for chunk in texts.chunks:
         held.append(chunk)

@@ -47,7 +47,7 @@ _KINDS: Final = {
     Type.MAP: ("map", "array"),
     Type.STRUCT: ("record",),
 }
-#: From here on a number has no nearest 32-bit float.
+#: The limit of numbers with a nearest 32-bit float.
 _BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
 
 

@@ -1,7 +1,7 @@
 """Compatibility of JSON Schemas: tells if values of one can be read with another, by Confluent's rules.
 
 Main function: ``cannot_read``. Thread: pure functions.
-Source: io.confluent.kafka.schemaregistry.json.diff.SchemaDiff and the classes beside it.
+Source: io.confluent.kafka.schemaregistry.json.diff.SchemaDiff and the related classes.
 """
 
 from __future__ import annotations

@@ -240,7 +240,7 @@ def _union_reader(schema: Schema) -> Convert:
 
 
 def _is_simple_of(schema: Schema, node: Any) -> bool:
-    """True if the JSON kind alone shows that a value has this schema."""
+    """True if the JSON kind is enough to show that a value has this schema."""
     kind = schema.type
     if kind in _WIDTHS:
         return type(node) is int
