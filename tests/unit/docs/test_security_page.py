@@ -11,7 +11,7 @@ from tests.unit.docs.pages import ROOT
 
 _ACCESS: Final = "tests/unit/rest/test_access.py"
 _SECRETS: Final = "tests/real/worker/test_secrets.py"
-_PROVIDERS: Final = "tests/unit/config/test_config_providers.py"
+_PROVIDERS: Final = "tests/unit/config/test_providers.py"
 _READ_ONLY: Final = (_ACCESS, "test_a_user_who_may_only_read_changes_validates_and_previews_nothing")
 _REQUESTS: Final = "tests/unit/hostile/test_requests.py"
 _GROWTH: Final = "tests/unit/hostile/test_growth.py"

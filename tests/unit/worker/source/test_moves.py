@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from testkit.doubles.source_doubles import WAIT_S, record
 from testkit.waiting import await_true
 from tests.generated import examples
+from tests.unit.worker.source.test_exactly_once import committed, wait_commits
 from tests.unit.worker.source.test_task import Rig, started, values
-from tests.unit.worker.test_exactly_once_source import committed, wait_commits
 
 from penstock.api import SourceFrame, SourceTask, TransactionBoundary
 from penstock.errors import DataException, RetriableException

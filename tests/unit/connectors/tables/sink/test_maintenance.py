@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from tests.unit.connectors.tables import lakes
-from tests.unit.connectors.tables.test_source import read, settings, shown
+from tests.unit.connectors.tables.source.test_connector import read, settings, shown
 from tests.unit.connectors.tables.writing import HERE, Writing
 
 from penstock.connectors.tables import TableSink, TableSource

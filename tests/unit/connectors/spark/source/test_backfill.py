@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.unit.connectors.spark.test_bulk_source import SparkContext
-from tests.unit.connectors.spark.test_source import Memory, add
+from tests.unit.connectors.spark.source.test_bulk import SparkContext
+from tests.unit.connectors.spark.source.test_connector import Memory, add
 
 from penstock.api import BackfillSpan
 from penstock.connectors.spark import SparkSource

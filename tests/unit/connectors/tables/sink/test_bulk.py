@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.unit.connectors.files.writing import Context, frame, records
 from tests.unit.connectors.tables import lakes
-from tests.unit.connectors.tables.test_rounds import MORE, WIDE, KilledError, Steps
+from tests.unit.connectors.tables.sink.test_rounds import MORE, WIDE, KilledError, Steps
 from tests.unit.connectors.tables.writing import Writing
 
 from penstock.api import SinkFrame, TopicPartition
