@@ -35,10 +35,8 @@ from penstock.converters.string import StringConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
-    SourceRecords,
     TransformStage,
 )
 from penstock.pipeline.batch.sink.path import SinkPipeline, build_sink_pipeline
@@ -152,7 +150,7 @@ class _Lane:
             if time.monotonic() > ends:
                 return ran
             fresh = number // self._new_schema if number % self._new_schema == 0 else 0
-            made = self._source.run(SourceRecords(_records(self._rows, number, fresh)))
+            made = self._source.run(_records(self._rows, number, fresh))
             read = self._sink.run(_consumed(made))
             assert not made.errors
             assert not read.errors
@@ -236,7 +234,7 @@ def _records(rows: int, number: int, fresh: int) -> list[SourceRecord]:
     return made
 
 
-def _consumed(made: ProduceBatch) -> ConsumedBatch:
+def _consumed(made: ProduceBatch) -> pa.Table:
     """What a consumer would fetch of it."""
     rows = made.table.num_rows
     columns: dict[str, Any] = {
@@ -246,7 +244,7 @@ def _consumed(made: ProduceBatch) -> ConsumedBatch:
         "timestamp_type": pa.array([0] * rows),
     }
     columns |= {name: made.table.column(name).combine_chunks() for name in ("topic", "key", "value", "headers")}
-    return ConsumedBatch(pa.table([columns[one.name].cast(one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA))
+    return pa.table([columns[one.name].cast(one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
 
 
 if __name__ == "__main__":

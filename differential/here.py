@@ -18,7 +18,7 @@ from conformance.vectors.model import simple_name
 from penstock.api import Predicate, SinkRecord, SourceRecord, Transformation
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import PipelineSpec, RecordError, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.plugins import PluginKind, Plugins
@@ -97,7 +97,7 @@ class Here:
 
     def _source(self, spec: PipelineSpec, case: Mapping[str, Json]) -> list[Json]:
         records = [cast("SourceRecord", decode_record(one)) for one in case["records"]]
-        batch = build_source_pipeline(self.runtime, spec).run(SourceRecords(records))
+        batch = build_source_pipeline(self.runtime, spec).run(records)
         return [
             batch.errors.get(place) or (None if row["dropped"] else _sent(row))
             for place, row in enumerate(batch.table.to_pylist())

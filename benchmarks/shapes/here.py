@@ -25,7 +25,7 @@ from penstock.api import ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.kafka.consumer.gc_tuning import collect_rarely
-from penstock.pipeline.batch.batches import ConsumedBatch, PipelineSpec
+from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
@@ -117,7 +117,7 @@ def _batches(
 ) -> Mapping[str, Callable[[], None]]:
     """What runs one batch, for each kind of sink."""
     jobs = SparkJobs(runtime)
-    consumed = ConsumedBatch(_table(shape, rows, schemas=schemas))
+    consumed = _table(shape, rows, schemas=schemas)
 
     def batch(form: ValueForm | None) -> Callable[[], None]:
         spec = PipelineSpec(_json(schemas, True), _json(schemas, False), SimpleHeaderConverter(), value_form=form)

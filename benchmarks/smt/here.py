@@ -31,9 +31,7 @@ from penstock.data import ConnectHeaders, Schema, SchemaBuilder, Struct, Type
 from penstock.kafka.consumer.gc_tuning import collect_rarely
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
-    SourceRecords,
     TransformStage,
 )
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
@@ -117,7 +115,7 @@ class Pipelines:
         """What runs one batch of a case."""
         if case.kind is Kind.READ:
             return self._reading(case, size)
-        records = SourceRecords(_records(case.data, case.typed, size))
+        records = _records(case.data, case.typed, size)
         if case.kind is Kind.WRITE:
             pipeline = build_source_pipeline(self._runtime, self._spec(self._converter(case.links[0])), self._jobs)
         else:
@@ -131,7 +129,7 @@ class Pipelines:
         wire = made.table.column("value").combine_chunks()
         spec = self._spec(self._converter(case.links[0]), form=ValueForm.COLUMNS)
         pipeline = build_sink_pipeline(self._runtime, spec, self._jobs)
-        consumed = ConsumedBatch(consumed_table(wire))
+        consumed = consumed_table(wire)
         return _checked(lambda: pipeline.run(consumed))
 
     def fifty_schemas(self) -> Batch:
@@ -139,7 +137,7 @@ class Pipelines:
         records = [_versioned(schema, row) for row in range(RECORDS_EACH) for schema in _schemas()]
         spec = self._spec(_json(True), self._stages(TWO))
         pipeline = build_source_pipeline(self._runtime, spec, self._jobs)
-        return _checked(lambda: pipeline.run(SourceRecords(records)))
+        return _checked(lambda: pipeline.run(records))
 
     def with_python(self, size: int, spent: Callable[[str, float], None]) -> Batch:
         """A chain with a record-wise transform in Python between two stock ones."""
@@ -166,7 +164,7 @@ class Pipelines:
     def _python(self, stages: Sequence[TransformStage], size: int, spent: Callable[[str, float], None]) -> Batch:
         spec = self._spec(_json(False), stages, spent=spent)
         pipeline = build_source_pipeline(self._runtime, spec, self._jobs)
-        records = SourceRecords(_records(Data.FLAT, True, size))
+        records = _records(Data.FLAT, True, size)
         return _checked(lambda: pipeline.run(records))
 
     def compared(self, case: Case, size: int) -> list[Rate]:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import pyarrow as pa
+
 from conformance.vectors.codec import decode_schema, decode_value, encode_schema, encode_value
 from conformance.vectors.ends import Capture, Empty, EmptyHeader, LookUp, LookUpHeader, as_consumed, consumed
 from conformance.vectors.model import Failure, Outcome, Success, simple_name, transform_class
@@ -29,12 +31,10 @@ from penstock.api import (
 )
 from penstock.data import ConnectHeaders, Header, Schema
 from penstock.pipeline.batch.batches import (
-    ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
     RecordError,
     SinkBatch,
-    SourceRecords,
     TransformStage,
 )
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
@@ -270,11 +270,11 @@ class PipelineAdapter:
         from penstock.pipeline.batch.source.path import build_source_pipeline
 
         def run() -> ProduceBatch:
-            return build_source_pipeline(self._runtime, spec).run(SourceRecords(records))
+            return build_source_pipeline(self._runtime, spec).run(records)
 
         return _guarded(run)
 
-    def _run_sink(self, spec: PipelineSpec, batch: ConsumedBatch) -> SinkBatch | Failure:
+    def _run_sink(self, spec: PipelineSpec, batch: pa.Table) -> SinkBatch | Failure:
         from penstock.pipeline.batch.sink.path import build_sink_pipeline
 
         def run() -> SinkBatch:

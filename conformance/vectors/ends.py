@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, HeaderConverter, SinkRecord, SourceRecord, Transformation
 from penstock.data import ConnectHeaders, Header, Schema, SchemaAndValue
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
 
 if TYPE_CHECKING:
     from penstock.config import ConfigDef
@@ -99,7 +99,7 @@ class Capture(_Own):
         return record
 
 
-def as_consumed(records: Sequence[SinkRecord], stages: Sequence[TransformStage]) -> tuple[PipelineSpec, ConsumedBatch]:
+def as_consumed(records: Sequence[SinkRecord], stages: Sequence[TransformStage]) -> tuple[PipelineSpec, pa.Table]:
     """Returns the pipeline specification and the batch that give these very records to a sink's chain."""
     keys = LookUp([(one.key_schema, one.key) for one in records])
     values = LookUp([(one.value_schema, one.value) for one in records])
@@ -113,7 +113,7 @@ def consumed(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[tuple[str, bytes | None]]] | None = None,
-) -> ConsumedBatch:
+) -> pa.Table:
     """The batch a consumer would have fetched."""
     if headers is None:
         number = iter(range(sum(one.headers.size() for one in records)))
@@ -129,7 +129,7 @@ def consumed(
         "headers": [[{"key": key, "value": data} for key, data in one] or None for one in headers],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in CONSUMED_SCHEMA]
-    return ConsumedBatch(pa.table(arrays, schema=CONSUMED_SCHEMA))
+    return pa.table(arrays, schema=CONSUMED_SCHEMA)
 
 
 def _number(number: int) -> bytes:

@@ -43,8 +43,8 @@ class Explode(Definition):
         names = frozenset({self.side})
         return StepPlan(shape, self._make, names, names)
 
-    def _make(self, bag: RecordColumns, keep: NameColumn) -> Made:
-        text = bag.side(self.side)
+    def _make(self, record: RecordColumns, keep: NameColumn) -> Made:
+        text = record.side(self.side)
         numbers = F.when(F.startswith(text, F.lit(TRIGGER)), F.lit(_NUMBERS)).otherwise(F.lit(1))
         length = F.size(F.sequence(F.lit(1).cast("bigint"), numbers.cast("bigint")))
         return Made({self.side: F.concat(text, length.cast("string"))})

@@ -12,11 +12,9 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
     SinkBatch,
-    SourceRecords,
     TransformStage,
 )
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
@@ -39,7 +37,7 @@ class Chain:
 
     def source(self, records: Sequence[SourceRecord]) -> ProduceBatch:
         """Returns the result of a source task's records."""
-        return build_source_pipeline(self.runtime, self._spec()).run(SourceRecords(records))
+        return build_source_pipeline(self.runtime, self._spec()).run(records)
 
     def sink(self, values: Sequence[bytes | None], *, form: ValueForm | None = None) -> SinkBatch:
         """Returns the batch that a sink task is given for JSON messages; ``form`` is None for records."""
@@ -47,7 +45,7 @@ class Chain:
         return build_sink_pipeline(self.runtime, spec).run(consumed(values))
 
 
-def consumed(values: Sequence[bytes | None], *, topics: Sequence[str] = ()) -> ConsumedBatch:
+def consumed(values: Sequence[bytes | None], *, topics: Sequence[str] = ()) -> pa.Table:
     """Messages with these values, without keys and headers, of one partition or of one of each topic."""
     rows = len(values)
     columns: dict[str, Sequence[object]] = {
@@ -60,8 +58,7 @@ def consumed(values: Sequence[bytes | None], *, topics: Sequence[str] = ()) -> C
         "value": values,
         "headers": [None] * rows,
     }
-    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
-    return ConsumedBatch(table)
+    return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
 
 
 def _json() -> Converter:

@@ -49,10 +49,15 @@ from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.configs import load_class
-from penstock.worker.task.request import TaskRequest
-from penstock.worker.task.session import TaskSession
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import (
+    TaskServices,
+    TaskSession,
+    TaskSpec,
+)
 from testkit.doubles.source_doubles import FakePipeline
 from testkit.waiting import await_true
 

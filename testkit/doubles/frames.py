@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.api import SinkFrame
-from penstock.converters.json.values.schemaless import read_schemaless
+from penstock.converters.json.values import read_schemaless
 from penstock.pipeline.columns.schemaless import column_of
 
 

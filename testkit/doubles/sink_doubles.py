@@ -13,14 +13,13 @@ from penstock.kafka.consumer.messages import placeholder
 from penstock.kafka.consumer.subscription import Subscription
 from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.model import ConnectorTaskId, State
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, RecordError, SinkBatch, Submit
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, RecordError, SinkBatch, Submit
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.session import TaskSession
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 from testkit.doubles.spark_doubles import FakeSessions
 
 T0 = TopicPartition("t", 0)
@@ -196,11 +195,11 @@ class FakePipeline:
         self.gate: threading.Event | None = None
         self.entered = threading.Event()
 
-    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+    def begin(self, batch: pa.Table, submit: Submit) -> PendingBatch[SinkBatch]:
         return submit(lambda: self.run(batch))
 
-    def run(self, batch: ConsumedBatch) -> SinkBatch:
-        rows = batch.table.to_pylist()
+    def run(self, batch: pa.Table) -> SinkBatch:
+        rows = batch.to_pylist()
         self.runs.append([row["value"].decode() for row in rows])
         self.entered.set()
         if self.gate is not None:
@@ -219,7 +218,7 @@ class FakePipeline:
         if not self.frames:
             return SinkBatch(records, None, errors, records.count(None) - len(errors))
         good = [index for index, record in enumerate(records) if record is not None]
-        frame = SinkFrame(batch.table.take(pa.array(good, pa.int64())), None, None)
+        frame = SinkFrame(batch.take(pa.array(good, pa.int64())), None, None)
         return SinkBatch(None, [frame] if good else [], errors, records.count(None) - len(errors))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.errors import CommitOutcomeUnknownException, KafkaException
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException, Receipts
-from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, PendingBatch, PolledBatch, ProduceBatch, RecordError, Submit
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import OffsetWriter
 from penstock.worker.source.offset_commit import CommitHooks, OffsetCommitter
@@ -110,10 +110,10 @@ class FakePipeline:
         self.retriable_failures = 0
         self.error: Exception | None = None
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
         return submit(lambda: self.run(batch))
 
-    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+    def run(self, batch: PolledBatch) -> ProduceBatch:
         self.entered.set()
         assert self.hold.wait(WAIT_S)
         if self.error is not None:
@@ -123,9 +123,9 @@ class FakePipeline:
             topics: list[str | None] = [batch.topic] * len(values)
             timestamps: list[int | None] = [batch.timestamp] * len(values)
         else:
-            values = [one.value for one in batch.records]
-            topics = [one.topic for one in batch.records]
-            timestamps = [one.timestamp for one in batch.records]
+            values = [one.value for one in batch]
+            topics = [one.topic for one in batch]
+            timestamps = [one.timestamp for one in batch]
         self.batches.append(values)
         errors = {}
         for row, value in enumerate(values):

@@ -20,7 +20,7 @@ from typing import Final
 import confluent_kafka as ck
 
 from penstock.api import RecordMetadata
-from penstock.kafka.network.link import Link
+from penstock.kafka.network.transport import Link
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.producer.transaction import Question, TransactionEnd
 from penstock.kafka.producer.transaction_coordinator import Coordinator

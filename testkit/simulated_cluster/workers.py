@@ -19,7 +19,9 @@ from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.telemetry import Metrics
 from penstock.worker.backfill.runs import Backfills
 from penstock.worker.connector.runner import TaskPlan
-from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 from penstock.worker.worker import StartupCounts, StatusListener
 from testkit.simulated_cluster.clock import NodeLoop, VirtualLoop
 from testkit.simulated_cluster.producers import Holder, Producers

@@ -19,7 +19,7 @@ from testkit.processes.schema_registry import RegistryStandIn
 from penstock.api import SinkRecord, SourceRecord
 from penstock.data import ConnectHeaders, Header
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SinkBatch, SourceRecords
+from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -104,7 +104,7 @@ def _written(runtime: SparkRuntime, parts: TaskParts, text: str, *, header: bool
         if header
         else PipelineSpec(Empty(), parts.value_converter, EmptyHeader(), (), "example")
     )
-    batch = build_source_pipeline(runtime, spec).run(SourceRecords([record]))
+    batch = build_source_pipeline(runtime, spec).run([record])
     if batch.errors:
         return _error(batch.errors[0])
     row = batch.table.to_pylist()[0]

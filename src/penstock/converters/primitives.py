@@ -62,8 +62,8 @@ class WriteSide(Step):
             return StepPlan(shape.with_side(self.side, NOTHING))
         self.check(known)
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            column, *faults = self.written(bag.side(self.side), known, keep)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            column, *faults = self.written(record.side(self.side), known, keep)
             return Made({self.side: column}, faults)
 
         names = frozenset({self.side})
@@ -86,8 +86,8 @@ class ReadSide(Step):
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            column, *faults = self.values(bag.side(self.side), shape.side(self.side))
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            column, *faults = self.values(record.side(self.side), shape.side(self.side))
             return Made({self.side: column}, faults)
 
         names = frozenset({self.side})

@@ -4,6 +4,10 @@ Main type: ``StringConverter``, for keys, values and headers. Main functions: ``
 character set), ``encode_text`` and ``decode_text`` for one value, ``encoded`` and ``decoded`` for columns. The JVM
 encodes columns; settings and single values do not wait for a JVM.
 
+The table has Java's names because configurations have them. Python's codecs know 295 of these 500 names, lack 27 of the
+89 sets' own, and take some that Java refuses (`UTF_8`); the rules and exceptions would be as long as the table, which
+is data that changes with no release.
+
 Thread: one instance for each task; steps are built on its pipeline thread. The functions are pure.
 Source: org.apache.kafka.connect.storage.StringConverter; java.nio.charset.Charset (names and aliases of JDK 17),
 String.getBytes, the String constructors.

@@ -1,4 +1,4 @@
-"""Java's key and trust stores: files in PKCS12, JKS and JCEKS, read to PEM text that OpenSSL takes.
+"""Java's key and trust stores: files in PKCS12 and JKS, read to PEM text that OpenSSL takes.
 
 Start from:
 

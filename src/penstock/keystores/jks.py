@@ -1,9 +1,11 @@
-"""The formats JKS and JCEKS: files that Java's own providers wrote before PKCS12 became its default.
+"""The format JKS: files that Java's own provider wrote before PKCS12 became its default.
 
 Main function: ``decode_jks``. Pure.
 
-Source: sun.security.provider.{JavaKeyStore, KeyProtector}, com.sun.crypto.provider.{JceKeyStore, KeyProtector,
-PBECipherCore}.
+JCEKS, its sister, is refused with the command that converts it: it was made for secret keys, which TLS has no use for,
+and protects private keys with Triple DES, which the library for it is about to drop.
+
+Source: sun.security.provider.{JavaKeyStore, KeyProtector}.
 """
 
 from __future__ import annotations
@@ -15,21 +17,18 @@ from typing import Final
 
 from penstock.keystores.store import Blame, KeyEntry, KeyStore, KeyStoreFault
 
-_PRIVATE_KEY, _TRUSTED, _SECRET_KEY = 1, 2, 3
+_PRIVATE_KEY, _TRUSTED = 1, 2
 _DIGEST_SIZE: Final = 20
 _DIGEST_WORDS: Final = b"Mighty Aphrodite"
-_MOST_ROUNDS: Final = 5_000_000
-# Object identifiers, encoded: 1.3.6.1.4.1.42.2.17.1.1 and 1.3.6.1.4.1.42.2.19.1.
+# An object identifier, encoded: 1.3.6.1.4.1.42.2.17.1.1.
 _SUN_PROTECTION: Final = bytes.fromhex("2b060104012a02110101")
-_JCE_PROTECTION: Final = bytes.fromhex("2b060104012a021301")
 
 
-def decode_jks(data: bytes, kind: str, password: str | None) -> KeyStore:
-    """Reads a JKS or JCEKS file.
+def decode_jks(data: bytes, password: str | None) -> KeyStore:
+    """Reads a JKS file.
 
     Args:
         data: The whole file.
-        kind: ``JKS`` or ``JCEKS``.
         password: The store's; None to leave out the check of its digest.
 
     Raises:
@@ -39,7 +38,7 @@ def decode_jks(data: bytes, kind: str, password: str | None) -> KeyStore:
     reader.number(4)
     version, count = reader.number(4), reader.number(4)
     if version not in (1, 2):
-        raise KeyStoreFault(Blame.FILE, f"The {kind} file is damaged: version {version} does not exist")
+        raise KeyStoreFault(Blame.FILE, f"The JKS file is damaged: version {version} does not exist")
     keys: list[KeyEntry] = []
     trusted: list[bytes] = []
     for _ in range(count):
@@ -50,21 +49,15 @@ def decode_jks(data: bytes, kind: str, password: str | None) -> KeyStore:
             protected = reader.block()
             chain = [reader.certificate(version) for _ in range(reader.number(4))]
             keys.append(KeyEntry(alias, chain, partial(_recover, alias, protected)))
-        elif tag == _SECRET_KEY:
-            raise KeyStoreFault(
-                Blame.FILE,
-                f"The entry {alias} of the {kind} file is a secret key, which TLS has no use for and only Java reads; "
-                f"remove it (keytool -delete -alias {alias})",
-            )
         else:
-            raise KeyStoreFault(Blame.FILE, f"The {kind} file is damaged: entries of kind {tag} do not exist")
+            raise KeyStoreFault(Blame.FILE, f"The JKS file is damaged: entries of kind {tag} do not exist")
     if len(data) - reader.position != _DIGEST_SIZE:
-        raise KeyStoreFault(Blame.FILE, f"The {kind} file is damaged: it does not end after its last entry")
+        raise KeyStoreFault(Blame.FILE, "The JKS file is damaged: it does not end after its last entry")
     if password is not None:
         digest = hashlib.sha1(_wide(password) + _DIGEST_WORDS + data[:-_DIGEST_SIZE], usedforsecurity=False).digest()
         if not hmac.compare_digest(digest, data[-_DIGEST_SIZE:]):
-            raise KeyStoreFault(Blame.STORE_PASSWORD, f"The password of the {kind} file is wrong, or it is damaged")
-    return KeyStore(kind, keys, trusted)
+            raise KeyStoreFault(Blame.STORE_PASSWORD, "The password of the JKS file is wrong, or it is damaged")
+    return KeyStore("JKS", keys, trusted)
 
 
 class _Reader:
@@ -105,13 +98,9 @@ def _recover(alias: str, protected: bytes, password: str) -> bytes:
     """Takes the protection off a private key."""
     try:
         algorithm, data = _protected_parts(protected)
-        oid, parameters = _der(algorithm)
-        if oid == _SUN_PROTECTION:
-            key = _off_sun(data, _wide(password))
-        elif oid == _JCE_PROTECTION:
-            key = _off_jce(data, parameters, password)
-        else:
+        if _der(algorithm)[0] != _SUN_PROTECTION:
             raise KeyStoreFault(Blame.FILE, f"The private key {alias} is protected in a way that is not known")
+        key = _off_sun(data, _wide(password))
     except (IndexError, ValueError) as error:
         raise KeyStoreFault(Blame.FILE, f"The private key {alias} is damaged") from error
     if key is None:
@@ -134,31 +123,6 @@ def _off_sun(data: bytes, password: bytes) -> bytes | None:
     key = bytes(one ^ other for one, other in zip(mixed, stream, strict=False))
     right = hmac.compare_digest(hashlib.sha1(password + key, usedforsecurity=False).digest(), check)
     return key if right else None
-
-
-def _off_jce(data: bytes, parameters: bytes, password: str) -> bytes | None:
-    """Triple DES, its key made of the password and each half of the salt by many rounds of MD5."""
-    from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
-    from cryptography.hazmat.primitives.ciphers import Cipher, modes
-    from cryptography.hazmat.primitives.padding import PKCS7
-
-    salt, rest = _der(_der(parameters)[0])
-    # Java itself refuses more.
-    rounds = min(int.from_bytes(_der(rest)[0], "big"), _MOST_ROUNDS)
-    narrow = bytes(ord(letter) & 0xFF for letter in password)
-    made = bytearray()
-    for half in (salt[:4], salt[4:]):
-        for _ in range(rounds):
-            half = hashlib.md5(half + narrow, usedforsecurity=False).digest()
-        made += half
-    try:
-        opened = Cipher(TripleDES(bytes(made[:24])), modes.CBC(bytes(made[24:]))).decryptor()
-        unpadder = PKCS7(64).unpadder()
-        key = unpadder.update(opened.update(data) + opened.finalize()) + unpadder.finalize()
-        _der(key)
-    except (IndexError, ValueError):
-        return None
-    return key
 
 
 def _wide(password: str) -> bytes:

@@ -53,7 +53,7 @@ class KeyStore:
     """The content of a store.
 
     Attributes:
-        format: ``JKS``, ``JCEKS`` or ``PKCS12``.
+        format: ``JKS`` or ``PKCS12``.
         keys: In the order of the file.
         trusted: The certificates that the file marks as trusted, in DER.
     """
@@ -101,12 +101,18 @@ def open_store(data: bytes, password: str | None) -> KeyStore:
             from penstock.keystores.pkcs12 import decode_pkcs12
 
             return decode_pkcs12(data, password)
-        case ("JKS" | "JCEKS") as kind:
+        case "JKS":
             from penstock.keystores.jks import decode_jks
 
-            return decode_jks(data, kind, password)
+            return decode_jks(data, password)
+        case "JCEKS":
+            raise KeyStoreFault(
+                Blame.FILE,
+                "The file is a JCEKS key store, which only Java reads; convert it with keytool -importkeystore "
+                "-srckeystore FILE -srcstoretype jceks -destkeystore NEW_FILE -deststoretype pkcs12",
+            )
         case _:
-            raise KeyStoreFault(Blame.FILE, "The file is neither PKCS12 nor JKS nor JCEKS nor PEM")
+            raise KeyStoreFault(Blame.FILE, "The file is neither PKCS12 nor JKS nor PEM")
 
 
 def pem(label: str, data: bytes) -> str:

@@ -21,7 +21,7 @@ class FilterConfig(AbstractConfig):
     """``Filter`` has no settings."""
 
 
-def _drop(bag: RecordColumns, keep: NameColumn) -> Made:
+def _drop(record: RecordColumns, keep: NameColumn) -> Made:
     return Made(drops=F.lit(True))
 
 

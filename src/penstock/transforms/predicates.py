@@ -63,9 +63,9 @@ class HasHeaderKey(ColumnPredicate, Predicate):
         """See ``ColumnPredicate``. The name of the header."""
         return self._key
 
-    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
+    def condition(self, record: RecordColumns, shape: Shape) -> Column:
         """See ``ColumnPredicate``."""
-        return has_header(bag.headers, self._key)
+        return has_header(record.headers, self._key)
 
     def test(self, record: ConnectRecord) -> bool:
         """See ``Predicate``."""
@@ -94,9 +94,9 @@ class RecordIsTombstone(ColumnPredicate, Predicate):
         """See ``ColumnPredicate``. Not values of mixed kinds."""
         return not shape.value.is_variant
 
-    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
+    def condition(self, record: RecordColumns, shape: Shape) -> Column:
         """See ``ColumnPredicate``."""
-        return bag.value.isNull()
+        return record.value.isNull()
 
     def test(self, record: ConnectRecord) -> bool:
         """See ``Predicate``."""

@@ -31,12 +31,20 @@ from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.backfill.runs import Backfills, BackfillTask
-from penstock.worker.connector.contexts import ConnectorRequests, RunnerSinkContext, RunnerSourceContext
 from penstock.worker.connector.offsets import ConnectorOffsets
-from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, TaskPlan
+from penstock.worker.connector.runner import (
+    ConnectorRequests,
+    ConnectorRunner,
+    ConnectorSpec,
+    RunnerSinkContext,
+    RunnerSourceContext,
+    TaskPlan,
+)
 from penstock.worker.task.configs import check_count
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 from penstock.worker.task.retries import Retries, RetryBackoff
 from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.waiting import Hints, WaitReason

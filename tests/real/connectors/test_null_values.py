@@ -22,7 +22,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.data.text import to_java_text
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
 from penstock.pipeline.batch.sink.path import SinkPipeline, build_sink_pipeline
 from penstock.pipeline.batch.source.frame_input import frame_to_records
 from penstock.pipeline.batch.source.path import build_source_pipeline
@@ -262,7 +262,7 @@ def test_nulls_of_a_source_are_written_as_each_would_be(
         frame = SourceFrame(table, "t", schema, {"p": 1}, {"o": 1}, key_schema=schema)
         assert written(pipeline.run(frame)) == expected
         records = [SourceRecord({}, {}, "t", None, value_schema=schema, key=None, key_schema=schema)] * 3
-        assert written(pipeline.run(SourceRecords(records))) == expected
+        assert written(pipeline.run(records)) == expected
 
 
 @pytest.mark.parametrize("schema", [None, AFTER], ids=["schemaless", "typed"])
@@ -290,7 +290,7 @@ def test_nulls_in_front_of_and_behind_each_transform_on_the_way_from_a_source(
             continue
         expected = [told for record in records if (told := sent_by_itself(converter, one, record)) is not DROPPED]
         assert written(pipeline.run(frame)) == expected
-        assert written(pipeline.run(SourceRecords(records))) == expected
+        assert written(pipeline.run(records)) == expected
 
 
 DROPPED: Final = object()

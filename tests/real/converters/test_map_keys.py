@@ -11,7 +11,7 @@ from penstock.api import SourceRecord
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -51,7 +51,7 @@ def test_a_map_with_such_keys_is_read_and_written_in_batches_and_alone(
 
     read = build_sink_pipeline(spark_runtime, spec).run(consumed([data] * 3))
     sent = build_source_pipeline(spark_runtime, spec).run(
-        SourceRecords([SourceRecord({}, {}, "t", value, value_schema=schema) for _ in range(3)])
+        [SourceRecord({}, {}, "t", value, value_schema=schema) for _ in range(3)]
     )
 
     alone = converter.to_connect_data("t", data)

@@ -13,7 +13,7 @@ from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.registry import reading_columns
+from penstock.converters.registry import converter as reading_columns
 from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.converter import RegistryConverter
 from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
@@ -23,10 +23,8 @@ from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, S
 from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
     SinkBatch,
-    SourceRecords,
     TransformStage,
 )
 from penstock.pipeline.batch.groups import Why
@@ -69,7 +67,7 @@ def user(number: int, name: str | None) -> SourceRecord:
     return SourceRecord({}, {}, "users", value, value_schema=USER, key=str(number), key_schema=STRING_SCHEMA)
 
 
-def messages(values: list[bytes | None]) -> ConsumedBatch:
+def messages(values: list[bytes | None]) -> pa.Table:
     rows = len(values)
     columns: dict[str, Any] = {
         "topic": ["users"] * rows,
@@ -81,7 +79,7 @@ def messages(values: list[bytes | None]) -> ConsumedBatch:
         "value": values,
         "headers": [None] * rows,
     }
-    return ConsumedBatch(pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA))
+    return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +100,7 @@ def test_records_go_out_and_come_back_and_a_bad_one_is_its_own_error(
         source = build_source_pipeline(spark_runtime, spec)
         sink = build_sink_pipeline(spark_runtime, replace(spec, transforms=()))
 
-        made = source.run(SourceRecords([user(1, "a"), user(2, None), user(3, "c")]))
+        made = source.run([user(1, "a"), user(2, None), user(3, "c")])
         sent = made.table.column("value").to_pylist()
         read = sink.run(messages([sent[0], b'{"json": 1}', None, sent[1], sent[2][:7], b"\0\0\0\0\x63x", sent[2]]))
 
@@ -129,7 +127,7 @@ def test_an_outage_makes_every_record_retriable_and_costs_one_request(
     with pipeline(AvroConverter(), registry) as spec:
         source = build_source_pipeline(spark_runtime, spec)
         registry.status = 500
-        batch = SourceRecords([user(number, "x") for number in range(200)])
+        batch = [user(number, "x") for number in range(200)]
 
         made = source.run(batch)
         registry.status = None
@@ -218,11 +216,9 @@ def test_values_written_as_avro_in_columns_are_what_they_are_one_by_one(
     moved: list[Mapping[Why | None, int]] = []
     with pipeline(AvroConverter(), registry) as spec:
         spec = replace(spec, transforms=spec.transforms if transformed else [])
-        at_once = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(
-            frame if framed else SourceRecords(records)
-        )
+        at_once = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(frame if framed else records)
         monkeypatch.setattr(row_road, "MIN_AT_ONCE", 1000)
-        alone = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(SourceRecords(records))
+        alone = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(records)
     for name in ("topic", "key", "value"):
         assert at_once.table.column(name).to_pylist() == alone.table.column(name).to_pylist()
     assert [one.message for one in at_once.errors.values()] == [one.message for one in alone.errors.values()]

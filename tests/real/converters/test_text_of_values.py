@@ -22,7 +22,7 @@ from penstock.data import (
     Time,
     Timestamp,
 )
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -65,8 +65,7 @@ LOOSE = [
 
 def written(runtime: SparkRuntime, records: Sequence[SourceRecord] | SourceFrame) -> ProduceBatch:
     spec = PipelineSpec(StringConverter(), StringConverter(), SimpleHeaderConverter(), (), "text")
-    batch = records if isinstance(records, SourceFrame) else SourceRecords(records)
-    return build_source_pipeline(runtime, spec).run(batch)
+    return build_source_pipeline(runtime, spec).run(records)
 
 
 def alone(schema: Schema | None, value: object) -> bytes | None:
@@ -173,7 +172,7 @@ def test_records_that_go_several_ways_through_a_chain(spark_runtime: SparkRuntim
         for topic in ("held", "plain")
     ]
 
-    batch = build_source_pipeline(spark_runtime, spec).run(SourceRecords(records))
+    batch = build_source_pipeline(spark_runtime, spec).run(records)
 
     expected = [text for value in values for text in (b"Struct{held=%s}" % alone(None, value), alone(None, value))]
     assert batch.table.column("value").to_pylist() == expected

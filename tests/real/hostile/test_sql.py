@@ -16,7 +16,6 @@ from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.model import ConnectorType
 from penstock.model.payloads import GivenRecord, PreviewLimits, PreviewRequest
-from penstock.pipeline.batch.batches import SourceRecords
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
@@ -183,7 +182,7 @@ def test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on(spark_
     names[10] = SLOW_TEXT
     records = [record(Struct(NAMED).put("name", name), schema=NAMED) for name in names]
     spark_runtime.session(180)
-    batch = task.run(SourceRecords(records))
+    batch = task.run(records)
     assert list(batch.errors) == [10]
     assert "had nothing else to do: it took longer than 5 s. Look for expressions" in str(batch.errors[10].message)
     assert batch.errors[10].stage == "TRANSFORMATION"
@@ -192,7 +191,7 @@ def test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on(spark_
     generation = spark_runtime.session(180) and spark_runtime.generation
     assert len(sent(quick.source(records[:2]))) == 2
     empty = record(Struct(NAMED).put("name", ""), schema=NAMED)
-    batch = task.run(SourceRecords([*records[:2], empty, *records[2:5]]))
+    batch = task.run([*records[:2], empty, *records[2:5]])
     assert {row: error.exception_class for row, error in batch.errors.items()} == {2: DataException.java_name}
     assert "DIVIDE_BY_ZERO" in str(batch.errors[2].message)
     assert "Traceback" not in str(batch.errors[2].message)

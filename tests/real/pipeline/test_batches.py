@@ -14,7 +14,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.primitives import ByteArrayConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaAndValue
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, Moved, PipelineSpec, SourceRecords
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, Moved, PipelineSpec
 from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
@@ -49,7 +49,7 @@ def record(value: object, schema: Schema | None = None, **more: Any) -> SourceRe
     return SourceRecord({}, {}, "batches", value, value_schema=schema, **more)
 
 
-def messages(values: list[bytes | None]) -> ConsumedBatch:
+def messages(values: list[bytes | None]) -> pa.Table:
     rows = len(values)
     columns: dict[str, Any] = {
         "topic": ["batches"] * rows,
@@ -61,14 +61,14 @@ def messages(values: list[bytes | None]) -> ConsumedBatch:
         "value": values,
         "headers": [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], *[None] * (rows - 1)],
     }
-    return ConsumedBatch(pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA))
+    return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
 
 
 def test_values_that_deny_their_schema_do_not_displace_schemaless_ones(spark_runtime: SparkRuntime) -> None:
     pipeline = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter()))
     records = [record("a"), record("x", INT32_SCHEMA), record("b"), record("y", INT32_SCHEMA), record(7, INT32_SCHEMA)]
 
-    made = pipeline.run(SourceRecords(records))
+    made = pipeline.run(records)
 
     assert not made.errors
     assert made.table.column("value").to_pylist() == [b"a", b"x", b"b", b"y", b"7"]
@@ -99,7 +99,7 @@ def test_text_is_written_in_any_of_the_jvm_s_character_sets(
     settings = {"converter.encoding": encoding}
     pipeline = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter(), settings))
 
-    made = pipeline.run(SourceRecords([record("hé€", STRING_SCHEMA)]))
+    made = pipeline.run([record("hé€", STRING_SCHEMA)])
 
     assert made.table.column("value").to_pylist() == [data]
 
@@ -112,7 +112,7 @@ def test_a_batch_is_the_same_whether_columns_go_around_spark_or_not(whole: bool,
         record("b"),
     ]
 
-    made = build_source_pipeline(spark_runtime, own).run(SourceRecords(records))
+    made = build_source_pipeline(spark_runtime, own).run(records)
     read = build_sink_pipeline(spark_runtime, own).run(messages([b"x", b"y", None]))
 
     assert made.table.to_pylist() == [
@@ -160,7 +160,7 @@ def test_every_record_of_a_batch_goes_through_spark_and_is_counted(
     moved: list[Mapping[Why | None, int]] = []
     count: Moved = moved.append
     jobs = SparkJobs(spark_runtime)
-    records = SourceRecords([record("a"), record(1, INT32_SCHEMA), record("z", INT32_SCHEMA)])
+    records = [record("a"), record(1, INT32_SCHEMA), record("z", INT32_SCHEMA)]
 
     stock = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter()), jobs, count)
     assert stock.run(records).table.column("value").to_pylist() == [b"a", b"1", b"z"]
@@ -171,5 +171,5 @@ def test_every_record_of_a_batch_goes_through_spark_and_is_counted(
     sink = build_sink_pipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
     assert [one and one.value for one in sink.run(messages([b"q", None])).records or ()] == ["<q>", None]
     assert moved[2:] == [{Why.OWN_CLASS: 2}]
-    assert own.run(SourceRecords([])).table.num_rows == 0
+    assert own.run([]).table.num_rows == 0
     assert moved[3:] == [{}]

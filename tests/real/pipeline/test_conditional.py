@@ -9,7 +9,7 @@ from penstock.api import SourceRecord, Transformation
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data import Schema, SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, TransformStage
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.mask_field import MaskFieldValue
@@ -29,7 +29,7 @@ def record(topic: str, value: object, schema: Schema | None) -> SourceRecord:
 def run(runtime: SparkRuntime, stage: TransformStage, records: Sequence[SourceRecord]) -> ProduceBatch:
     converter = configured_json()
     spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), [stage], "conditional")
-    return build_source_pipeline(runtime, spec).run(SourceRecords(records))
+    return build_source_pipeline(runtime, spec).run(records)
 
 
 def configured_json() -> JsonConverter:

@@ -20,10 +20,10 @@ from penstock.api import ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data.text import to_java_text
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.passing import Passage
+from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def at_once_us(form: ValueForm | None, batches: Iterator[Sequence[bytes]], topic
     spec = PipelineSpec(configured(), configured(), SimpleHeaderConverter(), value_form=form)
     pipeline = build_sink_pipeline(SparkRuntime({}), spec, Passing())
 
-    def batch(values: Sequence[bytes]) -> ConsumedBatch:
+    def batch(values: Sequence[bytes]) -> pa.Table:
         rows = len(values)
         columns: dict[str, Any] = {
             **dict.fromkeys(CONSUMED_SCHEMA.names, [None] * rows),
@@ -102,9 +102,7 @@ def at_once_us(form: ValueForm | None, batches: Iterator[Sequence[bytes]], topic
             "timestamp_type": [-1] * rows,
             "value": values,
         }
-        return ConsumedBatch(
-            pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
-        )
+        return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
 
     given = map(batch, batches)
     return best_us((lambda one=one: pipeline.run(one)) for one in given)  # type: ignore[misc]

@@ -17,7 +17,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch, SourceRecords
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.layout import VARIANT_ARROW
@@ -36,7 +36,7 @@ def spec(schemas: bool) -> PipelineSpec:
     return PipelineSpec(key, value, header, (), "deep")
 
 
-def consumed(values: list[str]) -> ConsumedBatch:
+def consumed(values: list[str]) -> pa.Table:
     columns: dict[str, list[object]] = {
         "topic": ["t"] * len(values),
         "offset": list(range(len(values))),
@@ -46,7 +46,7 @@ def consumed(values: list[str]) -> ConsumedBatch:
     zeros: list[object] = [0] * len(values)
     columns |= {"partition": zeros, "timestamp": zeros, "timestamp_type": zeros}
     arrays = [pa.array(columns.get(one.name, nothing), one.type) for one in CONSUMED_SCHEMA]
-    return ConsumedBatch(pa.table(arrays, CONSUMED_SCHEMA))
+    return pa.table(arrays, CONSUMED_SCHEMA)
 
 
 def objects(levels: int) -> str:
@@ -126,9 +126,7 @@ def test_values_of_a_deep_schema_are_written(spark_runtime: SparkRuntime, kind: 
         *([] if beside else [SourceRecord({}, {}, "t", too_deep, value_schema=deep)]),
     ]
 
-    made = build_source_pipeline(spark_runtime, replace(spec(False), nothing_beside_spark=not beside)).run(
-        SourceRecords(records)
-    )
+    made = build_source_pipeline(spark_runtime, replace(spec(False), nothing_beside_spark=not beside)).run(records)
 
     assert sorted(made.errors) == ([] if beside else [2])
     expected = objects(levels) if kind == "struct" else lists(levels)

@@ -11,7 +11,7 @@ from penstock.api import SourceRecord
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -39,12 +39,10 @@ def test_they_work_before_and_behind_a_stock_transform(spark_runtime: SparkRunti
     values = [Struct(PERSON).put("id", 1).put("card", "1234567890"), "no card"]
 
     batch = pipeline.run(
-        SourceRecords(
-            [
-                SourceRecord(None, None, "t", value, value_schema=schema)
-                for value, schema in zip(values, (PERSON, STRING_SCHEMA), strict=True)
-            ]
-        )
+        [
+            SourceRecord(None, None, "t", value, value_schema=schema)
+            for value, schema in zip(values, (PERSON, STRING_SCHEMA), strict=True)
+        ]
     )
 
     assert batch.table.column("value").to_pylist() == [b"1,******7890,shop", None]
@@ -58,7 +56,7 @@ def test_messages_are_read_with_them(spark_runtime: SparkRuntime) -> None:
         for offset, value in enumerate([b"a,b", b"\xff", None])
     ]
 
-    batch = pipeline.run(ConsumedBatch(pa.Table.from_pylist(rows, schema=CONSUMED_SCHEMA)))
+    batch = pipeline.run(pa.Table.from_pylist(rows, schema=CONSUMED_SCHEMA))
 
     assert batch.records is not None
     assert [None if record is None else record.value for record in batch.records] == [["a", "b"], None, None]

@@ -48,10 +48,8 @@ from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
-    SourceRecords,
     TransformStage,
 )
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
@@ -145,8 +143,8 @@ def in_any_order(rows: list[tuple[Any, object]]) -> list[tuple[Any, object]]:
     return [(sorted(value) if value else value, error) for value, error in rows]
 
 
-def records(values: list[Any], schema: Schema | None) -> SourceRecords:
-    return SourceRecords([SourceRecord(None, None, "t", value, value_schema=schema) for value in values])
+def records(values: list[Any], schema: Schema | None) -> list[SourceRecord]:
+    return [SourceRecord(None, None, "t", value, value_schema=schema) for value in values]
 
 
 def frame(data: Any, schema: Schema | None) -> SourceFrame:
@@ -546,18 +544,16 @@ def test_a_struct_brings_its_schema(spark_runtime: SparkRuntime) -> None:
     record = SourceRecord(None, None, "t", value, key=value)
 
     assert (record.value_schema, record.key_schema) == (STRUCT, STRUCT)
-    assert written(pipe.run(SourceRecords([record]))) == written(pipe.run(records([value], STRUCT)))
+    assert written(pipe.run([record])) == written(pipe.run(records([value], STRUCT)))
 
 
 # -------------------------------------------------------------------------------------------------------------- sinks
-def consumed(values: pa.Array) -> ConsumedBatch:
+def consumed(values: pa.Array) -> pa.Table:
     """What a consumer would have fetched."""
     rows = len(values)
     columns = {"topic": ["t"] * rows, "offset": range(rows), "value": values}
     others = {one.name: [0] * rows if pa.types.is_integer(one.type) else [None] * rows for one in CONSUMED_SCHEMA}
-    return ConsumedBatch(
-        pa.table({name: pa.array(one, CONSUMED_SCHEMA.field(name).type) for name, one in (others | columns).items()})
-    )
+    return pa.table({name: pa.array(one, CONSUMED_SCHEMA.field(name).type) for name, one in (others | columns).items()})
 
 
 def test_sinks_are_given_dates_and_times_at_every_depth(spark_runtime: SparkRuntime, session: SparkSession) -> None:

@@ -15,7 +15,7 @@ from penstock.config import ConfigDef
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data import STRING_SCHEMA, Schema
-from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.frame_input import frame_to_records
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -94,7 +94,7 @@ def test_rows_of_a_frame_are_the_records_they_would_be(
         given = replace(given, key_schema=schema)
 
     made = pipeline.run(given)
-    by_records = pipeline.run(SourceRecords(frame_to_records(given, given.data)))
+    by_records = pipeline.run(frame_to_records(given, given.data))
 
     sent = [row for row in made.table.to_pylist() if not row["dropped"]]
     assert sent == [row for row in by_records.table.to_pylist() if not row["dropped"]]

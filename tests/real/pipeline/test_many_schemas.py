@@ -13,7 +13,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
 from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
@@ -72,7 +72,7 @@ def record(number: int) -> SourceRecord:
 RECORDS = [record(number) for number in range(3 * TABLES)]
 
 
-def messages(values: list[bytes | None]) -> ConsumedBatch:
+def messages(values: list[bytes | None]) -> pa.Table:
     rows = len(values)
     columns: Mapping[str, list[object]] = {
         "topic": ["db-x"] * rows,
@@ -84,7 +84,7 @@ def messages(values: list[bytes | None]) -> ConsumedBatch:
         "value": list(values),
         "headers": [None] * rows,
     }
-    return ConsumedBatch(pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA))
+    return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], CONSUMED_SCHEMA)
 
 
 def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
@@ -94,9 +94,9 @@ def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
     pipeline = build_source_pipeline(spark_runtime, spec(), moved=counted.append)
     plans = build_source_pipeline(spark_runtime, replace(spec(), nothing_beside_spark=True))
 
-    expected = plans.run(SourceRecords(RECORDS))
+    expected = plans.run(RECORDS)
     monkeypatch.setattr(SparkJobs, "run", no_plans)
-    made = pipeline.run(SourceRecords(RECORDS))
+    made = pipeline.run(RECORDS)
 
     assert not made.errors
     assert made.table.select(expected.table.column_names).to_pylist() == expected.table.to_pylist()
@@ -104,7 +104,7 @@ def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
 
 
 def test_messages_of_many_schemas_become_the_same_records_as_in_plans(spark_runtime: SparkRuntime) -> None:
-    written = build_source_pipeline(spark_runtime, spec()).run(SourceRecords(RECORDS)).table.column("value").to_pylist()
+    written = build_source_pipeline(spark_runtime, spec()).run(RECORDS).table.column("value").to_pylist()
     batch = messages([*written, b"{no json"])
     counted: list[Mapping[Why | None, int]] = []
     seen = [stage("seen", InsertFieldValue(), **{"static.field": "seen", "static.value": "yes"})]

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 
 from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
 from penstock.data import Schema, SchemaBuilder, Type
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, TransformStage
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.step import ColumnConverter, ColumnPredicate, ColumnTransform
-from penstock.pipeline.spark.driver import calls as driver_calls
+from penstock.pipeline.spark.driver import prepared_plan as driver_calls
 from penstock.pipeline.spark.driver.prepared_plan import PreparedQuery
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
@@ -202,7 +202,7 @@ def spec_of(name: str, form: ValueForm | None = None, transforms: Sequence[Trans
     return PipelineSpec(key, value, header, transforms, "plans", 0, form)
 
 
-def consumed(values: pa.Array) -> ConsumedBatch:
+def consumed(values: pa.Array) -> pa.Table:
     """What a consumer would have fetched."""
     rows = len(values)
     columns = {
@@ -215,4 +215,4 @@ def consumed(values: pa.Array) -> ConsumedBatch:
         "value": values,
         "headers": pa.nulls(rows),
     }
-    return ConsumedBatch(pa.table({field.name: columns[field.name].cast(field.type) for field in CONSUMED_SCHEMA}))
+    return pa.table({field.name: columns[field.name].cast(field.type) for field in CONSUMED_SCHEMA})

@@ -15,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.spark.driver.calls import element
 from penstock.pipeline.spark.driver.prepared_plan import (
     FEW_BATCHES,
     SMALL_BYTES,
     PreparedQueries,
     PreparedQuery,
     driver_plan,
+    element,
 )
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime

@@ -40,7 +40,7 @@ from penstock.data import (
     SchemaBuilder,
     Type,
 )
-from penstock.pipeline.batch.batches import ConsumedBatch, PipelineSpec, TransformStage
+from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -105,7 +105,7 @@ def json_spec(transforms: Sequence[TransformStage] = (), *, join: bool = False, 
     return replace(spec_of(value, transforms), frames_join=join)
 
 
-def frames(runtime: SparkRuntime, spec: PipelineSpec, batch: ConsumedBatch) -> list[SinkFrame]:
+def frames(runtime: SparkRuntime, spec: PipelineSpec, batch: pa.Table) -> list[SinkFrame]:
     made = build_sink_pipeline(runtime, spec).run(batch)
     assert not made.errors
     for frame in made.frames or ():

@@ -110,7 +110,6 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
         from collections import Counter
         from tests.real.pipeline import test_stateless as cases
         from penstock.pipeline.batch import groups
-        from penstock.pipeline.batch.batches import SourceRecords
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.pipeline.batch.source.path import build_source_pipeline
 
@@ -119,7 +118,7 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
 
         def run():
             pipeline = build_source_pipeline(runtime, cases.spec(cases.chain()), moved=counted.update)
-            return pipeline.run(SourceRecords(cases.structs()))
+            return pipeline.run(cases.structs())
 
         there = run()
         print(counted[groups.Why.STATELESS] > 0)

@@ -22,7 +22,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.pipeline.batch import groups as roads
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, SourceRecords, TransformStage
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, TransformStage
 from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
@@ -184,9 +184,9 @@ def test_a_source_sends_the_same(
     spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch, records: Callable[[], list[SourceRecord]]
 ) -> None:
     counted: Counter[Why | None] = Counter()
-    there = build_source_pipeline(spark_runtime, spec(chain()), moved=counted.update).run(SourceRecords(records()))
+    there = build_source_pipeline(spark_runtime, spec(chain()), moved=counted.update).run(records())
     alone(monkeypatch)
-    here = build_source_pipeline(spark_runtime, spec(chain())).run(SourceRecords(records()))
+    here = build_source_pipeline(spark_runtime, spec(chain())).run(records())
 
     assert_same(there, here)
     assert {one.exception_class for one in there.errors.values()} >= {
@@ -276,9 +276,9 @@ def test_what_cannot_be_sent_goes_in_the_worker_and_is_told_once(
     counted: Counter[Why | None] = Counter()
     pipeline = build_source_pipeline(spark_runtime, spec(given), moved=counted.update)
     with caplog.at_level(logging.WARNING):
-        batches = [pipeline.run(SourceRecords(structs())) for _ in range(2)]
+        batches = [pipeline.run(structs()) for _ in range(2)]
     alone(monkeypatch)
-    here = build_source_pipeline(spark_runtime, spec(given)).run(SourceRecords(structs()))
+    here = build_source_pipeline(spark_runtime, spec(given)).run(structs())
 
     for one in batches:
         if transform is Locked:
@@ -317,15 +317,15 @@ def test_a_python_worker_that_is_ended_fails_the_batch_and_nothing_else(spark_ru
     ends = build_source_pipeline(spark_runtime, spec([TransformStage("ends", Ends())]))
     generation = spark_runtime.generation
     with pytest.raises(ConnectException, match=r"transforms\.ends: a Python worker of Spark has ended while"):
-        ends.run(SourceRecords(structs()))
+        ends.run(structs())
 
-    odd = build_source_pipeline(spark_runtime, spec(chain())).run(SourceRecords(structs()))
+    odd = build_source_pipeline(spark_runtime, spec(chain())).run(structs())
     assert odd.errors
     assert spark_runtime.generation == generation
 
 
 def test_small_batches_go_in_the_worker(spark_runtime: SparkRuntime) -> None:
     counted: Counter[Why | None] = Counter()
-    build_source_pipeline(spark_runtime, spec(chain()), moved=counted.update).run(SourceRecords(structs(30)))
+    build_source_pipeline(spark_runtime, spec(chain()), moved=counted.update).run(structs(30))
     assert counted[Why.OWN_CLASS]
     assert not counted[Why.STATELESS]

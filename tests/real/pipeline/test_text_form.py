@@ -13,7 +13,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.jobs import SparkJobs
@@ -69,7 +69,7 @@ def in_envelopes(payloads: Sequence[bytes | None]) -> list[bytes | None]:
     return [None if payload is None else head + payload + b"}" for payload in payloads]
 
 
-def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
+def consumed(values: Sequence[bytes | None]) -> pa.Table:
     rows = len(values)
     columns = {
         "topic": pa.array(["t"] * rows),
@@ -81,7 +81,7 @@ def consumed(values: Sequence[bytes | None]) -> ConsumedBatch:
         "value": pa.array(values, pa.binary()),
         "headers": pa.nulls(rows, CONSUMED_SCHEMA.field("headers").type),
     }
-    return ConsumedBatch(pa.table(columns, schema=CONSUMED_SCHEMA))
+    return pa.table(columns, schema=CONSUMED_SCHEMA)
 
 
 def pipeline_of(spark_runtime: SparkRuntime, *, schemas: bool) -> SinkPipeline:

@@ -18,12 +18,10 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import (
-    ConsumedBatch,
     PipelineSpec,
     ProduceBatch,
     RecordError,
     SinkBatch,
-    SourceRecords,
     TransformStage,
 )
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
@@ -76,12 +74,12 @@ def record(topic: str, value: object = 1, schema: Schema | None = None) -> Sourc
 
 
 def produced(runtime: SparkRuntime, topics: Sequence[str], *stages: TransformStage) -> ProduceBatch:
-    return build_source_pipeline(runtime, spec(*stages)).run(SourceRecords([record(topic) for topic in topics]))
+    return build_source_pipeline(runtime, spec(*stages)).run([record(topic) for topic in topics])
 
 
 def read(runtime: SparkRuntime, topics: Sequence[str], *stages: TransformStage, form: Any = None) -> SinkBatch:
-    table = consumed([b"1"] * len(topics)).table
-    batch = ConsumedBatch(table.set_column(0, table.schema.field("topic"), pa.array(topics, pa.string())))
+    table = consumed([b"1"] * len(topics))
+    batch = table.set_column(0, table.schema.field("topic"), pa.array(topics, pa.string()))
     return build_sink_pipeline(runtime, replace(spec(*stages), value_form=form)).run(batch)
 
 
@@ -173,7 +171,7 @@ def test_groups_that_share_a_job_have_their_own_topics(spark_runtime: SparkRunti
     struct = Struct(ROW).put("n", 1)
     records = [record("a", struct, ROW), record("b", "text"), record("c", None), record("b", struct, ROW)]
 
-    batch = pipeline.run(SourceRecords(records))
+    batch = pipeline.run(records)
 
     assert topics_of(batch) == ["aa", "x", "cc", "x"]
 
@@ -182,7 +180,7 @@ def test_groups_that_share_a_job_have_their_own_topics(spark_runtime: SparkRunti
 def test_a_batch_is_routed_when_nothing_may_go_beside_spark(whole: bool, spark_runtime: SparkRuntime) -> None:
     made = replace(spec(router("db-(.*)", "$1")), nothing_beside_spark=whole)
 
-    batch = build_source_pipeline(spark_runtime, made).run(SourceRecords([record("db-a"), record("b")]))
+    batch = build_source_pipeline(spark_runtime, made).run([record("db-a"), record("b")])
 
     assert topics_of(batch) == ["a", "b"]
 

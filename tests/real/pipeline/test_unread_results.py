@@ -28,9 +28,7 @@ from penstock.data import ConnectHeaders
 from penstock.errors import java_class_name
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
-    SourceRecords,
     Stage,
     TransformStage,
 )
@@ -113,7 +111,7 @@ HEADERS: list[list[tuple[str, bytes | None]] | None] = [
 ROWS = [(key, value, headers) for key in KEYS for value in VALUES for headers in HEADERS]
 
 
-def consumed(rows: Sequence[tuple[Any, Any, Any]]) -> ConsumedBatch:
+def consumed(rows: Sequence[tuple[Any, Any, Any]]) -> pa.Table:
     count = len(rows)
     headers = [None if one is None else [{"key": key, "value": value} for key, value in one] for _, _, one in rows]
     columns: dict[str, Sequence[object]] = {
@@ -126,8 +124,7 @@ def consumed(rows: Sequence[tuple[Any, Any, Any]]) -> ConsumedBatch:
         "value": [value for _, value, _ in rows],
         "headers": headers,
     }
-    table = pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
-    return ConsumedBatch(table)
+    return pa.table([pa.array(columns[one.name], one.type) for one in CONSUMED_SCHEMA], schema=CONSUMED_SCHEMA)
 
 
 def by_itself(
@@ -238,9 +235,7 @@ def test_each_record_of_a_source_fails_where_it_fails_by_itself(
             return stage, java_class_name(error)
         return True
 
-    made = build_source_pipeline(spark_runtime, PipelineSpec(key, value, header, CHAINS[name])).run(
-        SourceRecords(given)
-    )
+    made = build_source_pipeline(spark_runtime, PipelineSpec(key, value, header, CHAINS[name])).run(given)
 
     found: list[object] = [not dropped for dropped in made.table["dropped"].to_pylist()]
     for index, error in made.errors.items():

@@ -17,7 +17,7 @@ from penstock.pipeline.batch.row_path import attributes_of, columns_of, rebuilt_
 from penstock.pipeline.batch.segments import Failures, class_name
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.shape_group import ShapeGroup
+from penstock.pipeline.plan.outcomes import ShapeGroup
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins

@@ -24,7 +24,7 @@ from tests.real.transforms.columns import PLUGINS, Case, ensure_columns_equal_re
 from penstock.api import Converter, SinkRecord
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema
 from penstock.errors import ConfigException
-from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.columns.sizes import make_room
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind

@@ -9,7 +9,7 @@ from tests.real.transforms.cases import SCALARS
 from penstock.api import ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.string import StringConverter
-from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
@@ -78,7 +78,7 @@ def test_the_text_of_an_object_is_that_of_a_map_alone(
     text = StringConverter()
     text.configure({}, False)
     spec = PipelineSpec(text, text, SimpleHeaderConverter())
-    batch = SourceRecords([record(value) for value in [*SCALARS[:1], *SCALARS[2:], None]])
+    batch = [record(value) for value in [*SCALARS[:1], *SCALARS[2:], None]]
     one_by_one = build_source_pipeline(spark_runtime, spec).run(batch).table.column("value")
     monkeypatch.setattr(objects, "MIN_ROWS", 1)
 

@@ -12,7 +12,7 @@ from penstock.api import BaseTransformation
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.data import SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.batches import PipelineSpec, PolledBatch
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
@@ -85,7 +85,7 @@ def test_columns_write_the_bytes_that_single_records_give(
     schemas: str, defaults: str, spark_runtime: SparkRuntime
 ) -> None:
     jobs = SparkJobs(spark_runtime)
-    batch = SourceRecords([record(value, schema=OUTER) for value in values()])
+    batch = [record(value, schema=OUTER) for value in values()]
     for name, chain in CHAINS.items():
         json = [
             configured(JsonConverter(), {"schemas.enable": schemas, "replace.null.with.default": defaults})
@@ -99,7 +99,7 @@ def test_columns_write_the_bytes_that_single_records_give(
         assert columns == records, name
 
 
-def results(pipeline: SourcePipeline, batch: SourceRecords) -> list[Any]:
+def results(pipeline: SourcePipeline, batch: PolledBatch) -> list[Any]:
     """Keys and values that are sent, or the message of the error."""
     made = pipeline.run(batch)
     errors = {seq: error.message for seq, error in made.errors.items()}

@@ -14,7 +14,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import StringConverter
 from penstock.data import Decimal
-from penstock.pipeline.batch.batches import PipelineSpec, SourceRecords
+from penstock.pipeline.batch.batches import PipelineSpec, PolledBatch
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
@@ -24,7 +24,7 @@ from penstock.transforms.types.cast import CastValue
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
-def sent(runtime: SparkRuntime, batch: SourceRecords, converter: Converter, *chain: BaseTransformation) -> list[Any]:
+def sent(runtime: SparkRuntime, batch: PolledBatch, converter: Converter, *chain: BaseTransformation) -> list[Any]:
     """The values that are sent, or the messages of errors."""
     spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), stages(*chain), "wide")
     made = SourcePipeline(spec, SparkJobs(runtime)).run(batch)
@@ -34,20 +34,20 @@ def sent(runtime: SparkRuntime, batch: SourceRecords, converter: Converter, *cha
 
 def test_a_cast_gives_what_java_gives(spark_runtime: SparkRuntime) -> None:
     text = configured(JsonConverter(), {"schemas.enable": "false"})
-    batch = SourceRecords([record(struct_of(int(NINES), 0), schema=schema_of(0))])
+    batch = [record(struct_of(int(NINES), 0), schema=schema_of(0))]
     expected = {"string": f'"{NINES}"', "int64": "6873995514006732799", "float64": "1.0E39", "boolean": "true"}
     for target, value in expected.items():
         cast = configured(CastValue(), {"spec": f"a:{target}"})
         assert sent(spark_runtime, batch, text, cast) == [f'{{"a":{value}}}'.encode()]
-    batch = SourceRecords([record(struct_of(1, -50), schema=schema_of(-50))])
+    batch = [record(struct_of(1, -50), schema=schema_of(-50))]
     cast = configured(CastValue(), {"spec": "a:boolean"})
     assert sent(spark_runtime, batch, text, cast) == [b'{"a":true}']
 
 
 def test_wide_decimals_are_written_as_text_and_as_json(spark_runtime: SparkRuntime) -> None:
     wide = decimal.Decimal(NINES)
-    alone = SourceRecords([record(wide, schema=Decimal.schema(0))])
-    plain = SourceRecords([record({"a": wide, "b": ["{", wide]})])
+    alone = [record(wide, schema=Decimal.schema(0))]
+    plain = [record({"a": wide, "b": ["{", wide]})]
     string = configured(StringConverter(), {})
     json = configured(JsonConverter(), {"schemas.enable": "false", "decimal.format": "NUMERIC"})
 
@@ -58,7 +58,7 @@ def test_wide_decimals_are_written_as_text_and_as_json(spark_runtime: SparkRunti
 
 def test_a_decimal_that_is_too_long_for_a_column_is_written_as_text(spark_runtime: SparkRuntime) -> None:
     values = [struct_of(10**1000, 0), struct_of(5, 0)]
-    batch = SourceRecords([record(one, schema=schema_of(0)) for one in values])
+    batch = [record(one, schema=schema_of(0)) for one in values]
 
     found = sent(spark_runtime, batch, configured(StringConverter(), {}))
 
@@ -70,8 +70,8 @@ def test_a_decimal_that_is_too_long_for_a_column_is_written_as_text(spark_runtim
 )
 def test_a_decimal_is_masked_with_all_digits_of_the_replacement(mask: str, spark_runtime: SparkRuntime) -> None:
     masking = configured(MaskFieldValue(), {"fields": "a", "replacement": mask})
-    typed = SourceRecords([record(struct_of(1, 0), schema=schema_of(0))])
-    plain = SourceRecords([record({"a": decimal.Decimal(1)})])
+    typed = [record(struct_of(1, 0), schema=schema_of(0))]
+    plain = [record({"a": decimal.Decimal(1)})]
     string = configured(StringConverter(), {})
 
     assert sent(spark_runtime, typed, string, masking) == [f"Struct{{a={mask}}}".encode()]

@@ -21,7 +21,7 @@ from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.topics.regex_router import RegexRouter
-from penstock.worker.bulk.executor import HASH, PlannedRoad, RowRoad
+from penstock.worker.bulk.executor import HASH, PlannedPath, RowPath
 from penstock.worker.bulk.planning import Chain, Planned, planned, run_session
 from penstock.worker.bulk.shipping import Parts, own_path, probe_executors, shipped
 
@@ -67,7 +67,7 @@ def stage(kind: type[Any], **config: str) -> TransformStage:
 
 def test_executors_get_bytes_and_a_number_for_each_row(lab: Lab) -> None:
     found = lab.plan(lambda session: session.range(0, 9, 1, 4).selectExpr("id", "concat('k', id) AS name"))
-    assert isinstance(found.road, PlannedRoad)
+    assert isinstance(found.path, PlannedPath)
     assert found.partitions == 4
     rows = found.rows.toArrow()
     assert rows.column("value").to_pylist()[:2] == ['{"id":0,"name":"k0"}', '{"id":1,"name":"k1"}']
@@ -96,13 +96,13 @@ def test_rows_behind_a_shuffle_are_put_in_an_order(lab: Lab) -> None:
 def test_the_topic_of_a_router_is_asked_for_once(spark_runtime: SparkRuntime, session: SparkSession) -> None:
     lab = Lab(spark_runtime, session, stage(RegexRouter, regex="(.*)", replacement="to-$1"))
     found = lab.plan(lambda session: session.range(2))
-    assert isinstance(found.road, PlannedRoad)
+    assert isinstance(found.path, PlannedPath)
     assert found.rows.toArrow().column("topic").to_pylist() == ["to-t", "to-t"]
 
     def columns(more: str) -> Callable[[SparkSession], DataFrame]:
         return lambda session: session.range(2).selectExpr("id AS value", "concat('t', id) AS topic", *more.split("|"))
 
-    assert isinstance(lab.plan(columns("NULL AS key"), topic=None).road, RowRoad)
+    assert isinstance(lab.plan(columns("NULL AS key"), topic=None).path, RowPath)
     headers = "array(named_struct('key', 'a', 'value', cast('b' AS binary))) AS headers"
     with pytest.raises(ConnectException, match="cannot ask a transform of topics"):
         lab.plan(columns(headers), topic=None)
@@ -110,8 +110,8 @@ def test_the_topic_of_a_router_is_asked_for_once(spark_runtime: SparkRuntime, se
 
 def test_stateless_transforms_go_and_others_stay(spark_runtime: SparkRuntime, session: SparkSession) -> None:
     assert isinstance(
-        Lab(spark_runtime, session, stage(Marked)).plan(lambda session: session.range(2)).road,
-        RowRoad,
+        Lab(spark_runtime, session, stage(Marked)).plan(lambda session: session.range(2)).path,
+        RowPath,
     )
     with pytest.raises(ConnectException, match=r"the transform 'one' .* does not\s+say stateless = True"):
         Lab(spark_runtime, session, stage(Counted)).plan(lambda session: session.range(2))

@@ -16,18 +16,19 @@ from testkit.waiting import await_true
 from penstock.api import SinkRecord, TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import RetriableException
+from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.consumer import Placement, RecordConsumer
 from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, State
-from penstock.worker.errors.dead_letter import DeadLetterSettings, open_queue
+from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.sink.partitions import PartitionHolders
+from penstock.worker.sink.deliveries import PartitionHolders
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
-from penstock.worker.task.session import TaskSession
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -50,7 +51,12 @@ class RealSink:
                 return []
             queue = DeadLetterSettings(str(dead_letters), 1, context_headers=True)
             sender = ColumnSettings.of(producer_settings(client, {}, client_id="letters"))
-            return [open_queue(queue, ConnectorTaskId("sink", number), counts, admin=client, producer=sender)]
+            admin = TopicAdmin(client, name="sink")
+            create_topic(queue, admin)
+            admin.close()
+            return [
+                DeadLetterQueue(queue, ConnectorTaskId("sink", number), RecordProducer(sender, name="sink"), counts)
+            ]
 
         consumer = RecordConsumer(
             {

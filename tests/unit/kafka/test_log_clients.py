@@ -28,7 +28,7 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.protocol.fields import Api
+from penstock.kafka.protocol.messages import Api
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.reader import LogPositions, LogReader, LogRecord
 from penstock.kafka.topic_log.settings import LogSettings, config_log

@@ -18,7 +18,7 @@ SERVER_KEY, SERVER_CERTIFICATE = (
 )
 
 
-@pytest.mark.parametrize(("name", "kind"), [("server.p12", "PKCS12"), ("server.jks", "JKS"), ("server.jceks", "JCEKS")])
+@pytest.mark.parametrize(("name", "kind"), [("server.p12", "PKCS12"), ("server.jks", "JKS")])
 def test_a_private_key_and_its_certificate_come_out_as_they_went_in(name: str, kind: str) -> None:
     store = open_store((DATA / name).read_bytes(), "storepass")
 
@@ -50,7 +50,7 @@ def test_a_chain_is_in_order_and_not_trusted_unless_it_was_put_in_for_that() -> 
     assert trusting.anchors() == [root, chain[0]]
 
 
-@pytest.mark.parametrize("name", ["server.p12", "server.jks", "server.jceks", "trust.p12", "trust.jks"])
+@pytest.mark.parametrize("name", ["server.p12", "server.jks", "trust.p12", "trust.jks"])
 def test_a_wrong_password_and_a_shortened_file_are_told_apart(name: str) -> None:
     data = (DATA / name).read_bytes()
 
@@ -60,6 +60,13 @@ def test_a_wrong_password_and_a_shortened_file_are_told_apart(name: str) -> None
         open_store(data[:-30], "storepass")
 
     assert (wrong.value.blame, short.value.blame) == (Blame.STORE_PASSWORD, Blame.FILE)
+
+
+def test_a_jceks_file_is_refused_with_the_command_that_converts_it() -> None:
+    with pytest.raises(KeyStoreFault, match=r"keytool -importkeystore .* -srcstoretype jceks") as refused:
+        open_store(b"\xce" * 4 + bytes(40), "storepass")
+
+    assert refused.value.blame is Blame.FILE
 
 
 def test_a_key_with_a_password_of_its_own_needs_that() -> None:

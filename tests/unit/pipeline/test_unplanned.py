@@ -13,16 +13,15 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.primitives import BooleanConverter, ByteArrayConverter
 from penstock.converters.string import StringConverter
 from penstock.data import OPTIONAL_BYTES_SCHEMA, OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder, Type
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, ConsumedBatch, PipelineSpec, SinkBatch
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.groups import parted_by_plan, shape_unplanned
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.frame_values import AsText
+from penstock.pipeline.plan.frame_values import AsText, AsVariant
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.passing import Passage
-from penstock.pipeline.plan.shape_group import ShapeGroup
+from penstock.pipeline.plan.outcomes import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
-from penstock.pipeline.plan.variant_building import AsVariant
+from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 
@@ -132,7 +131,7 @@ def consumed(keys: list[bytes | None], values: list[bytes | None]) -> pa.Table:
 
 def run(spec: PipelineSpec, keys: list[bytes | None], values: list[bytes | None]) -> tuple[SinkBatch, list[pa.Table]]:
     jobs = NoPlan()
-    made = build_sink_pipeline(SparkRuntime({}), spec, jobs).run(ConsumedBatch(consumed(keys, values)))
+    made = build_sink_pipeline(SparkRuntime({}), spec, jobs).run(consumed(keys, values))
     return made, jobs.passed
 
 
@@ -210,7 +209,7 @@ def test_frames_are_the_same_when_alike_objects_become_columns_at_once(
         pipeline = build_sink_pipeline(SparkRuntime({}), spec, NoPlan())
         told.append([])
         for values in batches:
-            made = pipeline.run(ConsumedBatch(consumed([None] * len(values), values)))
+            made = pipeline.run(consumed([None] * len(values), values))
             frames = made.frames or ()
             tables = [(one.table.schema, one.table.to_pylist(), one.value_schema) for one in frames]
             marks = [beside and beside.to_pylist() for beside in (one._marks_of("value") for one in frames)]

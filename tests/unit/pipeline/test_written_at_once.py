@@ -19,15 +19,14 @@ from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_path as row_road
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch
 from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome
-from penstock.pipeline.plan.passing import Passage
-from penstock.pipeline.plan.shape_group import ShapeGroup
+from penstock.pipeline.plan.outcomes import GroupOutcome, ShapeGroup
+from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 
@@ -94,7 +93,7 @@ def run(
     jobs, roads = jobs or NoSpark(), cast("list[Roads]", [])
     spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter(), transforms)
     pipeline = build_source_pipeline(SparkRuntime({}), spec, jobs, roads.append)
-    found = pipeline.run(batch if isinstance(batch, SourceFrame) else SourceRecords(batch))
+    found = pipeline.run(batch)
     for one in sides:
         one.close()
     return found, roads[0], jobs.passed
@@ -263,7 +262,7 @@ def json_run(records: Sequence[SourceRecord], jobs: NoSpark, *, schemas: bool) -
     for side in sides:
         side.configure({"schemas.enable": str(schemas).lower()}, side is sides[0])
     spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter())
-    return build_source_pipeline(SparkRuntime({}), spec, jobs).run(SourceRecords(records))
+    return build_source_pipeline(SparkRuntime({}), spec, jobs).run(records)
 
 
 @pytest.mark.parametrize("schemas", [False, True])

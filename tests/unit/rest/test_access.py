@@ -198,7 +198,7 @@ def test_cipher_suites_are_those_that_are_set() -> None:
     [
         ({}, "needs a certificate"),
         ({"ssl.keystore.location": "/nowhere/key.pem"}, "cannot be read"),
-        ({"ssl.keystore.location": __file__}, "neither PKCS12 nor JKS nor JCEKS nor PEM"),
+        ({"ssl.keystore.location": __file__}, "neither PKCS12 nor JKS nor PEM"),
         ({"ssl.keystore.location": pem("server.p12"), "ssl.keystore.password": "no"}, "ssl.keystore.password: .*wrong"),
         ({"ssl.keystore.location": pem("server.pem"), "ssl.cipher.suites": "NONSENSE"}, "OpenSSL knows none"),
         ({"ssl.keystore.location": pem("ca.pem")}, "key and certificates cannot be used"),

@@ -28,12 +28,10 @@ from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.telemetry import Metrics, Wait, waits
 from penstock.threads import StopEvent
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, message_as_text
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.isolation.process import TaskProcess
-from penstock.worker.isolation.proxies import isolated
-from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.isolation.process import TaskProcess, isolated
+from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
 from penstock.worker.task.configs import class_name
 from penstock.worker.task.plugin_metrics import InstanceMetrics

@@ -14,12 +14,11 @@ from testkit.waiting import await_true
 
 from penstock.api import Rows, SinkFrame, TopicPartition, isolate
 from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
-from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts
+from penstock.pipeline.batch.batches import SinkBatch
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, message_as_text
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.sink import put as sink_put
-from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
+from penstock.worker.sink import loop as sink_loop
+from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 
 EVERYTHING = ErrorPolicy(tolerance_all=True)
 
@@ -27,7 +26,7 @@ EVERYTHING = ErrorPolicy(tolerance_all=True)
 class Routed(FakePipeline):
     """Frames whose rows are of another topic and partition than their messages."""
 
-    def run(self, batch: ConsumedBatch) -> SinkBatch:
+    def run(self, batch: pa.Table) -> SinkBatch:
         made = super().run(batch)
         return SinkBatch(None, [routed(frame) for frame in made.frames or ()], made.errors, made.count_dropped)
 
@@ -135,7 +134,7 @@ class TestReports:
 
         sink.task.hooks["put"] = put
         sink.start({T0: 0})
-        messages = sink.runner._parts.errant._messages  # type: ignore[union-attr]
+        messages = sink.runner._loop_of._put._errant._messages  # type: ignore[union-attr]
         monkeypatch.setattr(messages, "_recent_bytes", 1)
         for number in range(3):
             sink.consumer.add(T0, f"a{number}", f"b{number}")
@@ -248,7 +247,7 @@ class TestOffsets:
         runs = len(sink.pipeline.runs)
 
         sink.consumer.revoke(T1)
-        sink.runner._parts.context.timeout(1)  # type: ignore[union-attr]
+        sink.runner._context.timeout(1)  # type: ignore[union-attr]
 
         delivery = sink.runner._loop_of._put._delivery  # type: ignore[union-attr]
         assert delivery is not None
@@ -446,7 +445,7 @@ class TestTimeout:
     def test_a_frame_task_that_did_not_ask_is_not_called_without_rows(
         self, run: Callable[..., Sink], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(sink_put, "IDLE_ROUND_S", 0.01)
+        monkeypatch.setattr(sink_loop, "IDLE_ROUND_S", 0.01)
         sink = run(pipeline=FakePipeline(frames=True))
         rounds: list[int] = []
         sink.task.hooks["start"] = lambda: sink.task.context.every(0.02, lambda: rounds.append(1))

@@ -8,7 +8,9 @@ from testkit.doubles.control_plane import FakeTask, running
 from testkit.waiting import await_true
 
 from penstock.model import ConnectorTaskId, ConnectorType, State
-from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 from penstock.worker.task.slot import StateReport
 from penstock.worker.worker import Worker
 

@@ -8,13 +8,14 @@ from testkit.doubles.source_doubles import record
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.errors import ConnectException, IllegalWorkerStateException
-from penstock.worker.source.transaction_boundaries import PieceEnd, Polled, TransactionRequests
+from penstock.pipeline.batch.batches import PolledBatch
+from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
 
 A, B, C = record(1), record(2), record(3)
 FRAME = SourceFrame(pa.table({"value": ["x"]}), "t", None, {"file": "f"}, {"position": 1})
 
 
-def pieces(requests: TransactionRequests, polled: Polled | None) -> list[tuple[list[object], PieceEnd]]:
+def pieces(requests: TransactionRequests, polled: PolledBatch | None) -> list[tuple[list[object], PieceEnd]]:
     found = requests.pieces(polled)
     return [([one] if isinstance(one, SourceFrame) else list(one), end) for one, end in found]
 

@@ -20,6 +20,7 @@ from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
+from penstock.pipeline.batch.batches import PendingBatch
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.worker.source.task import SourceTaskRunner
 from penstock.worker.task.waiting import Hints, WaitReason, places, task_waiting
@@ -76,9 +77,9 @@ def becomes(reason: str, spark_up: bool = True) -> None:
     await_true(lambda: waiting(spark_up).reason == reason, lambda: f"{waiting()}")
 
 
-def on_its_own_thread(call: Callable[[object], None]) -> Callable[..., Callable[[], None]]:
+def on_its_own_thread(call: Callable[[object], None]) -> Callable[..., PendingBatch[None]]:
     """A pipeline's ``begin`` that runs code as it runs that of users: only jobs go to other threads."""
-    return lambda batch, submit: partial(call, batch)
+    return lambda batch, submit: PendingBatch(partial(call, batch))
 
 
 def one_record() -> list[SourceRecord]:

@@ -1,33 +1,49 @@
 """JsonConverter: JSON, with or without the schema in each message. A frame sink receives typed columns in both cases.
 
-Class ``JsonConverter``. Writing and reading are Spark columns (``writing``,
+Class ``JsonConverter``. Writing and reading are Spark columns (``WriteJson``, and ``ReadJson`` of
 ``penstock.converters.json.spark.reading``); this module holds the settings. The methods for one value are for headers
-and for callers outside a pipeline.
+and for callers outside a pipeline. Messages that are nested too deeply are found before anything parses them
+(``without_deep``, ``is_too_deep``): the length of a message, or for long messages the number of opening brackets,
+decides nearly all cases, in one pass in C over the column.
 
-Thread: one instance for each task.
+Thread: one instance for each task; the functions: any.
 Source: org.apache.kafka.connect.json.JsonConverter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from penstock.api import Converter, HeaderConverter
 from penstock.api.arrow import one_array
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
-from penstock.converters.json.arrow.byte_columns import odd_rows, plain_column
-from penstock.converters.json.arrow.bytes import UnreadableBytesError, plain_json
-from penstock.converters.json.arrow.objects import AlikeObjects, ObjectMessages, ReadObjects
+from penstock.converters.json.arrow.byte_columns import (
+    odd_rows,
+    plain_column,
+)
+from penstock.converters.json.arrow.bytes import (
+    UnreadableBytesError,
+    plain_json,
+)
 from penstock.converters.json.arrow.payloads import PlainPayloads
-from penstock.converters.json.arrow.schemaless_columns import read_schemaless_column
+from penstock.converters.json.arrow.schemaless import (
+    AlikeObjects,
+    ObjectMessages,
+    ReadObjects,
+    json_texts,
+    read_schemaless_column,
+)
 from penstock.converters.json.arrow.structs import ShortcutMemory
-from penstock.converters.json.arrow.texts import json_texts
 from penstock.converters.json.arrow.writing import json_column
-from penstock.converters.json.depth import TOO_DEEP, is_too_deep, without_deep
 from penstock.converters.json.envelope import (
     BAD_SYNTAX,
     Envelope,
@@ -35,24 +51,168 @@ from penstock.converters.json.envelope import (
     UnreadableMessages,
     bad_syntax,
     lacks_envelope,
+    read_schema,
+    schema_text,
     without_heads,
 )
-from penstock.converters.json.schema import read_schema, schema_text
 from penstock.converters.json.spark.reading import ReadJson
-from penstock.converters.json.values.reading import read_value
-from penstock.converters.json.values.schemaless import read_schemaless, write_schemaless
-from penstock.converters.json.values.tree import MISSING, first_json, is_blank, parse_json
-from penstock.converters.json.values.writing import write_value
-from penstock.converters.json.writing import WriteJson
+from penstock.converters.json.values import (
+    MISSING,
+    first_json,
+    is_blank,
+    parse_json,
+    read_schemaless,
+    read_value,
+    write_schemaless,
+    write_value,
+)
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
-from penstock.pipeline.columns.nesting import MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
+from penstock.pipeline.columns.layout import TextBound, bytes_of, lowest_bound, offsets_of, places_of, text_bound
+from penstock.pipeline.columns.sizes import MAX_LEVELS, MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
+from penstock.pipeline.columns.texts.json import JsonText, escaped, has_struct_default, joined
 from penstock.pipeline.plan import map_structs
-from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, Side, SideName, Sorted, Step, TextsAtOnce
+from penstock.pipeline.plan.map_structs import as_struct
+from penstock.pipeline.plan.step import (
+    NOTHING,
+    RAW_TEXT,
+    ColumnConverter,
+    Made,
+    NameColumn,
+    ReadAtOnce,
+    RecordColumns,
+    Shape,
+    Side,
+    SideName,
+    Sorted,
+    Step,
+    StepFault,
+    StepPlan,
+    TextsAtOnce,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
+
+
+_DATA_EXCEPTION: Final = DataException.java_name
+
+
+@dataclass(frozen=True)
+class WriteJson(Step):
+    """Writes keys or values as JSON.
+
+    Attributes:
+        side: Key or value.
+        schemas: True if each message carries its schema.
+        numeric: True if decimals are written as numbers.
+        defaults: True if a null is written as its default.
+    """
+
+    side: SideName
+    schemas: bool
+    numeric: bool
+    defaults: bool
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``. A schema with a struct as default fails all records of this shape, as in Java."""
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape.with_side(self.side, NOTHING))
+        if self.schemas and has_struct_default(known.schema):
+            raise DataException("Mismatching schema.")
+        names = frozenset({self.side})
+        make = partial(self._make_schemaless if known.schema is None else self._make_typed, known)
+        return StepPlan(shape.with_side(self.side, RAW_TEXT), make, names, names)
+
+    def _make_typed(self, known: Side, record: RecordColumns, keep: NameColumn) -> Made:
+        schema = known.schema
+        assert schema is not None
+        writer = JsonText(self.numeric, self.defaults, known.complete)
+        # Named, because each field uses it: the plan would repeat preceding transforms for each use.
+        column = keep(record.side(self.side)) if known.physical.children else record.side(self.side)
+        parts = writer.value_parts(column, schema, known.physical, present=known.present)
+        bound = lowest_bound(known.physical)
+        if has_struct_default(schema):
+            bound = TextBound.ANY  # Such a schema has no text.
+        else:
+            head = schema_text(schema, numeric=self.numeric)
+            # The text contains field names and defaults; characters beyond U+FFFF are already two escapes in it.
+            bound = TextBound.ANY if "\\u" in head else min(bound, text_bound(head))
+            if self.schemas:
+                parts = [f'{{"schema":{head},"payload":', *parts, "}"]
+        text = joined(parts)
+        problem = writer.problem(column, schema, known.physical, present=known.present)
+        return Made({self.side: text if bound >= TextBound.BMP else escaped(keep(text))}, _faults(problem))
+
+    def _make_schemaless(self, known: Side, record: RecordColumns, keep: NameColumn) -> Made:
+        column = keep(record.side(self.side)) if known.physical.children else record.side(self.side)
+        text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
+        if self.schemas:
+            text = F.concat(F.lit('{"schema":null,"payload":'), text, F.lit("}"))
+        if lowest_bound(known.physical) < TextBound.BMP:
+            text = escaped(keep(text))
+        # Null without schema is a null message, even with schemas.
+        return Made({self.side: F.when(column.isNotNull(), text)})
+
+
+def _faults(problem: Column | None) -> Sequence[StepFault]:
+    return () if problem is None else (StepFault(problem.isNotNull(), problem, _DATA_EXCEPTION),)
+
+
+TOO_DEEP: Final = f"the message has more than {MAX_LEVELS} levels of nesting"
+
+_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|$)', re.DOTALL)
+_STEPS: Final = np.zeros(256, dtype=np.int32)
+_STEPS[list(b"{[")] = 1
+_STEPS[list(b"}]")] = -1
+
+
+def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
+    """Replaces messages that are nested too deeply by null.
+
+    Returns:
+        The column, and the replaced rows; None = no rows.
+    """
+    long = np.flatnonzero(pc.greater(pc.binary_length(column), MAX_LEVELS).fill_null(False).to_numpy())
+    if not len(long):
+        return column, None
+    found = column if len(long) == len(column) else column.take(pa.array(long))
+    many = long[np.concatenate([_opened(chunk) for chunk in found.chunks]) > MAX_LEVELS]
+    deep = [row for row in many.tolist() if is_too_deep(column[row].as_py())]
+    if not deep:
+        return column, None
+    mask = np.zeros(len(column), dtype=np.bool_)
+    mask[deep] = True
+    return pc.if_else(pa.array(mask), pa.scalar(None, column.type), column), np.array(deep)
+
+
+def _opened(chunk: pa.BinaryArray) -> np.ndarray:
+    """Counts the opening brackets of each message, including those in strings."""
+    if not len(chunk):
+        return np.empty(0, np.int64)
+    bounds = offsets_of(chunk)
+    # The two brackets differ only in this bit.
+    places = places_of(bytes_of(chunk), ord("[") & ord("{"), mask=0xFF ^ (ord("[") ^ ord("{")))
+    return np.diff(np.searchsorted(places, bounds - bounds[0]))
+
+
+def is_too_deep(message: bytes) -> bool:
+    """True if a message is nested too deeply."""
+    return message.count(b"{") + message.count(b"[") > MAX_LEVELS and levels(message) > MAX_LEVELS
+
+
+def levels(message: bytes) -> int:
+    """Counts the levels of nested objects and arrays in a text, whether it is JSON or not.
+
+    >>> levels(b'{"a[[[": [1, {"\\\\"{": 2}]}'), levels(b"[]"), levels(b"1")
+    (3, 1, 0)
+    """
+    steps = _STEPS[np.frombuffer(_STRINGS.sub(b"", message), dtype=np.uint8)]
+    return int(np.cumsum(steps).max(initial=0))
+
 
 _SCHEMAS: Final = "Schemas"
 _SERIALIZATION: Final = "Serialization"

@@ -5,8 +5,8 @@ Start from:
 - ``RegistryConverter`` (``converter``): the common part: choice of subject and id, caches, the meaning of null.
 - ``avro``, ``json_schema``, ``protobuf``: a package for each format.
 - ``RegistryClient`` (``client``): the client of the registry; ``RegistryConfig`` (``settings``): the settings;
-  ``frame``, ``unframe`` (``wire``): the bytes around a message.
-- ``reading_columns``: messages of one schema are read together, with ``cursors`` and ``pieces``.
+  ``frame``, ``unframe`` (``converter``): the bytes around a message.
+- ``read_columns`` (``converter``): messages of one schema are read together, with ``cursors`` and ``pieces``.
 
 They work outside Spark, which needs additional jars for these formats, and because only the id in a message identifies
 its schema. Each schema is compiled once, so that a message costs no look-up and no parsing. The converters that are

@@ -4,6 +4,11 @@ Main types: ``RegistryConverter``, with two hooks for a format: ``describe`` and
 ``parse``. Format code does not access the registry: it makes schema texts, compiles them, and converts values with the
 result.
 
+The bytes around a message are a zero, the schema's id in four bytes, and for Protobuf the index path of the message's
+type (``frame``, ``unframe``). Messages with the same topic and schema id are read together as columns
+(``read_columns``, ``ColumnReader``); the method for one message reads null and damaged messages, small groups, and
+messages whose schema is unavailable or does not support columns, and raises all errors.
+
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.AbstractKafkaSchemaSerDe.
 """
@@ -11,11 +16,12 @@ Source: io.confluent.connect.avro.AvroConverter, io.confluent.kafka.serializers.
 from __future__ import annotations
 
 import importlib
+import struct
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,13 +30,234 @@ import pyarrow.compute as pc
 from penstock.api import Converter
 from penstock.config import ConfigDef
 from penstock.converters.registry.client import RecentValues, RegistryClient, SchemaText, TextForm
-from penstock.converters.registry.reading_columns import ColumnReader, no_columns, read_columns
+from penstock.converters.registry.cursors import Source
 from penstock.converters.registry.settings import RECORD_NAME, TOPIC_NAME, RegistryConfig
-from penstock.converters.registry.wire import frame, unframe
 from penstock.converters.settings import TYPE_CONFIG, use_of
-from penstock.data import ConnectHeaders, Schema, SchemaAndValue
+from penstock.data import ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.plan.step import RowConverter, Sorted, WrittenAtOnce
+from penstock.pipeline.columns.layout import Layout
+from penstock.pipeline.plan.step import NOTHING, RowConverter, Side, Sorted, WrittenAtOnce
+
+#: Smaller groups are as fast one by one, because each column costs some calls.
+MIN_ROWS: Final = 128
+_HEAD_BYTES: Final = 5
+#: Messages up to this total size still have 32-bit offsets, including added bytes.
+_MAX_BYTES: Final = 1 << 30
+
+
+class ColumnReader(Protocol):
+    """Reads many payloads of one schema."""
+
+    @property
+    def schema(self) -> Schema:
+        """The Connect schema."""
+
+    @property
+    def physical(self) -> Layout:
+        """The layout of the columns."""
+
+    def read(self, source: Source, at: np.ndarray, ends: np.ndarray, /) -> tuple[pa.Array, np.ndarray] | None:
+        """The values of payloads between given positions, and which payloads have to be read one by one.
+
+        None if all have to be read one by one.
+        """
+
+
+#: Returns the reader for a topic and a schema id; it also receives the first payload.
+ReaderOf: TypeAlias = Callable[[str, int, bytes], ColumnReader | None]
+
+
+def no_columns(rows: int) -> Sorted:
+    """All messages are read one by one."""
+    return Sorted((None,), np.full(rows, -1, dtype=np.int32))
+
+
+def read_columns(
+    column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool], reader_of: ReaderOf
+) -> Sorted:
+    """Reads the messages of a batch; see ``RowConverter``.
+
+    Args:
+        column: The messages.
+        topics: The topic of each.
+        worth: Decides if columns are worthwhile for a number of schemas and messages.
+        reader_of: Returns the readers. It raises an error again for a single message of that schema.
+    """
+    rows = len(column)
+    if rows < MIN_ROWS or column.nbytes > _MAX_BYTES:
+        found = no_columns(rows)
+        codes = found.codes
+    else:
+        found, codes = _read(column, topics, worth, reader_of)
+    assert codes is not None, "each message has a code"
+    if column.null_count:
+        read = {**found.read, len(found.hints): (NOTHING, column)}
+        codes[column.is_null().to_numpy()] = len(found.hints)
+        found = replace(found, hints=(*found.hints, None), read=read)
+    return found
+
+
+def _read(
+    column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool], reader_of: ReaderOf
+) -> tuple[Sorted, np.ndarray]:
+    messages = column.combine_chunks()
+    rows = len(messages)
+    source = Source(messages)
+    codes = np.full(rows, -1, dtype=np.int32)
+    places = np.zeros(rows, dtype=np.int64)
+    names, kinds = _kinds(source, topics)
+    numbers, counts = np.unique(kinds[kinds >= 0], return_counts=True)
+    read: dict[int, tuple[Side, pa.ChunkedArray]] = {}
+    chosen = numbers[counts >= MIN_ROWS].tolist() if worth(len(numbers), rows) else []
+    for kind in chosen:
+        mine = np.flatnonzero(kinds == kind)
+        at, ends = source.starts[mine] + _HEAD_BYTES, source.ends[mine]
+        try:
+            reader = reader_of(names[kind >> 32], kind & 0xFFFFFFFF, source.octets[at[0] : ends[0]].tobytes())
+        except Exception:  # Each message then meets the error separately, where it fails only one record.
+            continue
+        made = None if reader is None else reader.read(source, at, ends)
+        if made is None or reader is None:
+            continue
+        values, bad = made
+        if bad.any():
+            good = np.flatnonzero(~bad)
+            mine, values = mine[good], values.take(pa.array(good))
+        if not len(mine):
+            continue
+        codes[mine] = len(read)
+        places[mine] = np.arange(len(mine))
+        side = _side_of(reader, values)
+        read[len(read)] = (side, pa.chunked_array([values]))
+    return Sorted((None,) * max(1, len(read)), codes, read=read, places=places), codes
+
+
+def _kinds(source: Source, topics: pa.ChunkedArray) -> tuple[list[str], np.ndarray]:
+    """The names of the topics; for each message the number of its topic and its schema id, -1 if it has none."""
+    coded = topics.combine_chunks().dictionary_encode()
+    there = (source.ends - source.starts >= _HEAD_BYTES) & (source.octets[source.starts] == MAGIC)
+    numbers = source.words[source.starts]
+    ids = ((numbers >> np.uint64(8)) & np.uint64(0xFFFFFFFF)).astype(np.uint32).byteswap().astype(np.int64)
+    kinds = (coded.indices.to_numpy().astype(np.int64) << 32) | ids
+    return coded.dictionary.to_pylist(), np.where(there, kinds, -1)
+
+
+def _side_of(reader: ColumnReader, values: pa.Array) -> Side:
+    """Returns the known properties of the values. No required nested value is null: the formats have no null for
+    these.
+    """
+    schema = reader.schema
+    worth = schema.type is Type.STRUCT or not schema.optional
+    complete = bool(reader.physical.children)
+    return Side.of(schema, reader.physical, present=worth and not values.null_count, complete=complete)
+
+
+MAGIC: Final = 0
+_HEAD: Final = struct.Struct(">bI")
+#: The meaning of the first byte of messages in other formats.
+_TEXT_STARTS: Final = frozenset(b'{["')
+
+
+def frame(schema_id: int, payload: bytes) -> bytes:
+    """A message with its head.
+
+    >>> frame(7, b"abc").hex()
+    '0000000007616263'
+    """
+    return _HEAD.pack(MAGIC, schema_id) + payload
+
+
+def unframe(data: bytes, where: str) -> tuple[int, bytes]:
+    """The schema's id, and the bytes after the head.
+
+    Raises:
+        DataException: The head is missing or damaged.
+
+    >>> unframe(bytes.fromhex("0000000007616263"), "the value of topic t")
+    (7, b'abc')
+    """
+    if len(data) >= _HEAD.size and data[0] == MAGIC:
+        return _HEAD.unpack_from(data)[1], data[_HEAD.size :]
+    raise DataException(_refusal(data, where))
+
+
+def _refusal(data: bytes, where: str) -> str:
+    side = "key" if where.startswith("the key") else "value"
+    if not data or data[0] == MAGIC:
+        return (
+            f"Unknown magic byte! {where} has {len(data)} bytes; a message of a schema registry begins with a zero "
+            f"byte and a schema id, five bytes. It was written by something else: set {side}.converter to what wrote it"
+        )
+    text = data[0] in _TEXT_STARTS
+    hint = (
+        f"Is it JSON? Set {side}.converter=org.apache.kafka.connect.json.JsonConverter, with "
+        f"{side}.converter.schemas.enable=false unless each message holds its schema"
+        if text
+        else f"Set {side}.converter to what wrote it, such as org.apache.kafka.connect.storage.StringConverter"
+    )
+    return (
+        f"Unknown magic byte! {where} begins with 0x{data[0]:02x}; a message of a schema registry begins with 0x00 and "
+        f"a schema id. {hint}"
+    )
+
+
+def write_indexes(indexes: Sequence[int]) -> bytes:
+    """Writes the index path of a message type in a Protobuf file: one index for each level of nesting, outermost first.
+
+    >>> write_indexes([0]).hex(), write_indexes([1, 0]).hex()
+    ('00', '040200')
+    """
+    if list(indexes) == [0]:
+        return b"\0"
+    return b"".join(_varint(number) for number in (len(indexes), *indexes))
+
+
+def read_indexes(payload: bytes, where: str) -> tuple[list[int], bytes]:
+    """The index path, and the bytes after it.
+
+    Raises:
+        DataException: The bytes cannot be read.
+
+    >>> read_indexes(bytes.fromhex("040200ff"), "the value of topic t")
+    ([1, 0], b'\\xff')
+    >>> read_indexes(bytes.fromhex("00ff"), "the value of topic t")
+    ([0], b'\\xff')
+    """
+    count, at = _read_varint(payload, 0, where)
+    if count == 0:
+        return [0], payload[at:]
+    if not 0 < count <= len(payload):
+        raise DataException(f"{where} says that its message type is {count} levels deep: it is no Protobuf message")
+    indexes = []
+    for _ in range(count):
+        index, at = _read_varint(payload, at, where)
+        if index < 0:
+            raise DataException(f"{where} says that its message type is number {index}: it is no Protobuf message")
+        indexes.append(index)
+    return indexes, payload[at:]
+
+
+def _varint(number: int) -> bytes:
+    """Zigzag, seven bits a byte."""
+    left = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while left > 0x7F:
+        found.append(left & 0x7F | 0x80)
+        left >>= 7
+    found.append(left)
+    return bytes(found)
+
+
+def _read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(data) and shift < 64:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise DataException(f"{where} ends within the place of its message type: it is no Protobuf message")
 
 
 class ColumnWriter(Protocol):

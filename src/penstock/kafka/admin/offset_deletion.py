@@ -17,7 +17,7 @@ from typing import Final
 from penstock.api import TopicPartition
 from penstock.kafka.network.conversation import Conversation
 from penstock.kafka.producer.transaction_coordinator import find_coordinator_response, find_group_coordinator_request
-from penstock.kafka.protocol.fields import INT16, INT32, VERSIONS, Api, body, header, sized, string
+from penstock.kafka.protocol.messages import INT16, INT32, VERSIONS, Api, body, header, sized, string
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
 

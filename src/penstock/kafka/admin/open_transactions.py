@@ -49,8 +49,15 @@ from penstock.kafka.admin.transaction_inquiry import (
 from penstock.kafka.network.conversation import Conversation
 from penstock.kafka.producer.transaction_coordinator import find_coordinator_request, find_coordinator_response
 from penstock.kafka.protocol.errors import error_of
-from penstock.kafka.protocol.fields import VERSIONS, Api, UnsupportedVersionException
-from penstock.kafka.protocol.messages import BrokerEndpoint, ClusterMetadata, metadata_request, metadata_response
+from penstock.kafka.protocol.messages import (
+    VERSIONS,
+    Api,
+    BrokerEndpoint,
+    ClusterMetadata,
+    UnsupportedVersionException,
+    metadata_request,
+    metadata_response,
+)
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
 

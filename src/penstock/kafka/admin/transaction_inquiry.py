@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from penstock.kafka.protocol.fields import INT8, INT16, INT32, INT64, Api, FieldReader, body, header, sized
+from penstock.kafka.protocol.messages import INT8, INT16, INT32, INT64, Api, FieldReader, body, header, sized
 
 T = TypeVar("T")
 

@@ -63,7 +63,7 @@ class FetchedChunk:
     """Messages of one fetch.
 
     Attributes:
-        table: Columns of ``ConsumedBatch.table``; offsets ascend within each partition.
+        table: Columns as in ``CONSUMED_SCHEMA``; offsets ascend within each partition.
         ends: The offset after the last message of each partition.
         epoch: Grows with every assignment and every seek: distinguishes messages before and after one.
         unreadable: The reason, if its only row, without key and value, represents records that the client could not

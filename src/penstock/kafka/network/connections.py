@@ -21,11 +21,16 @@ from typing import Final
 
 from penstock.errors import AuthenticationException, KafkaException
 from penstock.kafka.network.credentials import credentials_of
-from penstock.kafka.network.link import Expected, Link
 from penstock.kafka.network.login import Login
-from penstock.kafka.network.transport import LinkLostException, TransportSettings
-from penstock.kafka.protocol.fields import Api, MalformedResponse, UnsupportedVersionException
-from penstock.kafka.protocol.messages import BrokerEndpoint, api_versions_request, api_versions_response
+from penstock.kafka.network.transport import Expected, Link, LinkLostException, TransportSettings
+from penstock.kafka.protocol.messages import (
+    Api,
+    BrokerEndpoint,
+    MalformedResponse,
+    UnsupportedVersionException,
+    api_versions_request,
+    api_versions_response,
+)
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 from penstock.kafka.settings.security import client_context
 from penstock.telemetry.logs import SeldomLog

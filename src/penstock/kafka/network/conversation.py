@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 from penstock.errors import KafkaRetriableException
 from penstock.kafka.network.connections import ProducerConnections
-from penstock.kafka.network.link import Link
-from penstock.kafka.protocol.fields import Api
-from penstock.kafka.protocol.messages import BrokerEndpoint
+from penstock.kafka.network.transport import Link
+from penstock.kafka.protocol.messages import Api, BrokerEndpoint
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
 

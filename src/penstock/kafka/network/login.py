@@ -18,9 +18,8 @@ from typing import Final, Protocol
 
 from penstock.errors import SaslAuthenticationException
 from penstock.kafka.network.credentials import Credentials
-from penstock.kafka.network.link import Link
 from penstock.kafka.network.sasl import BearerLogin, Exchange
-from penstock.kafka.network.transport import LinkLostException
+from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.protocol.messages import (
     sasl_authenticate_request,
     sasl_authenticate_response,

@@ -8,7 +8,7 @@ Rows pass through, in this order:
 - ``Partitioner`` (``partitioner``) chooses the partition of each row; ``encode`` (``record_batches``) makes record
   batches.
 - ``Sender`` (``sender``) is the loop of the producer's thread. ``RecordAccumulator`` (``accumulator``) holds batches to
-  send, ``InFlightRows`` (``in_flight``) rows in flight; ``ProducerId`` (``producer_id``) numbers batches.
+  send, ``InFlightRows`` (``in_flight``) rows in flight; ``ProducerId`` (``accumulator``) numbers batches.
 
 ``record_producer`` sends single records, such as dead letter records; ``records`` turns them into columns.
 """

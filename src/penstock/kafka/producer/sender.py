@@ -25,17 +25,17 @@ from confluent_kafka import KafkaError
 
 from penstock.errors import SaslAuthenticationException, SslAuthenticationException
 from penstock.kafka.network.connections import ProducerConnections
-from penstock.kafka.network.link import Link
-from penstock.kafka.network.transport import LinkLostException
-from penstock.kafka.producer.accumulator import Owner, RecordAccumulator, Retry
+from penstock.kafka.network.transport import Link, LinkLostException
+from penstock.kafka.producer.accumulator import Owner, ProducerId, RecordAccumulator, Retry
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
-from penstock.kafka.producer.producer_id import ProducerId
 from penstock.kafka.producer.transaction import Transaction
 from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
 from penstock.kafka.protocol.cluster_view import ClusterView
 from penstock.kafka.protocol.errors import LEADER_IN_DOUBT, ErrorKind, error_of
-from penstock.kafka.protocol.fields import VERSIONS, Api, MalformedResponse
 from penstock.kafka.protocol.messages import (
+    VERSIONS,
+    Api,
+    MalformedResponse,
     PartitionAnswer,
     PartitionRecords,
     init_producer_id_request,

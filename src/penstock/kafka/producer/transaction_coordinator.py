@@ -21,12 +21,23 @@ from types import MappingProxyType
 from typing import Final
 
 from penstock.kafka.network.connections import ProducerConnections
-from penstock.kafka.network.link import Link
-from penstock.kafka.network.transport import LinkLostException
+from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.producer.transaction import AddPartitions, FindCoordinator, Initialize, Question, Transaction
 from penstock.kafka.protocol.errors import error_of
-from penstock.kafka.protocol.fields import INT8, INT16, INT32, VERSIONS, Api, FieldReader, body, header, sized, string
-from penstock.kafka.protocol.messages import BrokerEndpoint, ProducerIdentity
+from penstock.kafka.protocol.messages import (
+    INT8,
+    INT16,
+    INT32,
+    VERSIONS,
+    Api,
+    BrokerEndpoint,
+    FieldReader,
+    ProducerIdentity,
+    body,
+    header,
+    sized,
+    string,
+)
 
 #: The request versions that brokers must support for transactions; since Kafka 2.5 they do.
 INIT_PRODUCER_ID_VERSION: Final = 3

@@ -1,7 +1,8 @@
 """The input and output of the pipeline: plain values that the worker and the pipeline share.
 
-Main types: ``SourceRecords`` and ``ProduceBatch`` (source path), ``ConsumedBatch`` and ``SinkBatch`` (sink path),
-``RecordError`` (a failed record is data, not an exception) and ``PipelineSpec`` (what a task's pipeline is made of).
+Main types: ``PolledBatch`` and ``ProduceBatch`` (source path), ``SinkBatch`` (sink path, made of a table as in
+``CONSUMED_SCHEMA``), ``PendingBatch`` (a batch that was begun), ``RecordError`` (a failed record is data, not an
+exception) and ``PipelineSpec`` (what a task's pipeline is made of).
 
 Owning thread: none; every value is immutable once built and may cross threads.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
         Predicate,
         SinkFrame,
         SinkRecord,
+        SourceFrame,
         SourceRecord,
         ValueForm,
     )
     from penstock.pipeline.batch.groups import Why
+    from penstock.pipeline.spark.gate import Passage
 
 #: Headers in Kafka's form: the schema is gone, the value is bytes.
 WIRE_HEADERS: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -47,7 +50,7 @@ PRODUCE_SCHEMA: Final = pa.schema(
     ]
 )
 
-#: The columns of ``ConsumedBatch.table``. ``timestamp_type`` is 0 (create time), 1 (append time) or -1 (none).
+#: The columns of consumed messages. ``timestamp_type`` is 0 (create time), 1 (append time) or -1 (none).
 CONSUMED_SCHEMA: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -73,28 +76,49 @@ class Stage:
 
 T = TypeVar("T")
 
+#: The records of one or more polls of a task, in order, or a frame.
+PolledBatch: TypeAlias = "Sequence[SourceRecord] | SourceFrame"
 
 #: Receives the number of records of a batch as rows, by reason, and as columns under None.
 Moved: TypeAlias = "Callable[[Mapping[Why | None, int]], None]"
 
 
 class Submit(Protocol):
-    """Starts or postpones a job; returns a function that waits for the result."""
+    """Starts the job of a batch, or puts it off. ``PendingBatch`` itself puts it off until its result is asked for."""
 
-    def __call__(self, job: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
-        """Returns a function for the job's result.
+    def __call__(self, job: Callable[[], T], /, *, shares: int | None = None) -> PendingBatch[T]:
+        """Submits a job.
 
         Args:
-            job: The job.
-            shares: For a job that only waits for a shared job of several batches: the bytes that the batch holds
-                meanwhile. More batches may then start while it waits.
+            job: Makes the result.
+            shares: For one that only waits until a job has been done that batches share: the bytes that the batch
+                holds meanwhile. More batches may be begun beside it then.
         """
         ...
 
 
-def when_asked(job: Callable[[], T], /, *, shares: int | None = None) -> Callable[[], T]:
-    """A `Submit` that runs a job when its result is requested, on the thread of that call."""
-    return job
+class PendingBatch(Generic[T]):
+    """A batch that was begun, or its job: ``result`` does what is left, on the thread that asks for it.
+
+    Args:
+        job: Makes the result.
+        shares: See ``Submit``.
+    """
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: Callable[[], T], /, *, shares: int | None = None) -> None:
+        self._job = job
+
+    def result(self) -> T:
+        """Returns the result; it is asked for once."""
+        return self._job()
+
+
+def without_patience(passage: Passage, batch: PendingBatch[T]) -> T:
+    """The result of a batch that lets others join its job until it is asked for."""
+    passage()
+    return batch.result()
 
 
 @dataclass(frozen=True)
@@ -118,13 +142,6 @@ class RecordError:
     message: str | None
     retriable: bool = False
     exception: BaseException | None = None
-
-
-@dataclass(frozen=True)
-class SourceRecords:
-    """The records of one or more polls of a record task, in order."""
-
-    records: Sequence[SourceRecord]
 
 
 @dataclass(frozen=True)
@@ -153,13 +170,6 @@ class ProduceBatch:
     has_partition: bool
     timestamp: int | None
     origins: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
-class ConsumedBatch:
-    """The messages that a consumer fetched: columns as in ``CONSUMED_SCHEMA``."""
-
-    table: pa.Table
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,11 @@ from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS
 from penstock.pipeline.columns.layout import HEADERS_SPARK, physical_of_spark, spark_type
 from penstock.pipeline.columns.schemaless import field_columns
+from penstock.pipeline.plan.frame_values import variant_of
 from penstock.pipeline.plan.isolated_jobs import in_parts, what_was_lost
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.outcomes import GroupOutcome, collectable
 from penstock.pipeline.plan.step import Shape, Side, SideName
-from penstock.pipeline.plan.variant_building import variant_of
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ converters have for one record, which cost some ten microseconds each whatever t
 
 * A batch is processed as rows if a plan would cost more than it saves. A plan has one schema, and Spark takes 100 ms
   and more to analyse what a schema adds to a plan, for each mix of schemas anew: fifty tables with a few rows each have
-  fifty schemas. A deeply nested schema takes seconds by itself (``penstock.pipeline.columns.nesting``). A value of a
+  fifty schemas. A deeply nested schema takes seconds by itself (``penstock.pipeline.columns.sizes``). A value of a
   hundred megabytes takes the whole heap of the JVM, in which the batches of all tasks are.
 * A group of records with one schema is processed as rows if a step does not support it as columns (``Step.takes``):
   schemaless values are columns when all are of one kind, texts, numbers or maps that look alike.
@@ -37,10 +37,10 @@ import pyarrow.compute as pc
 
 from penstock.data import Schema, Struct, Type
 from penstock.pipeline.columns.layout import bounded, holds_variant
-from penstock.pipeline.columns.nesting import exceeds
 from penstock.pipeline.columns.records import to_arrow
+from penstock.pipeline.columns.sizes import exceeds
 from penstock.pipeline.plan.map_structs import KINDS, object_array
-from penstock.pipeline.plan.shape_group import ShapeGroup, unchanged
+from penstock.pipeline.plan.outcomes import ShapeGroup, unchanged
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted, Split
 
 if TYPE_CHECKING:

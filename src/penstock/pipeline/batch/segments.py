@@ -241,7 +241,7 @@ class Failures:
         self.errors: dict[int, RecordError] = {}
         #: The record of each row; None = row i is record i.
         self.origins: np.ndarray | None = None
-        self._roads = TakenPaths()
+        self._paths = TakenPaths()
 
     def spread(self, origins: np.ndarray) -> None:
         """Notes that rows have changed: ``origins`` has the former row of each."""
@@ -251,9 +251,9 @@ class Failures:
         """Notes rows that were not processed as columns; None = all."""
         if rows is not None and self.origins is not None:
             rows = self.origins[np.asarray(rows, dtype=np.int64)]
-        self._roads.note(rows, why)
+        self._paths.note(rows, why)
 
-    def roads(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
+    def paths(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
         """Counts the records processed as rows for each reason, and as columns under None.
 
         Args:
@@ -261,8 +261,8 @@ class Failures:
             consumed: True for original records, which transforms may have turned into several rows, or none.
         """
         if consumed or self.origins is None:
-            return self._roads.counts(rows)
-        return self._roads.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
+            return self._paths.counts(rows)
+        return self._paths.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
 
     def seq(self, row: int) -> int:
         """The record of a row."""

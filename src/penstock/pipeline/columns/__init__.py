@@ -7,8 +7,7 @@ Start from:
   frame cast to what a schema needs; ``variant``: schemaless values for frames.
 - ``texts``: Java's text of columns and of many values, and JSON.
 - ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
-- ``cut_at`` (``sizes``): sizes of rows, and positions at which to split a table.
-- ``nesting``: limits on the depth of values and schemas.
+- ``cut_at`` (``sizes``): sizes of rows, positions at which to split a table, and limits on the depth of values.
 
 They are used in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.
 """

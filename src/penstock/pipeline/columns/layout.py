@@ -113,9 +113,6 @@ HEADERS_ARROW: Final = pa.list_(
         pa.struct([pa.field("key", pa.string()), pa.field("schema", pa.int32()), pa.field("value", VARIANT_ARROW)]),
     )
 )
-RAW_HEADERS_ARROW: Final = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
 
 UNSCALED_SPARK: Final = T.StructType(
     [T.StructField("unscaled", T.BinaryType()), T.StructField("scale", T.IntegerType())]
@@ -128,9 +125,6 @@ HEADERS_SPARK: Final = T.ArrayType(
             T.StructField("value", T.VariantType()),
         ]
     )
-)
-RAW_HEADERS_SPARK: Final = T.ArrayType(
-    T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
 )
 
 _ARROW_SCALARS: Final[dict[Type, pa.DataType]] = {

@@ -42,7 +42,7 @@ from penstock.pipeline.columns.layout import (
     logical_name,
     physical_of_arrow,
 )
-from penstock.pipeline.columns.nesting import check_schema, value_too_deep
+from penstock.pipeline.columns.sizes import check_schema, value_too_deep
 from penstock.pipeline.columns.temporal import (
     date_of_days,
     datetime_of_millis,

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Columns of a group that are not part of the bag: which of the groups sharing a job a row belongs to.
+#: Columns of a group that are not part of the record: which of the groups sharing a job a row belongs to.
 GROUP_COLUMN = "group"
 _SIDES: Final[tuple[SideName, ...]] = ("key", "value")
 #: The places of the group in slot n are numbered from n times this on.
@@ -78,15 +78,15 @@ class Leaf:
     Attributes:
         guard: True for the records that end here; None = all (that are not in an earlier leaf).
         shape: Their shape.
-        bag: Their columns.
-        changed: Names of the columns of the bag that differ from the input.
+        record: Their columns.
+        changed: Names of the columns of the record that differ from the input.
         error: ``struct<place int, message string>`` or null; None = nothing can go wrong.
         dropped: True for filtered records; None = none is.
     """
 
     guard: Column | None
     shape: Shape
-    bag: RecordColumns
+    record: RecordColumns
     changed: frozenset[str]
     error: Column | None
     dropped: Column | None
@@ -100,7 +100,7 @@ class Compiled:
         layers: Projections in order; each adds its columns to those there are.
         leaves: The outcomes, in order of precedence.
         places: What ``error.place`` refers to.
-        reads: Columns of the bag the run uses.
+        reads: Columns of the record the run uses.
         lookups: What it needs to have found for each topic.
     """
 
@@ -147,7 +147,7 @@ class _Path:
 
     program: _Program
     shape: Shape
-    bag: RecordColumns
+    record: RecordColumns
     # What has renamed the topics so far; None where other things than the topic itself count.
     routes: tuple[TopicRoute, ...] | None = ()
     level: int = 0
@@ -173,7 +173,7 @@ class _Path:
 
 
 def input_column(name: str, suffix: str) -> str:
-    """The name of a bag column in the input of a group: keys and values differ in type, so each group has its own."""
+    """The name of a column in the input of a group: keys and values differ in type, so each group has its own."""
     return f"{name}{suffix}" if name in ("key", "value") else name
 
 
@@ -195,8 +195,8 @@ def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None
         for name in BAG_COLUMNS
     }
     program.named += columns.values()
-    bag = RecordColumns(**columns, by_topic=partial(program.by_topic, ()))
-    _walk(list(enumerate(steps)), _Path(program, shape, bag))
+    record = RecordColumns(**columns, by_topic=partial(program.by_topic, ()))
+    _walk(list(enumerate(steps)), _Path(program, shape, record))
     return Compiled(
         tuple(tuple(layer) for layer in program.layers),
         tuple(program.leaves),
@@ -224,9 +224,9 @@ def _walk(steps: list[tuple[int, Staged]], path: _Path) -> None:
 
 
 def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
-    bag = path.bag
+    record = path.record
     path.program.reads |= plan.reads
-    made = plan.make(bag, path.keep)
+    made = plan.make(record, path.keep)
     for fault in made.faults:
         _note(fault, staged, position, path)
     if made.drops is not None:
@@ -240,8 +240,8 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
     if "topic" in plan.writes:
         step, routes = staged.step, path.routes
         path.routes = (*routes, step) if isinstance(step, TopicRoute) and routes is not None else None
-        bag = replace(bag, by_topic=partial(path.program.by_topic, path.routes))
-    path.bag = bag.with_columns(columns)
+        record = replace(record, by_topic=partial(path.program.by_topic, path.routes))
+    path.record = record.with_columns(columns)
     path.changed |= plan.writes | columns.keys()
     path.shape = plan.shape if staged.step.bounds_text else plan.shape.without_bounds(plan.writes)
 
@@ -262,7 +262,7 @@ def _fail(path: _Path, staged: Staged, position: int, error: Exception) -> None:
     """Every record of this shape fails here."""
     _note(StepFault(None, str(error), java_class_name(error)), staged, position, path)
     path.shape = replace(path.shape, key=NOTHING, value=NOTHING)
-    path.bag = path.bag.with_columns({"key": F.lit(None), "value": F.lit(None)})
+    path.record = path.record.with_columns({"key": F.lit(None), "value": F.lit(None)})
     path.changed |= {"key", "value"}
     _end(path)
 
@@ -273,7 +273,7 @@ def _branch(split: Split, rest: list[tuple[int, Staged]], here: tuple[int, Stage
         path.program.reads |= branch.reads
         guard = path.guard
         if branch.condition is not None:
-            condition = path.keep(F.coalesce(branch.condition(path.bag), F.lit(False)))
+            condition = path.keep(F.coalesce(branch.condition(path.record), F.lit(False)))
             guard = condition if guard is None else guard & condition
             taken = condition if taken is None else taken | condition
         way = replace(path, guard=guard)
@@ -286,7 +286,7 @@ def _end(path: _Path) -> None:
     if path.errors:
         # Built structs have required fields, which toArrow refuses next to a null struct: the cast makes them optional.
         error = F.coalesce(*path.errors, F.lit(None)).cast("struct<place:int,message:string>")
-    leaf = Leaf(path.guard, path.shape, path.bag, path.changed, error, path.dropped)
+    leaf = Leaf(path.guard, path.shape, path.record, path.changed, error, path.dropped)
     path.program.leaves.append(leaf)
 
 
@@ -327,7 +327,7 @@ class Conditional(Step):
             # It fails where the predicate holds; the other records never come to it.
             log.debug("%s cannot take records of this shape: %s", self.step, error)
             fault = StepFault(None, str(error), java_class_name(error))
-            return StepPlan(shape, lambda bag, keep: Made(faults=(fault,)))
+            return StepPlan(shape, lambda record, keep: Made(faults=(fault,)))
 
     def plan(self, shape: Shape) -> StepPlan | Split:
         """See ``Step``. One branch for records that the predicate holds for; all others pass unchanged."""
@@ -348,14 +348,14 @@ class Conditional(Step):
     def _asked(self, plan: StepPlan) -> StepPlan:
         """The plan, and before its own faults those of the predicate."""
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            made = plan.make(bag, keep)
-            return replace(made, faults=(*self.predicate.faults(bag), *made.faults))
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            made = plan.make(record, keep)
+            return replace(made, faults=(*self.predicate.faults(record), *made.faults))
 
         return replace(plan, make=make)
 
-    def _holds(self, shape: Shape, bag: RecordColumns) -> Column:
-        condition = self.predicate.condition(bag, shape)
+    def _holds(self, shape: Shape, record: RecordColumns) -> Column:
+        condition = self.predicate.condition(record, shape)
         return ~condition if self.negate else condition
 
 
@@ -370,17 +370,17 @@ def _one_shape(one: Shape, other: Shape) -> Shape | None:
 def _both(
     first: Callable[[RecordColumns], Column], second: Callable[[RecordColumns], Column] | None
 ) -> Callable[[RecordColumns], Column]:
-    return first if second is None else lambda bag: first(bag) & second(bag)
+    return first if second is None else lambda record: first(record) & second(record)
 
 
 def _chosen(plan: StepPlan, holds: Callable[[RecordColumns], Column], reads: frozenset[str]) -> StepPlan:
     """A plan of one shape that does not change the records for which ``holds`` is false."""
 
-    def make(bag: RecordColumns, keep: NameColumn) -> Made:
-        condition = keep(holds(bag))
-        made = plan.make(bag, keep)
+    def make(record: RecordColumns, keep: NameColumn) -> Made:
+        condition = keep(holds(record))
+        made = plan.make(record, keep)
         columns = {
-            name: F.when(condition, column).otherwise(getattr(bag, name)) for name, column in made.columns.items()
+            name: F.when(condition, column).otherwise(getattr(record, name)) for name, column in made.columns.items()
         }
         faults = [
             replace(one, condition=condition if one.condition is None else condition & one.condition)

@@ -35,7 +35,7 @@ from penstock.pipeline.spark.isolated_session import (
 
 if TYPE_CHECKING:
     from penstock.pipeline.plan.step import Shape
-    from penstock.pipeline.spark.python_work import PythonWork
+    from penstock.pipeline.spark.gate import PythonWork
     from penstock.pipeline.spark.session import SparkRuntime
 
 #: A part that crashed a session is split into this many: among 32,768 rows three more sessions find the bad one.

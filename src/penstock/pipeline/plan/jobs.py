@@ -53,15 +53,19 @@ from penstock.pipeline.plan.isolated_jobs import (
     with_error,
     without_content,
 )
-from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, OutcomeLeaf, final_columns, outcomes_of
-from penstock.pipeline.plan.passing import Passage, Passing
-from penstock.pipeline.plan.shape_group import ShapeGroup
+from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, OutcomeLeaf, ShapeGroup, final_columns, outcomes_of
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
-from penstock.pipeline.spark.driver.calls import release
-from penstock.pipeline.spark.driver.prepared_plan import DriverPlan, Mapped, PreparedQueries, arrow_of, driver_plan
+from penstock.pipeline.spark.driver.prepared_plan import (
+    DriverPlan,
+    Mapped,
+    PreparedQueries,
+    arrow_of,
+    driver_plan,
+    release,
+)
+from penstock.pipeline.spark.gate import Passage, Passing, PythonWork
 from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
-from penstock.pipeline.spark.python_work import PythonWork
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -161,7 +165,7 @@ class SparkJobs:
 
         Args:
             groups: The groups.
-            shared: The other columns of the bag, for the whole batch.
+            shared: The other columns of the record, for the whole batch.
             rows: Size of the batch.
             apart: Whether outcomes of different shapes get columns of their own (sinks); otherwise all end as bytes.
         """

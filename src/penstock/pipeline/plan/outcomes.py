@@ -1,10 +1,11 @@
-"""The output of a job: the final columns, and their interpretation for each group.
+"""The input and output of a job: groups of records, the final columns, and their interpretation for each group.
 
 For sinks, a plan does not return keys or values that no step changes, but only their lengths: returning rows is half of
 a plan's work, and more for texts of 1 KB. The outcome then uses the input column.
 
-Main types: ``GroupOutcome`` (the result of a group) and ``OutcomeLeaf`` (a leaf of a group's chain, in which records
-may end). Main functions: ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
+Main types: ``ShapeGroup`` (records of one shape that take the same steps), ``GroupOutcome`` (the result of a group) and
+``OutcomeLeaf`` (a leaf of a group's chain, in which records may end). Main functions: ``unchanged`` (the outcome of a
+group without steps), ``final_columns`` (ends to columns) and ``outcomes_of`` (rows to outcomes).
 
 Thread: pure functions; columns are made while a session is up.
 """
@@ -22,14 +23,55 @@ from pyspark.sql import functions as F
 
 from penstock.data import Type
 from penstock.pipeline.columns.layout import LayoutKind, spark_type
-from penstock.pipeline.plan.chain import FaultPlace, Leaf, input_column
+from penstock.pipeline.plan.chain import FaultPlace, Leaf, Staged, input_column
 from penstock.pipeline.plan.step import Shape, Side
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
+
+@dataclass(frozen=True)
+class ShapeGroup:
+    """Records of one shape that take the same steps.
+
+    Attributes:
+        steps: The steps.
+        shape: The shape of the input.
+        rows: Their positions in the batch; None = the whole batch.
+        columns: The columns ``key`` and ``value``, as long as ``rows``, unless they are absent.
+        carry: Columns of the record to return although no step changes them.
+    """
+
+    steps: tuple[Staged, ...]
+    shape: Shape
+    rows: np.ndarray | None
+    columns: Mapping[str, pa.ChunkedArray | pa.Array]
+    carry: frozenset[str] = frozenset()
+
+    def size(self, batch_rows: int) -> int:
+        """Returns the number of records."""
+        return batch_rows if self.rows is None else len(self.rows)
+
+
+def unchanged(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> GroupOutcome:
+    """Returns the outcome of a group without steps, for which no plan is needed.
+
+    Args:
+        group: The records.
+        shared: The other columns of the record, for the whole batch.
+    """
+    carried = {name: shared[name] for name in group.carry}
+    if group.rows is not None:
+        carried = {name: column.take(pa.array(group.rows)) for name, column in carried.items()}
+    columns = {
+        name: column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+        for name, column in {**group.columns, **carried}.items()
+    }
+    return GroupOutcome(group.rows, group.shape, columns, None, None, {})
+
+
 _SIDES: Final = ("key", "value")
-#: The columns of a bag that come back where a step changed them.
+#: The columns of a record that come back where a step changed them.
 OTHERS: Final = ("topic", "partition", "timestamp", "headers")
 
 
@@ -40,7 +82,7 @@ class GroupOutcome:
     Attributes:
         rows: Positions in the batch, in order; None = the whole batch.
         shape: The shape of the output.
-        columns: What the job returned of the bag: keys and values unless absent, others where a step changed them.
+        columns: What the job returned of the record: keys and values unless absent, others where a step changed them.
         error: ``struct<place, message>`` where a record failed, or None.
         dropped: True where a record was filtered, or None.
         places: What ``place`` refers to.
@@ -79,11 +121,11 @@ def final_columns(ends: Sequence[OutcomeLeaf], apart: bool, changed: set[str]) -
                 if not getattr(end.leaf.shape, name).absent
             ]
         elif any(not getattr(end.leaf.shape, name).absent for end in ends):
-            written = [getattr(end.leaf.bag, name) for end in ends]
+            written = [getattr(end.leaf.record, name) for end in ends]
             if len(ends) > 1:
                 written = [column.cast("binary") for column in written]
             final.append(_choose(ends, written).alias(name))
-    final += [_choose(ends, [getattr(end.leaf.bag, name) for end in ends]).alias(name) for name in sorted(changed)]
+    final += [_choose(ends, [getattr(end.leaf.record, name) for end in ends]).alias(name) for name in sorted(changed)]
     if apart and len(ends) > 1:
         final.append(_choose(ends, [F.lit(index) for index in range(len(ends))]).alias("leaf"))
     if any(end.leaf.error is not None for end in ends):
@@ -94,7 +136,7 @@ def final_columns(ends: Sequence[OutcomeLeaf], apart: bool, changed: set[str]) -
 
 
 def _handed_back(end: OutcomeLeaf, name: str) -> Column:
-    column, side = getattr(end.leaf.bag, name), getattr(end.leaf.shape, name)
+    column, side = getattr(end.leaf.record, name), getattr(end.leaf.shape, name)
     if end.changes(name):
         return collectable(column, side)
     has_length = side.physical.form is LayoutKind.SCALAR and side.carrier.type in (Type.STRING, Type.BYTES)

@@ -1,4 +1,4 @@
-"""The steps of a pipeline: a schema function on the driver and column functions over a bag of columns.
+"""The steps of a pipeline: a schema function on the driver and column functions over a record of columns.
 
 Main types: ``Side`` and ``Shape`` (the known properties of a group of records), ``RecordColumns`` (the columns of the
 group), ``StepPlan`` (the result of planning a step), ``Split`` (a step whose output schema depends on the record),
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.plan.topics import FoundByTopic, TopicPredicate, TopicRoute
 
 SideName = Literal["key", "value"]
-#: The columns of a bag that a step may read or replace.
+#: The columns of a record that a step may read or replace.
 BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset", "headers")
 
 #: Names an expression, so that it is evaluated once however often the returned column is used.
@@ -185,7 +185,7 @@ class RecordColumns:
         return self.key if name == "key" else self.value
 
     def with_columns(self, columns: Mapping[str, Column]) -> RecordColumns:
-        """The bag with other columns in the place of some."""
+        """The record with other columns in the place of some."""
         return replace(self, **columns)  # type: ignore[arg-type]
 
 
@@ -211,7 +211,7 @@ class Made:
     """The expressions of a step.
 
     Attributes:
-        columns: The columns of the bag that change, by name.
+        columns: The columns of the record that change, by name.
         faults: What can go wrong, in order of precedence.
         drops: True if the record ends here (it is filtered); None if no record does.
     """
@@ -221,7 +221,7 @@ class Made:
     drops: Column | None = None
 
 
-def _make_nothing(bag: RecordColumns, keep: NameColumn) -> Made:
+def _make_nothing(record: RecordColumns, keep: NameColumn) -> Made:
     return Made()
 
 
@@ -231,9 +231,9 @@ class StepPlan:
 
     Attributes:
         shape: The shape of its output.
-        make: Builds the step's expressions over a bag; evaluates nothing.
-        reads: The columns of the bag that these use.
-        writes: Which columns of the bag change.
+        make: Builds the step's expressions over a record; evaluates nothing.
+        reads: The columns of the record that these use.
+        writes: Which columns of the record change.
     """
 
     shape: Shape
@@ -305,7 +305,7 @@ class ColumnTransform(ABC):
 class ColumnPredicate(ABC):
     """A predicate that is a Spark column. Two of one class and equal ``identity`` are equal, and share plans."""
 
-    #: The columns of the bag that ``condition`` uses.
+    #: The columns of the record that ``condition`` uses.
     reads: frozenset[str] = frozenset()
     #: True if it uses ``RecordColumns.by_topic``.
     asks_of_topic: ClassVar[bool] = False
@@ -315,10 +315,10 @@ class ColumnPredicate(ABC):
         return True
 
     @abstractmethod
-    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
+    def condition(self, record: RecordColumns, shape: Shape) -> Column:
         """True where the predicate holds; must not be null."""
 
-    def faults(self, bag: RecordColumns) -> Sequence[StepFault]:
+    def faults(self, record: RecordColumns) -> Sequence[StepFault]:
         """Returns the faults that can arise when it is evaluated."""
         return ()
 

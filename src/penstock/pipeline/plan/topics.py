@@ -74,8 +74,8 @@ class TopicRoute(Step):
         """See ``Step``."""
         return StepPlan(shape, self._make, writes=frozenset({"topic"}))
 
-    def _make(self, bag: RecordColumns, keep: NameColumn) -> Made:
-        found = bag.by_topic(self)
+    def _make(self, record: RecordColumns, keep: NameColumn) -> Made:
+        found = record.by_topic(self)
         return Made({"topic": found.value}, found.faults)
 
 
@@ -89,13 +89,13 @@ class TopicPredicate(ColumnPredicate):
     def of_topic(self, topic: str) -> bool:
         """True if it holds for records of a topic."""
 
-    def condition(self, bag: RecordColumns, shape: Shape) -> Column:
+    def condition(self, record: RecordColumns, shape: Shape) -> Column:
         """See ``ColumnPredicate``. What ``of_topic`` says, as a column."""
-        return bag.by_topic(self).value
+        return record.by_topic(self).value
 
-    def faults(self, bag: RecordColumns) -> Sequence[StepFault]:
+    def faults(self, record: RecordColumns) -> Sequence[StepFault]:
         """See ``ColumnPredicate``. What ``of_topic`` raised, for the records of that topic."""
-        return bag.by_topic(self).faults
+        return record.by_topic(self).faults
 
 
 @dataclass(frozen=True)

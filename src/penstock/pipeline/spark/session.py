@@ -33,13 +33,14 @@ from penstock.pipeline.spark.cluster import is_clustered, planned_cores
 from penstock.pipeline.spark.driver.jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException
 from penstock.pipeline.spark.file_descriptors import Shortage, lacks_descriptor
+from penstock.pipeline.spark.gate import MemoryBudget
 from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
-from penstock.pipeline.spark.memory_budget import MemoryBudget
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from penstock.data import STRING_SCHEMA, ConnectHeaders, Field, Header, Schema, 
 from penstock.errors import ConnectException, DataException, java_class_name
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
 from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, text_bound
+from penstock.pipeline.plan.frame_values import variant_of
 from penstock.pipeline.plan.map_structs import members_of
 from penstock.pipeline.plan.step import (
     SCHEMALESS_TEXT,
@@ -36,7 +37,6 @@ from penstock.pipeline.plan.step import (
     StepFault,
     StepPlan,
 )
-from penstock.pipeline.plan.variant_building import variant_of
 from penstock.transforms.debezium.settings import Deletes, ExtractNewRecordStateConfig, FieldReference
 from penstock.transforms.definition import Definition, StockTransform, replaces_nulls
 from penstock.transforms.fields.definition import side_of
@@ -290,17 +290,17 @@ class Unwrap(Definition):
         if known.absent:
             return tombstone
         reads = frozenset({"value"})
-        nulls = [] if known.present else [Branch(lambda bag: bag.value.isNull(), tombstone, reads)]
+        nulls = [] if known.present else [Branch(lambda record: record.value.isNull(), tombstone, reads)]
         if known.schema is None or not _is_envelope(known.schema):
             return Split([*nulls, Branch(None, StepPlan(shape))]) if nulls else StepPlan(shape)
-        dropped = StepPlan(shape, lambda bag, keep: Made(drops=F.lit(True)))
+        dropped = StepPlan(shape, lambda record, keep: Made(drops=F.lit(True)))
         changes = self._planned(shape, known.schema, _Kind.CHANGE)
         deletes = dropped if self.deletes is Deletes.DROP else self._planned(shape, known.schema, _Kind.DELETE)
         return Split(
             [
                 *nulls,
-                Branch(lambda bag: bag.value.getField("after").isNotNull(), changes, reads),
-                Branch(lambda bag: bag.value.getField("before").isNotNull(), deletes, reads),
+                Branch(lambda record: record.value.getField("after").isNotNull(), changes, reads),
+                Branch(lambda record: record.value.getField("before").isNotNull(), deletes, reads),
                 Branch(None, dropped),
             ]
         )
@@ -309,12 +309,12 @@ class Unwrap(Definition):
         names |= {"headers"} if self.headers else set()
         return frozenset(names | ({"topic"} if self.route is not None else set()))
 
-    def _make_tombstone(self, bag: RecordColumns, keep: NameColumn) -> Made:
+    def _make_tombstone(self, record: RecordColumns, keep: NameColumn) -> Made:
         if not self.keeps_tombstones:
             return Made(drops=F.lit(True))
         number, value = HEADER_SCHEMAS.number(STRING_SCHEMA), F.lit(_OP_OF_DELETE).cast("variant")
         entries = [header_entry(one.name, value, number) for one in self.headers if one.is_operation]
-        return Made({"headers": with_headers(bag.headers, entries)} if entries else {})
+        return Made({"headers": with_headers(record.headers, entries)} if entries else {})
 
     def _planned(self, shape: Shape, schema: Schema, kind: _Kind) -> StepPlan:
         """The plan for changes, or deletes, of one schema."""
@@ -333,7 +333,7 @@ class Unwrap(Definition):
         except ConnectException as error:
             # Java notices it with the record: only records of this kind fail.
             fault = StepFault(None, str(error), java_class_name(error))
-            return StepPlan(shape, lambda bag, keep: Made(faults=[fault]), reads)
+            return StepPlan(shape, lambda record, keep: Made(faults=[fault]), reads)
         row = known.physical.children[field.index]
         layouts = list(selection.layout(row).children)
         if self.deletes is Deletes.REWRITE:
@@ -353,48 +353,48 @@ class Unwrap(Definition):
         kind: _Kind,
         inner: Side,
         selection: FieldSelection,
-        bag: RecordColumns,
+        record: RecordColumns,
         keep: NameColumn,
     ) -> Made:
-        row = bag.value.getField(kind.value)
+        row = record.value.getField(kind.value)
         columns, faults = selection.columns(row, inner, keep)
         if self.deletes is Deletes.REWRITE:
             columns.append(F.lit(_deleted(kind)).alias(_DELETED))
-        columns += [one.column(bag.value).alias(one.name) for one in self._added(schema, self.fields)]
+        columns += [one.column(record.value).alias(one.name) for one in self._added(schema, self.fields)]
         rewrites = self.deletes is Deletes.REWRITE
         defaults = rewrites and self.defaults and kind is _Kind.CHANGE
-        more, of_route = self._beside(schema, layout, row, bag, defaults=defaults)
+        more, of_route = self._beside(schema, layout, row, record, defaults=defaults)
         return Made({"value": F.struct(*columns), **more}, [*faults, *of_route] if rewrites else [*of_route, *faults])
 
-    def _make_null(self, schema: Schema, layout: Layout, empty: bool, bag: RecordColumns, keep: NameColumn) -> Made:
-        nothing = F.lit(None).cast("string") if empty else bag.value.getField("after")
-        more, faults = self._beside(schema, layout, bag.value.getField("before"), bag)
+    def _make_null(self, schema: Schema, layout: Layout, empty: bool, record: RecordColumns, keep: NameColumn) -> Made:
+        nothing = F.lit(None).cast("string") if empty else record.value.getField("after")
+        more, faults = self._beside(schema, layout, record.value.getField("before"), record)
         return Made({"value": nothing, **more}, faults)
 
     def _beside(
-        self, schema: Schema, layout: Layout, row: Column, bag: RecordColumns, *, defaults: bool = False
+        self, schema: Schema, layout: Layout, row: Column, record: RecordColumns, *, defaults: bool = False
     ) -> tuple[dict[str, Column], Sequence[StepFault]]:
         """The topic and the headers."""
         columns: dict[str, Column] = {}
         entries = [
             header_entry(
                 one.name,
-                variant_of(one.column(bag.value), one.schema, one.layout(layout)),
+                variant_of(one.column(record.value), one.schema, one.layout(layout)),
                 HEADER_SCHEMAS.number(one.schema),
             )
             for one in self._added(schema, self.headers)
         ]
         if self.headers:
-            columns["headers"] = with_headers(bag.headers, entries) if entries else bag.headers
+            columns["headers"] = with_headers(record.headers, entries) if entries else record.headers
         if self.route is None:
             return columns, ()
         rows = cast("Field", schema.field("after"))
         fault = self._route_fault(rows.schema)
         if fault is not None:
-            return {**columns, "topic": bag.topic}, [StepFault(None, fault, _FAILED)]
+            return {**columns, "topic": record.topic}, [StepFault(None, fault, _FAILED)]
         field = cast("Field", rows.schema.field(self.route))
         named = field_column(row, field, layout.children[rows.index].children[field.index], defaults=defaults)
-        columns["topic"] = F.when(named.rlike(r"[^\x00-\x20]"), named).otherwise(bag.topic)
+        columns["topic"] = F.when(named.rlike(r"[^\x00-\x20]"), named).otherwise(record.topic)
         return columns, ()
 
 

@@ -218,8 +218,8 @@ class OfFields(Definition):
         """The plan if every value fails."""
         known = shape.side(self.side)
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            column = bag.side(self.side)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            column = record.side(self.side)
             return Made(faults=[StepFault(column.isNotNull(), message, exception), *self._null_faults(column, known)])
 
         return StepPlan(shape, make, frozenset({self.side}))
@@ -238,7 +238,7 @@ class OfFields(Definition):
         """The plan for values; if a null keeps its schema, nulls are separated from other records here."""
         if shape.side(self.side).present or self.nulls is not Nulls.STAY:
             return plan
-        same = Branch(lambda bag: bag.side(self.side).isNull(), StepPlan(shape), frozenset({self.side}))
+        same = Branch(lambda record: record.side(self.side).isNull(), StepPlan(shape), frozenset({self.side}))
         return Split([same, Branch(None, plan)])
 
     def plan_struct(self, shape: Shape, known: Side, selection: FieldSelection) -> StepPlan | Split:
@@ -247,8 +247,8 @@ class OfFields(Definition):
         layout = selection.layout(known.physical)
         side = Side.of(selection.schema, layout, present=present, complete=known.complete)
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            value = bag.side(self.side)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            value = record.side(self.side)
             struct, faults = selection.column(value, known, keep)
             # The result of a null is only its schema.
             made = struct if present or struct is value else F.when(value.isNotNull(), struct)
@@ -260,8 +260,8 @@ class OfFields(Definition):
         """The plan for schemaless maps of the same form."""
         found = self.members(members_of(known))
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            value = bag.side(self.side)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            value = record.side(self.side)
             faults = self._null_faults(value, known)
             columns: dict[str, Column] = {}
             for name, one in found.items():
@@ -282,8 +282,8 @@ class OfFields(Definition):
         if schema is not None:
             side = Side.of(schema, layout, present=known.present or self.nulls is Nulls.STAY)
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            column, faults = whole.column(bag.side(self.side), before, known.physical, keep)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            column, faults = whole.column(record.side(self.side), before, known.physical, keep)
             return Made({self.target: column if kind is None else column.cast(spark_type(kind, layout))}, faults)
 
         plan = self.planned(shape, side, make)

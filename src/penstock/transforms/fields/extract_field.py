@@ -111,8 +111,8 @@ class Extract(Definition):
         # A required field, or a field on the way to it, may still be null: nothing is known about the field's nulls.
         side = Side.of(fields[-1].schema, unbounded(physical) if self._may_default(fields) else physical)
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            value = bag.side(self.side)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            value = record.side(self.side)
             inner: Column = value
             for field, layout in zip(fields[:-1], layouts[:-1], strict=True):
                 inner = field_column(inner, field, layout, defaults=True)
@@ -136,8 +136,8 @@ class Extract(Definition):
             StepFault(None, str(error), java_class_name(error)),
         )
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            return Made(faults=(StepFault(bag.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            return Made(faults=(StepFault(record.side(self.side).isNotNull(), wrong, DataException.java_name), unknown))
 
         return StepPlan(shape, make, frozenset({self.side}))
 
@@ -145,8 +145,8 @@ class Extract(Definition):
         found = self._found(known)
         assert found is not None, "it takes no others"
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            inner = bag.side(self.side)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            inner = record.side(self.side)
             for step in self.path.steps:
                 inner = inner.getField(step)
             return Made({self.side: inner})
@@ -159,11 +159,11 @@ class Extract(Definition):
         """Values of one kind that are not maps: only null passes."""
         after = shape.with_side(self.side, NOTHING)
         if known.carrier is None:
-            return StepPlan(after, lambda bag, keep: Made({self.side: F.lit(None)}), writes=frozenset({self.side}))
+            return StepPlan(after, lambda record, keep: Made({self.side: F.lit(None)}), writes=frozenset({self.side}))
         message = f"{no_map(_PURPOSE)}{java_class(known.carrier)}"
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            fault = StepFault(bag.side(self.side).isNotNull(), message, DataException.java_name)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            fault = StepFault(record.side(self.side).isNotNull(), message, DataException.java_name)
             return Made({self.side: F.lit(None)}, (fault,))
 
         names = frozenset({self.side})

@@ -95,15 +95,15 @@ class Hoist(Definition):
         make = self._make_null if known.absent else self._make_struct
         return StepPlan(shape.with_side(self.side, side), make, frozenset() if known.absent else names, names)
 
-    def _make_null(self, bag: RecordColumns, keep: NameColumn) -> Made:
+    def _make_null(self, record: RecordColumns, keep: NameColumn) -> Made:
         return Made({self.side: F.struct(F.lit(None).cast("string").alias(self._name))})
 
-    def _make_struct(self, bag: RecordColumns, keep: NameColumn) -> Made:
-        return Made({self.side: F.struct(bag.side(self.side).alias(self._name))})
+    def _make_struct(self, record: RecordColumns, keep: NameColumn) -> Made:
+        return Made({self.side: F.struct(record.side(self.side).alias(self._name))})
 
-    def _make_present(self, schema: Schema, bag: RecordColumns, keep: NameColumn) -> Made:
-        missing = StepFault(bag.side(self.side).isNull(), null_in(self._name, schema), DataException.java_name)
-        return Made(self._make_struct(bag, keep).columns, (missing,))
+    def _make_present(self, schema: Schema, record: RecordColumns, keep: NameColumn) -> Made:
+        missing = StepFault(record.side(self.side).isNull(), null_in(self._name, schema), DataException.java_name)
+        return Made(self._make_struct(record, keep).columns, (missing,))
 
 
 class _HoistField(StockTransform[HoistFieldConfig]):

@@ -151,9 +151,9 @@ class Insert(OfFields):
         physical = Layout(LayoutKind.STRUCT, (*selection.layout(known.physical).children, *inserted))
         complete = known.complete and all(one.optional or one.what in _NEVER_NULL for one in self.insertions)
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            fields, faults = selection.columns(bag.side(self.side), known, keep)
-            fields += [self._value(bag, one).alias(one.name) for one in self.insertions]
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            fields, faults = selection.columns(record.side(self.side), known, keep)
+            fields += [self._value(record, one).alias(one.name) for one in self.insertions]
             return Made({self.side: F.struct(*fields)}, faults)
 
         side = Side.of(selection.schema, physical, present=True, complete=complete)
@@ -163,10 +163,10 @@ class Insert(OfFields):
         # Topic names consist of ASCII letters, digits, dots, underscores and hyphens; the other metadata are numbers.
         return text_bound(self.static or "") if insertion.what == "static" else TextBound.CLEAN
 
-    def _value(self, bag: RecordColumns, insertion: Insertion) -> Column:
+    def _value(self, record: RecordColumns, insertion: Insertion) -> Column:
         if insertion.what == "static":
             return F.lit(self.static).cast("string")
-        return cast("Column", getattr(bag, insertion.what))
+        return cast("Column", getattr(record, insertion.what))
 
     # ------------------------------------------------------------------ without
     def plan_members(self, shape: Shape, known: Side) -> StepPlan | Split:
@@ -192,10 +192,12 @@ class Insert(OfFields):
         before = members_of(known)
         added = {one.name: self._member(one) for one in insertions}
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            value = bag.side(self.side)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            value = record.side(self.side)
             columns = {name: value.getField(name) for name in before}
-            columns |= {one.name: self._value(bag, one).cast(spark_type(added[one.name].schema)) for one in insertions}
+            columns |= {
+                one.name: self._value(record, one).cast(spark_type(added[one.name].schema)) for one in insertions
+            }
             return Made({self.side: object_column(value, known, columns)})
 
         side = object_side({**before, **added}, present=known.present)
@@ -206,8 +208,8 @@ class Insert(OfFields):
         return ValueDescription(schema, replace(SCALAR, text=self._text_bound(insertion)))
 
 
-def _are_there(insertions: Sequence[Insertion], bag: RecordColumns) -> Column:
-    present: list[Column] = [getattr(bag, one.what).isNotNull() for one in insertions]
+def _are_there(insertions: Sequence[Insertion], record: RecordColumns) -> Column:
+    present: list[Column] = [getattr(record, one.what).isNotNull() for one in insertions]
     return reduce(and_, present)
 
 

@@ -39,8 +39,8 @@ class Drop(Definition):
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``."""
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            return Made({"headers": without_headers(bag.headers, self.keys)})
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            return Made({"headers": without_headers(record.headers, self.keys)})
 
         return StepPlan(shape, make, _HEADERS, _HEADERS)
 

@@ -16,9 +16,9 @@ from penstock.config import AbstractConfig, Importance, LambdaValidator, ValidSt
 from penstock.data import Header, Schema
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
+from penstock.pipeline.plan.frame_values import null_variant, variant_of
 from penstock.pipeline.plan.map_structs import Members, members_of
 from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, Side, SideName, StepFault, StepPlan
-from penstock.pipeline.plan.variant_building import null_variant, variant_of
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import MapMember, Nulls, OfFields, side_of
 from penstock.transforms.fields.requirements import NullPointerError, require_map, require_struct
@@ -130,10 +130,10 @@ class FieldsToHeaders(OfFields):
         if not plan.writes:
             return plan  # Every value fails.
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            made = plan.make(bag, keep)
-            entries, faults = self._entries(bag.side(self.side), known)
-            columns = {"headers": with_headers(bag.headers, entries)}
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            made = plan.make(record, keep)
+            entries, faults = self._entries(record.side(self.side), known)
+            columns = {"headers": with_headers(record.headers, entries)}
             return Made({**made.columns, **columns} if self.move else columns, [*made.faults, *faults])
 
         names = frozenset({self.side, "headers"})

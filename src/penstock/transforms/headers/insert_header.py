@@ -14,8 +14,8 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, NonNull, setting
 from penstock.data import NULL_VALUE, Header, Values
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
+from penstock.pipeline.plan.frame_values import variant_literal
 from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, StepPlan
-from penstock.pipeline.plan.variant_building import variant_literal
 from penstock.transforms.definition import JAVA, Definition, StockTransform
 
 
@@ -49,10 +49,10 @@ class AddHeader(Definition):
         """See ``Step``."""
         header = self._header
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
             value = variant_literal(header.value)
             entry = header_entry(header.key, value, HEADER_SCHEMAS.number(header.schema))
-            return Made({"headers": with_headers(bag.headers, [entry])})
+            return Made({"headers": with_headers(record.headers, [entry])})
 
         return StepPlan(shape, make, _HEADERS, _HEADERS)
 

@@ -95,12 +95,12 @@ class RouteByTime(Definition):
         """See ``Step``."""
         topic_format, tokens = self._settings
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            text = print_column(tokens, bag.timestamp, keep)
-            named = F.replace(F.lit(topic_format), F.lit(_TOPIC), bag.topic)
-            message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), bag.topic)
-            fault = StepFault(bag.timestamp.isNull(), message, DataException.java_name)
-            return Made({"topic": F.coalesce(F.replace(named, F.lit(_TIMESTAMP), text), bag.topic)}, [fault])
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            text = print_column(tokens, record.timestamp, keep)
+            named = F.replace(F.lit(topic_format), F.lit(_TOPIC), record.topic)
+            message = F.concat(F.lit(f"{_NO_TIMESTAMP}topic "), record.topic)
+            fault = StepFault(record.timestamp.isNull(), message, DataException.java_name)
+            return Made({"topic": F.coalesce(F.replace(named, F.lit(_TIMESTAMP), text), record.topic)}, [fault])
 
         return StepPlan(shape, make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
 

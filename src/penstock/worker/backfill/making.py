@@ -32,7 +32,7 @@ from penstock.worker.backfill.range_consumer import RangeConsumer
 from penstock.worker.backfill.reading import plan_parts
 from penstock.worker.sink.task import SinkTaskRunner
 from penstock.worker.task.configs import TASK_CLASS, load_class
-from penstock.worker.task.session import Sessions, TaskSession
+from penstock.worker.task.spec import Sessions, TaskSession
 
 log = logging.getLogger(__name__)
 

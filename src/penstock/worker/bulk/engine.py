@@ -29,7 +29,7 @@ from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.topic_log.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
-from penstock.pipeline.spark.python_work import PythonWork
+from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.stores.offsets import value_bytes
 from penstock.telemetry import waiting_for
@@ -282,7 +282,7 @@ class BulkEngine:
             todo = PartitionWork(
                 run,
                 replace(frame.as_source_frame(), data=None),
-                query.road,
+                query.path,
                 replace(services.delivery, transactions=self._transactions(frame)),
                 services.errors.policy,
                 services.probe,

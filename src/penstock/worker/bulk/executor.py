@@ -1,8 +1,8 @@
 """The part of bulk work that runs on Spark's executors: rows become messages, and go to Kafka in transactions.
 
-Main type: ``PartitionWork``, the function of ``mapInArrow``: it gets the rows of one Spark partition. The bytes are
-the same as the worker's: the same classes convert a batch, handle failed records and send the messages. ``Road``
-chooses the path of the rows: ``PlannedRoad`` after a compiled plan, ``RowRoad`` record by record.
+Main type: ``PartitionWork``, the function of ``mapInArrow``: it gets the rows of one Spark partition. The bytes are the
+same as the worker's: the same classes convert a batch, handle failed records and send the messages. ``ExecutorPath``
+chooses the path of the rows: ``PlannedPath`` after a compiled plan, ``RowPath`` record by record.
 
 The marker of a partition counts its written rows, and is in the same transaction as the rows. The attempt reads the
 marker after it has taken the transactional id, which fences earlier writers of the partition: an attempt that died, an
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -41,11 +42,16 @@ from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.topic_log.settings import LogSettings
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, SourceRecords, Submit, when_asked
+from penstock.pipeline.batch.batches import PendingBatch, PipelineSpec, PolledBatch, ProduceBatch, Submit
 from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.segments import Failures
+from penstock.pipeline.batch.source.assembly import (
+    frame_batch,
+)
 from penstock.pipeline.batch.source.frame_input import FrameColumns, columns_of_table
-from penstock.pipeline.batch.source.path import SourcePipeline, frame_batch
+from penstock.pipeline.batch.source.path import (
+    SourcePipeline,
+)
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.outcomes import outcome_of_bytes
 from penstock.pipeline.plan.step import Shape
@@ -79,7 +85,7 @@ _SLICE_S: Final = 5.0
 
 # ------------------------------------------------------------------------------------------------------------- paths
 @dataclass(frozen=True)
-class PlannedRoad:
+class PlannedPath:
     """Rows that a compiled plan has made bytes of.
 
     Attributes:
@@ -102,24 +108,24 @@ class PlannedRoad:
 class _Planned:
     """A ``BatchPipeline`` of rows that have their bytes."""
 
-    def __init__(self, road: PlannedRoad, headers: HeaderWriter) -> None:
-        self._road = road
+    def __init__(self, path: PlannedPath, headers: HeaderWriter) -> None:
+        self._path = path
         self._headers = headers
-        self._columns = FrameColumns(road.shape, {}, {}, None, None, road.carried)
+        self._columns = FrameColumns(path.shape, {}, {}, None, None, path.carried)
 
-    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+    def run(self, batch: PolledBatch) -> ProduceBatch:
         """See ``BatchPipeline``."""
         assert isinstance(batch, SourceFrame), "bulk work has no records"
-        outcome = outcome_of_bytes(batch.data, self._road.shape, self._road.places)
+        outcome = outcome_of_bytes(batch.data, self._path.shape, self._path.places)
         return frame_batch(batch, self._columns, outcome, batch.num_rows or 0, self._headers, Failures())
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
         """See ``BatchPipeline``."""
-        return lambda: self.run(batch)
+        return PendingBatch(partial(self.run, batch))
 
 
 @dataclass(frozen=True)
-class RowRoad:
+class RowPath:
     """Rows as the query gives them, which go record by record through transforms and converters.
 
     Attributes:
@@ -148,7 +154,7 @@ class _HeadersLeft:
     def __init__(self, pipeline: SourcePipeline) -> None:
         self._pipeline = pipeline
 
-    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+    def run(self, batch: PolledBatch) -> ProduceBatch:
         """See ``BatchPipeline``."""
         assert isinstance(batch, SourceFrame), "bulk work has no records"
         table: Any = batch.data
@@ -160,12 +166,12 @@ class _HeadersLeft:
         whole = made.table.set_column(place, made.table.schema.field(place), headers)
         return replace(made, table=whole, has_headers=True)
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
         """See ``BatchPipeline``."""
-        return lambda: self.run(batch)
+        return PendingBatch(partial(self.run, batch))
 
 
-Road = PlannedRoad | RowRoad
+ExecutorPath = PlannedPath | RowPath
 
 
 # ------------------------------------------------------------------------------------------------------------ the work
@@ -201,7 +207,7 @@ class PartitionWork:
     Attributes:
         key: The run.
         frame: The properties that all rows share; without data.
-        road: The path of the rows.
+        path: The path of the rows.
         delivery: The destination of the rows.
         policy: The policy for failed records.
         probe: Called at named points, for kill tests.
@@ -209,7 +215,7 @@ class PartitionWork:
 
     key: RunKey
     frame: SourceFrame
-    road: Road
+    path: ExecutorPath
     delivery: MessageTarget
     policy: ErrorPolicy
     probe: Callable[[str], None]
@@ -360,7 +366,7 @@ class _Attempt:
             random=random.random,
             owner=self._name,
         )
-        self._converter = SourceConverter(self._name, work.road.pipeline(), self._errors)
+        self._converter = SourceConverter(self._name, work.path.pipeline(), self._errors)
 
     def __enter__(self) -> _Attempt:
         return self
@@ -421,7 +427,7 @@ class _Attempt:
             whole=whole,
             first=first,
         )
-        outgoing = self._converter.begin(TakenBatch(frame), when_asked)()
+        outgoing = self._converter.begin(TakenBatch(frame), PendingBatch).result()
         sent = outgoing.to_send()
         if sent.num_rows and outgoing.failure is None:
             topic = outgoing.batch.topic

@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.groups import why_rows
-from penstock.pipeline.batch.source.frame_input import columns_of_dataframe
-from penstock.pipeline.batch.source.path import SourcePipeline, rows_of_dataframe
+from penstock.pipeline.batch.source.frame_input import columns_of_dataframe, rows_of_dataframe
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.worker.bulk.executor import HASH, PlannedRoad, Road, RowRoad
+from penstock.worker.bulk.executor import HASH, ExecutorPath, PlannedPath, RowPath
 from penstock.worker.bulk.shipping import Parts
 
 if TYPE_CHECKING:
@@ -61,12 +61,12 @@ class Planned:
 
     Attributes:
         rows: The rows for executors; lazy. Ends with the column ``HASH``.
-        road: The path of the rows on executors.
+        path: The path of the rows on executors.
         partitions: The number of its Spark partitions.
     """
 
     rows: DataFrame
-    road: Road
+    path: ExecutorPath
     partitions: int
 
 
@@ -114,14 +114,14 @@ def planned(session: SparkSession, frame: BulkFrame, chain: Chain) -> Planned:
     data = _made(session, frame)
     check_repeatable(data, lambda: _made(session, frame), frame.run)
     about = frame.as_source_frame()
-    rows, road = _planned(data, about, chain) or _rows(data, about, chain)
+    rows, path = _planned(data, about, chain) or _rows(data, about, chain)
     jdf: Any = rows._jdf
     plan = jdf.queryExecution().executedPlan().toString()
     if _SHUFFLE.search(plan) and "Sort [" not in plan:
         # A shuffle gives the rows of a partition in the order in which they arrive, another one each time.
         rows = rows.sortWithinPartitions(HASH)
         jdf = rows._jdf
-    return Planned(rows, road, int(jdf.queryExecution().toRdd().getNumPartitions()))
+    return Planned(rows, path, int(jdf.queryExecution().toRdd().getNumPartitions()))
 
 
 def _made(session: SparkSession, frame: BulkFrame) -> DataFrame:
@@ -134,7 +134,7 @@ def _made(session: SparkSession, frame: BulkFrame) -> DataFrame:
     return found
 
 
-def _planned(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, Road] | None:
+def _planned(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, ExecutorPath] | None:
     """The rows after the plan of the whole chain; None if the chain cannot be one plan."""
     steps = chain.pipeline.whole_plan
     if steps is None:
@@ -152,17 +152,17 @@ def _planned(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFra
     rows, shape, places = chain.jobs.planned(columns, steps, frame.topic)
     sides = [F.col(name) for name in ("key", "value") if name in rows.columns]
     number = F.xxhash64(*sides) if sides else F.lit(0).cast("bigint")
-    return rows.withColumn(HASH, number), PlannedRoad(shape, places, columns.carried, chain.parts)
+    return rows.withColumn(HASH, number), PlannedPath(shape, places, columns.carried, chain.parts)
 
 
-def _rows(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, Road]:
+def _rows(data: DataFrame, frame: SourceFrame, chain: Chain) -> tuple[DataFrame, ExecutorPath]:
     """The rows as they are."""
     rows = rows_of_dataframe(frame, data)
     if HASH in rows.columns:
         raise ConnectException(f'A column of a BulkFrame cannot be called "{HASH}"')
     known = [F.col(f"`{one.name.replace('`', '``')}`") for one in data.schema if _can_be_hashed(one.dataType)]
     number = F.xxhash64(*known) if known else F.lit(0).cast("bigint")
-    return rows.withColumn(HASH, number), RowRoad(chain.parts, chain.pipeline.leaves_headers)
+    return rows.withColumn(HASH, number), RowPath(chain.parts, chain.pipeline.leaves_headers)
 
 
 def _can_be_hashed(kind: DataType) -> bool:

@@ -25,22 +25,21 @@ from penstock.api import SinkFrame, TopicPartition, ValueForm
 from penstock.api.bulk import BulkSinkTask, TopicRange
 from penstock.clients.reader import Fetched, RecordReader
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
+from penstock.kafka.consumer.consumer import FetchedChunk
 from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, when_asked
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, PipelineSpec
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import EXAMPLES
 from penstock.worker.bulk.shipping import Parts
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings
-from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter, FailedRecord, failure_text
+from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter, FailedRecord, failure_text, message_as_text
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.conversion import MessageConverter
+from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.sink.deliveries import SinkDelivery, message_at
-from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
-from penstock.worker.sink.queues import FetchedBatch
+from penstock.worker.sink.fetching import MessageConverter
 
 #: Messages that become frames together, and their bytes.
 ROWS_AT_ONCE: Final = 10_000
@@ -250,7 +249,7 @@ class _Frames:
         converter = MessageConverter(self._reading.pipeline(), self._errors)
         for table in self._tables():
             ends = {self._range.place: int(table.column("offset")[-1].as_py()) + 1}
-            converted = converter.begin(FetchedBatch(table, ends, 0), when_asked)()
+            converted = converter.begin(FetchedChunk(table, ends, 0), PendingBatch).result()
             batch, totals = converted.batch, self._totals
             totals.read += table.num_rows
             totals.nbytes += sum(pc.sum(pc.binary_length(table.column(one))).as_py() or 0 for one in ("key", "value"))

@@ -183,11 +183,6 @@ class Markers:
                 gone.append(run.marker(None))
         return [(key, None) for key in gone]
 
-    def plans_of(self, group: str, connector: str) -> dict[RunKey, RunPlan]:
-        """The plans of a connector."""
-        with self._lock:
-            return {run: plan for run, plan in self._plans.items() if (run.group, run.connector) == (group, connector)}
-
 
 # --------------------------------------------------------------------------------------------------------- beginning
 class Beginning(enum.Enum):

@@ -27,7 +27,7 @@ from penstock.errors import ConnectException, KafkaException, KafkaRetriableExce
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
-from penstock.pipeline.spark.python_work import PythonWork
+from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import waiting_for
 from penstock.threads import OwnedThread, in_own_thread

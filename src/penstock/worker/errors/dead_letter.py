@@ -1,7 +1,7 @@
 """The dead letter queue of a sink connector: failed messages, as fetched, in a separate topic.
 
 Main types: ``DeadLetterQueue`` (an ``ErrorReporter``) and ``DeadLetterSettings``; ``context_headers`` makes the headers
-that describe the failure. ``open_queue`` makes topic and queue at task start.
+that describe the failure.
 
 Owning thread: reports may come from any thread; answers come on the producer's thread. A lock guards the pending
 reports.
@@ -14,17 +14,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import AlreadyExistsException, ConnectException, stack_trace
 from penstock.kafka.admin.topic_creation import NewTopic, TopicMaker
-from penstock.kafka.admin.topics import TopicAdmin
-from penstock.kafka.producer.record_producer import Answer, RecordProducer
+from penstock.kafka.producer.record_producer import Answer
 from penstock.kafka.producer.records import ProducerRecord
-from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord, exception_of
 
@@ -81,34 +79,6 @@ def create_topic(settings: DeadLetterSettings, maker: TopicMaker) -> None:
             f"replication factor {settings.replication_factor}: {failure}. Create the topic, or set "
             "errors.deadletterqueue.topic.replication.factor to no more than the number of brokers."
         ) from failure
-
-
-def open_queue(
-    settings: DeadLetterSettings,
-    task: ConnectorTaskId,
-    counts: ErrorCounts,
-    *,
-    admin: Mapping[str, object],
-    producer: ColumnSettings,
-) -> DeadLetterQueue:
-    """Make the queue's topic and producer; called on the task's thread when the task starts.
-
-    Args:
-        settings: The connector's settings.
-        task: The task.
-        counts: The task's error counters.
-        admin: Client settings (librdkafka's).
-        producer: Settings of the producer.
-
-    Raises:
-        ConnectException, KafkaException: The topic or the producer cannot be made.
-    """
-    client = TopicAdmin(admin, name=f"dead letter queue of {task}")
-    try:
-        create_topic(settings, client)
-    finally:
-        client.close()
-    return DeadLetterQueue(settings, task, RecordProducer(producer, name=f"dead letter queue of {task}"), counts)
 
 
 class DeadLetterQueue:

@@ -62,29 +62,40 @@ from penstock.worker.backfill.runs import BackfillTask
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, LogReporter
+from penstock.worker.errors.reporters import (
+    ConsumedMessage,
+    ErrorCounts,
+    ErrorReporter,
+    LogReporter,
+    RecordEncoder,
+    message_as_text,
+)
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.factory.bulk import Chained, SinkChained, make_bulk, make_bulk_sink
 from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
 from penstock.worker.isolation.process import TaskProcess
-from penstock.worker.sink.errant_records import RecordEncoder, message_as_text
-from penstock.worker.sink.partitions import PartitionHolders
+from penstock.worker.sink.deliveries import PartitionHolders
 from penstock.worker.sink.queues import SinkConsumer
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.source.delivery_guarantee import SourceCommits
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.offset_stores import ConnectorOffsetReader, SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
+from penstock.worker.task.bounded_queue import AT_ONCE, BatchLimits, SharedLoad
 from penstock.worker.task.configs import TASK_CLASS, load_class
-from penstock.worker.task.overlap import AT_ONCE
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 from penstock.worker.task.retries import RetryBackoff
-from penstock.worker.task.session import TaskSession
 from penstock.worker.task.slot import StateReport, TaskRunner
-from penstock.worker.task.spec import TaskServices, TaskSpec, no_probe
+from penstock.worker.task.spec import (
+    TaskServices,
+    TaskSession,
+    TaskSpec,
+    no_probe,
+)
 
 log = logging.getLogger(__name__)
 TaskT = TypeVar("TaskT", bound=Task)

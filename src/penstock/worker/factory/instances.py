@@ -22,11 +22,12 @@ from penstock.plugins.kinds import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, InvalidSettingsError, PluginSpec, SettingFault
 from penstock.settings.worker import ConverterSettings, WorkerSettings
 from penstock.worker.bulk.shipping import Parts, TransformRecipe
-from penstock.worker.isolation.process import TaskProcess
-from penstock.worker.isolation.proxies import isolated
+from penstock.worker.isolation.process import TaskProcess, isolated
 from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 
 T = TypeVar("T")
 TaskT = TypeVar("TaskT", bound=Task)

@@ -24,10 +24,8 @@ from penstock.errors import ConnectException
 from penstock.kafka.consumer.sampler import SampledMessage
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,
-    ConsumedBatch,
     PipelineSpec,
     RecordError,
-    SourceRecords,
     Stage,
     TransformStage,
 )
@@ -95,7 +93,7 @@ class ChainView:
         if not records:
             return []
         looks, chain = _looking(parts)
-        numbered = SourceRecords([_numbered(record, seq) for seq, record in enumerate(records)])
+        numbered = [_numbered(record, seq) for seq, record in enumerate(records)]
         batch = build_source_pipeline(self._runtime, self._spec(parts, chain), self._jobs).run(numbered)
         keys, values = (batch.table.column(name).to_pylist() for name in ("key", "value"))
         topics = batch.table.column("topic").to_pylist()
@@ -209,7 +207,7 @@ def _origin(record: SinkRecord) -> tuple[str, int, int]:
     return record.original_topic, record.original_kafka_partition or 0, record.original_kafka_offset
 
 
-def _consumed(messages: Sequence[SampledMessage]) -> ConsumedBatch:
+def _consumed(messages: Sequence[SampledMessage]) -> pa.Table:
     columns: Mapping[str, list[Any]] = {
         "topic": [one.topic for one in messages],
         "partition": [one.partition for one in messages],
@@ -221,7 +219,7 @@ def _consumed(messages: Sequence[SampledMessage]) -> ConsumedBatch:
         "headers": [[{"key": name, "value": data} for name, data in one.headers] or None for one in messages],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in CONSUMED_SCHEMA]
-    return ConsumedBatch(pa.table(arrays, schema=CONSUMED_SCHEMA))
+    return pa.table(arrays, schema=CONSUMED_SCHEMA)
 
 
 # ------------------------------------------------------------------ records out

@@ -2,12 +2,12 @@
 
 A batch passes through, in this order:
 
-- ``SinkTaskRunner`` (``task``) starts the threads. ``SinkFetcher`` and ``SinkConverter`` (``fetching``,
-  ``conversion``) fetch messages and convert them to records; ``SinkStages`` (``queues``) holds what the threads share.
+- ``SinkTaskRunner`` (``task``) starts the threads. ``SinkFetcher`` and ``SinkConverter`` (``fetching``) fetch messages
+  and convert them to records; ``SinkStages`` (``queues``) holds what the threads share.
 - ``SinkLoop`` (``loop``) runs on the task's thread. ``SinkDeliveries`` (``deliveries``) selects the rows of a converted
-  batch that are still to be delivered; ``SinkPut`` (``put``) calls ``put``, again if the task asks for it.
-- ``SinkPartitions`` (``partitions``) knows how far each partition was delivered; ``CommitProgress`` and
+  batch that are still to be delivered; ``SinkPut`` (``loop``) calls ``put``, again if the task asks for it.
+- ``SinkPartitions`` (``deliveries``) knows how far each partition was delivered; ``CommitProgress`` and
   ``SinkCommitter`` (``commit``) decide when offsets are committed, and which.
 
-``context`` and ``errant_records`` are what the task is given; ``timed_calls`` are calls that it asked for by the clock.
+The task gets a ``WorkerSinkTaskContext`` (``context``), with its timed calls and its reporter of bad records.
 """

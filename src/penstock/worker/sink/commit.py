@@ -20,7 +20,7 @@ from penstock.api import AnySinkTask, OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.worker.errors.reporters import ErrorReporter
 from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.partitions import SinkPartitions
+from penstock.worker.sink.deliveries import SinkPartitions
 from penstock.worker.sink.queues import CommitAnswered, SinkConsumer, SinkStages
 from penstock.worker.task.spec import TaskSpec
 

@@ -1,40 +1,360 @@
-"""The context of a sink task, and its requests, which are kept until the loop takes them.
+"""The context of a sink task: its requests, which are kept until the loop takes them, and its reports of bad records.
 
-Main type: ``WorkerSinkTaskContext``. The loop takes the task's requests with the ``take_*`` methods.
+Main types: ``WorkerSinkTaskContext``, whose requests the loop takes with the ``take_*`` methods; ``ClockCalls``, the
+timed calls of ``context.every``: when one is due is decided here, and ``SinkPut`` makes it; ``ErrantRecords``, the
+errant record reporter of KIP-610, with ``DeliveredMessages``, which finds the original bytes of a delivered record.
 
-Owning thread: the task's, except where ``penstock.api.SinkTaskContext`` says otherwise.
+Owning thread: the task's, except where ``penstock.api.SinkTaskContext`` says otherwise; ``report`` and ``find`` may be
+called from any thread.
 
-Source: ``WorkerSinkTaskContext``; KIP-275 for ``is_closing``.
+Source: ``WorkerSinkTaskContext`` and ``WorkerErrantRecordReporter``; KIP-275 for ``is_closing``.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import operator
+import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, SupportsIndex, overload
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, SupportsIndex, overload
+
+import pyarrow as pa
 
 from penstock.api import (
     Closing,
     ErrantRecordReporter,
+    OffsetAndMetadata,
     PluginMetrics,
     Rows,
     SinkFrame,
+    SinkRecord,
     SinkTaskContext,
     TopicPartition,
 )
-from penstock.errors import ConnectException, IllegalWorkerStateException
+from penstock.api.frames.rows import row_numbers
+from penstock.errors import ConnectException, IllegalWorkerStateException, java_class_name
 from penstock.model.progress import Progress
-from penstock.worker.sink.errant_records import ErrantRecords
-from penstock.worker.sink.timed_calls import ClockCalls
+from penstock.pipeline.batch.batches import RecordError
+from penstock.pipeline.batch.sink.frames import records_of_rows
+from penstock.worker.errors.reporters import ConsumedMessage
+from penstock.worker.errors.tolerance import TASK_PUT, ErrorHandler
+from penstock.worker.sink.deliveries import SinkDelivery, message_at
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 logger = logging.getLogger(__name__)
+
+SINK_TASK_JAVA_CLASS: Final = "org.apache.kafka.connect.sink.SinkTask"
+
+_Coordinates = tuple[str, int | None, int]
+
+
+class DeliveredMessages:
+    """The messages that records were made of: a task may report a record some time after ``put``.
+
+    A record keeps the messages of its batch alive, as Java's keeps its own: a task that buffers records keeps their
+    original messages. Two limits bound the memory:
+
+    - the newest batches are kept in any case, up to ``recent_bytes``, and the last one whatever its size;
+    - older batches while the task holds one of their records, or a copy made by ``new_record``, or a frame or a part
+      of one, and their offsets are not all committed; of these up to ``held_bytes``, the newest first.
+
+    A task in a process of its own holds copies, for which only the first is kept.
+
+    Args:
+        committed: The committed offsets of the partitions that are assigned.
+        recent_bytes: Bytes to keep of the latest deliveries.
+        held_bytes: Bytes to keep, in addition, of older batches that the task holds.
+    """
+
+    def __init__(
+        self,
+        committed: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+        *,
+        recent_bytes: int = 64 * 1024 * 1024,
+        held_bytes: int = 1024 * 1024 * 1024,
+    ) -> None:
+        self._committed = committed
+        self._recent_bytes = recent_bytes
+        self._held_bytes = held_bytes
+        self._lock = threading.Lock()
+        self._recent: deque[_DeliveredBatch] = deque()
+        self._held: list[weakref.ref[_DeliveredBatch]] = []
+        self._bytes = 0
+
+    def remember(self, delivery: SinkDelivery) -> object:
+        """A batch is about to be delivered for the first time; it may be tried again.
+
+        Returns:
+            A handle for its frames: the messages are kept while the handle is referenced.
+        """
+        if not delivery.table.num_rows:
+            return None
+        batch = _DeliveredBatch(delivery.table, delivery.ends)
+        # In C: some nanoseconds a record.
+        deque(map(_MARK, delivery.records or (), repeat(batch)), maxlen=0)
+        with self._lock:
+            self._recent.append(batch)
+            self._bytes += batch.nbytes
+            while self._bytes > self._recent_bytes and len(self._recent) > 1:
+                oldest = self._recent.popleft()
+                self._bytes -= oldest.nbytes
+                self._held.append(weakref.ref(oldest))
+                del oldest
+            self._release()
+        return batch
+
+    def find(self, record: SinkRecord) -> ConsumedMessage | None:
+        """The message a record was made from, where it is still kept."""
+        wanted = (record.original_topic, record.original_kafka_partition, record.original_kafka_offset)
+        own = record._delivered
+        with self._lock:
+            batches = [own] if isinstance(own, _DeliveredBatch) else []
+            for batch in (*batches, *reversed(self._recent)):
+                if (message := batch.find(wanted)) is not None:
+                    return message
+        return None
+
+    def _release(self) -> None:
+        """Drops committed batches, and batches beyond the limits."""
+        committed = self._committed() if self._held else {}
+        kept: list[weakref.ref[_DeliveredBatch]] = []
+        left = self._held_bytes
+        for held in reversed(self._held):
+            batch = held()
+            if batch is None:
+                continue
+            left -= batch.nbytes
+            if left < 0 or batch.is_committed(committed):
+                batch.release()
+            else:
+                kept.append(held)
+        self._held = kept[::-1]
+
+
+class _DeliveredBatch:
+    """The messages of one delivery. Thread: any, under the lock of ``DeliveredMessages``."""
+
+    __slots__ = ("__weakref__", "_ends", "_rows", "_table", "nbytes")
+
+    def __init__(self, table: pa.Table, ends: Mapping[TopicPartition, int]) -> None:
+        self._table: pa.Table | None = table
+        self._ends = dict(ends)
+        self._rows: dict[_Coordinates, int] = {}
+        self.nbytes: int = table.nbytes
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        # A pickled record loses its message.
+        return type(None), ()
+
+    def find(self, wanted: _Coordinates) -> ConsumedMessage | None:
+        table = self._table
+        if table is None:
+            return None
+        if not self._rows:
+            columns = (table[name].to_pylist() for name in ("topic", "partition", "offset"))
+            self._rows.update(zip(zip(*columns, strict=True), range(table.num_rows), strict=True))
+        row = self._rows.get(wanted)
+        return None if row is None else message_at(table, row)
+
+    def is_committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        """True if all offsets of the batch are committed; partitions that were revoked do not count."""
+        return all(
+            partition not in offsets or offsets[partition].offset >= end for partition, end in self._ends.items()
+        )
+
+    def release(self) -> None:
+        self._table = None
+        self._rows = {}
+
+
+def reported_records(frame: SinkFrame, rows: Rows) -> list[SinkRecord]:
+    """The records of some rows, one for each message.
+
+    Raises:
+        IndexError: The frame has no such row.
+    """
+    found: dict[_Coordinates, SinkRecord] = {}
+    for record in records_of_rows(frame, row_numbers(rows, frame.num_rows)):
+        record._delivered = frame._delivered
+        at = (record.original_topic, record.original_kafka_partition, record.original_kafka_offset)
+        found.setdefault(at, record)
+    return list(found.values())
+
+
+#: Sets the batch of a record.
+_MARK: Final[Callable[[SinkRecord, _DeliveredBatch], None]] = vars(SinkRecord)["_delivered"].__set__
+
+
+class ErrantRecords(ErrantRecordReporter):
+    """Runs the task's reporters for records it could not put.
+
+    Args:
+        errors: The task's error handler.
+        messages: Finds the original bytes.
+        encode: Encodes a record whose original is gone, or which the task made itself; any thread.
+    """
+
+    def __init__(
+        self, errors: ErrorHandler, messages: DeliveredMessages, encode: Callable[[SinkRecord], ConsumedMessage]
+    ) -> None:
+        self._errors = errors
+        self._messages = messages
+        self._encode = encode
+        self._exceeded: ConnectException | None = None
+
+    @property
+    def has_reporters(self) -> bool:
+        """True if at least one reporter receives the reports."""
+        return self._errors.has_reporters
+
+    def remember(self, delivery: SinkDelivery) -> object:
+        """See ``DeliveredMessages``. Without reporters no message is needed."""
+        return self._messages.remember(delivery) if self.has_reporters else None
+
+    def report_rows(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
+        """Report rows of a frame; see ``penstock.api.SinkTaskContext``."""
+        return _all_of([self.report(record, error) for record in reported_records(frame, rows)])
+
+    def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
+        """Report a record; see ``penstock.api.ErrantRecordReporter``."""
+        message = self._messages.find(record) or self._encode(record)
+        failure = RecordError(
+            0,
+            TASK_PUT,
+            SINK_TASK_JAVA_CLASS,
+            java_class_name(error),
+            str(error) if error.args else None,
+            exception=error,
+        )
+        try:
+            futures = self._errors.execute_failed(failure, message)
+        except ConnectException as exceeded:
+            self._exceeded = exceeded
+            raise
+        return _all_of(futures)
+
+    def raise_if_exceeded(self) -> None:
+        """Fails the task if it reported a record although no error is tolerated, and went on.
+
+        Raises:
+            ToleranceExceededException: The error that ``report`` raised.
+        """
+        if self._exceeded is not None:
+            raise self._exceeded
+
+
+def _all_of(futures: list[Future[None]]) -> Future[None]:
+    """A future that is done when all of these are."""
+    whole: Future[None] = Future()
+    if not futures:
+        whole.set_result(None)
+        return whole
+    lock = threading.Lock()
+    left = [len(futures)]
+
+    def one_done(_: Future[None]) -> None:
+        with lock:
+            left[0] -= 1
+            last = left[0] == 0
+        if last:
+            whole.set_result(None)
+
+    for future in futures:
+        future.add_done_callback(one_done)
+    return whole
+
+
+@dataclass(eq=False)
+class ClockCall:
+    """One function that is called again and again.
+
+    Attributes:
+        seconds: From the beginning of one call to that of the next.
+        call: The function.
+        due: Monotonic seconds.
+        asks_again: True while its last call has raised ``RetriableException``: nothing else is delivered before it.
+    """
+
+    seconds: float
+    call: Callable[[], object]
+    due: float
+    asks_again: bool = False
+
+    def began(self, now: float) -> None:
+        """The call begins: calls that were missed are not made up for."""
+        self.due = now + self.seconds
+
+    def ask_again(self, at: float) -> None:
+        """Schedules the call for that time, before the next delivery."""
+        self.asks_again, self.due = True, at
+
+
+class ClockCalls:
+    """All of a task's.
+
+    >>> calls = ClockCalls()
+    >>> end = calls.add(10.0, list, now=100.0)
+    >>> calls.next_due(109.0), calls.next_due(110.0) is not None, calls.wait_s(103.0)
+    (None, True, 7.0)
+    >>> end()
+    >>> calls.wait_s(103.0)
+    inf
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[ClockCall] = []
+
+    def add(self, seconds: float, call: Callable[[], object], *, now: float) -> Callable[[], None]:
+        """Adds a function.
+
+        Args:
+            seconds: From one call to the next; the first one comes after as long.
+            call: The function.
+            now: Monotonic seconds.
+
+        Returns:
+            A function that ends the calls; calling it again has no effect.
+
+        Raises:
+            ValueError: It is no function, or the time is none.
+        """
+        if not (math.isfinite(seconds) and seconds > 0):
+            raise ValueError(f"every() takes a number of seconds above 0, not {seconds!r}")
+        if not callable(call):
+            raise ValueError(f"every() takes a function without arguments, not a {type(call).__name__}")
+        added = ClockCall(seconds, call, now + seconds)
+        self._calls.append(added)
+
+        def end() -> None:
+            self._calls = [one for one in self._calls if one is not added]
+
+        return end
+
+    def next_due(self, now: float) -> ClockCall | None:
+        """The one that is due longest; None: none is. One that asks again keeps the others waiting."""
+        waiting = [one for one in self._calls if one.asks_again] or self._calls
+        first = min(waiting, key=lambda one: one.due, default=None)
+        return first if first is not None and first.due <= now else None
+
+    def wait_s(self, now: float) -> float:
+        """Returns the seconds until the next call is due; infinity if there is none."""
+        return max(0.0, min((one.due for one in self._calls), default=math.inf) - now)
+
+    @property
+    def asks_again_at(self) -> float | None:
+        """The time when the call is due that has asked to be made again, or None if none has."""
+        return next((one.due for one in self._calls if one.asks_again), None)
 
 
 class WorkerSinkTaskContext(SinkTaskContext):

@@ -1,6 +1,8 @@
 """Two more threads of a sink task: one fetches (and owns the consumer), one converts (and owns the pipeline).
 
-Main types: ``SinkFetcher`` and ``SinkConverter``.
+Main types: ``SinkFetcher`` and ``SinkConverter``, the threads; ``MessageConverter`` converts a batch, and tries records
+with retriable errors again; ``SinkPauses`` decides which partitions are fetched: none while the connector is paused or
+a batch waits for its retry, otherwise all that the task itself has not paused.
 
 Only the fetch thread uses the consumer. Rebalance callbacks run there too, inside a fetch: they hand over to
 the task's thread and wait for its answer, serving its consumer calls (a commit, a seek) meanwhile. So user code runs on
@@ -8,7 +10,10 @@ the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``c
 stops while the task's thread does not come round: a task stuck in ``put`` loses its partitions after
 ``max.poll.interval.ms``, which lets another task take over.
 
-Owning thread: both objects belong to the sink task runner, which starts and joins them.
+Owning thread: both threads belong to the sink task runner, which starts and joins them; ``SinkPauses`` belongs to the
+task's thread.
+
+Source: ``WorkerSinkTask`` (``pauseAll``, ``resumeAll``), ``WorkerSinkTaskContext`` (``pausedPartitions``).
 """
 
 from __future__ import annotations
@@ -18,19 +23,24 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from penstock.api import TopicPartition
-from penstock.errors import as_exception
-from penstock.kafka.consumer.consumer import Placement
+from penstock.errors import KafkaException, as_exception
+from penstock.kafka.consumer.consumer import FetchedChunk, Placement
 from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.unreadable import UnreadableRecords
+from penstock.pipeline.batch.batches import PendingBatch, RecordError, SinkBatch, Submit
 from penstock.threads import OwnedThread, start_within
-from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.sink.conversion import BatchConverter, MessageConverter
-from penstock.worker.sink.partitions import Holder
+from penstock.worker.errors.tolerance import KAFKA_CONSUME, ErrorHandler
+from penstock.worker.sink.context import WorkerSinkTaskContext
+from penstock.worker.sink.deliveries import Holder, SinkPartitions
 from penstock.worker.sink.queues import (
     Assigned,
-    FetchedBatch,
+    ConvertedBatch,
     Lost,
     Request,
     Revoked,
@@ -38,8 +48,72 @@ from penstock.worker.sink.queues import (
     SinkStages,
     StageFailed,
 )
-from penstock.worker.task.bounded_queue import SharedLoad
-from penstock.worker.task.overlap import OverlappingBatches
+from penstock.worker.task.bounded_queue import OverlappingBatches, SharedLoad
+
+_CONSUMER_CLASS = "org.apache.kafka.clients.consumer.KafkaConsumer"
+
+
+class BatchConverter(Protocol):
+    """The part of ``pipeline.sink.SinkPipeline`` that the converter needs."""
+
+    def run(self, batch: pa.Table) -> SinkBatch:
+        """Convert one batch; failed records are in its errors."""
+
+    def begin(self, batch: pa.Table, submit: Submit) -> PendingBatch[SinkBatch]:
+        """Begin a batch and hand its job to `submit`."""
+
+
+class MessageConverter:
+    """Converts fetched batches, and tries records with retriable errors again.
+
+    Args:
+        pipeline: Converters and transforms.
+        errors: Has the retry limits.
+    """
+
+    def __init__(self, pipeline: BatchConverter, errors: ErrorHandler) -> None:
+        self._pipeline = pipeline
+        self._errors = errors
+
+    def begin(self, fetched: FetchedChunk, submit: Submit) -> PendingBatch[ConvertedBatch]:
+        """Begin one batch; Spark can work on it while the previous batch is in progress."""
+        if fetched.unreadable is not None:
+            converted = ConvertedBatch(fetched, SinkBatch([None], None, {0: _unread(fetched.unreadable)}, 0))
+            return PendingBatch(lambda: converted)
+        return PendingBatch(partial(self._finish, fetched, self._pipeline.begin(fetched.table, submit)))
+
+    def _finish(self, fetched: FetchedChunk, begun: PendingBatch[SinkBatch]) -> ConvertedBatch:
+        """The batch, after all retries of its records."""
+        batch = begun.result()
+        if not any(error.retriable for error in batch.errors.values()):
+            return ConvertedBatch(fetched, batch)
+        latest = [batch]
+        dropped_at_first = batch.count_dropped
+
+        def rerun(rows: list[int]) -> Mapping[int, RecordError]:
+            if latest[0].records is None or latest[0].origins is not None:
+                # Frames, and records that became several, cannot be put together from parts: all is converted again.
+                latest[0] = self._pipeline.run(fetched.table)
+                return latest[0].errors
+            part = self._pipeline.run(fetched.table.take(pa.array(rows, pa.int64())))
+            records = list(latest[0].records)
+            for index, record in enumerate(part.records or ()):
+                records[rows[index]] = record
+            latest[0] = SinkBatch(records, None, {}, dropped_at_first + part.count_dropped)
+            return {rows[index]: error for index, error in part.errors.items()}
+
+        errors, attempts = self._errors.retry(batch.errors, rerun)
+        last = latest[0]
+        return ConvertedBatch(
+            fetched, SinkBatch(last.records, last.frames, errors, last.count_dropped, last.origins), attempts
+        )
+
+
+def _unread(records: UnreadableRecords) -> RecordError:
+    """The error of records that the client could not read; Java's class of it."""
+    error = KafkaException(str(records))
+    return RecordError(0, KAFKA_CONSUME, _CONSUMER_CLASS, KafkaException.java_name, str(records), exception=error)
+
 
 logger = logging.getLogger(__name__)
 
@@ -248,11 +322,11 @@ class SinkConverter:
     # -- What ``OverlappingBatches`` takes from
     # -------------------------------------------------------------------------------
 
-    def take(self) -> FetchedBatch | None:
+    def take(self) -> FetchedChunk | None:
         """The next fetched batch. Thread: conversion."""
         return self._stages.take_fetched()
 
-    def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
+    def take_crowded(self, job: Future[Any]) -> FetchedChunk | None:
         """The same, as ``SinkStages.take_crowded`` says. Thread: conversion."""
         return self._stages.take_crowded(job)
 
@@ -285,3 +359,96 @@ def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: obje
         future.set_exception(as_exception(failure))
     else:
         future.set_result(result)
+
+
+class SinkPauses:
+    """Pauses and resumes partitions of the consumer.
+
+    Args:
+        name: The task, for messages.
+        context: Has the partitions that the task pauses.
+        partitions: The assigned partitions.
+        stages: Pass calls to the consumer.
+        fetcher: Applies the pauses.
+
+    Attributes:
+        resting: True if the connector is paused.
+        holds_back: True if a batch waits for its retry.
+        unopened: True if partitions wait to be opened. The next ``apply`` passes a change to the consumer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        context: WorkerSinkTaskContext,
+        partitions: SinkPartitions,
+        stages: SinkStages,
+        fetcher: SinkFetcher,
+    ) -> None:
+        self._name = name
+        self._context = context
+        self._partitions = partitions
+        self._stages = stages
+        self._fetcher = fetcher
+        self.resting = False
+        self.holds_back = False
+        self.unopened = False
+        self._told_everything = False
+        self._applied: frozenset[TopicPartition] = frozenset()
+        # The partitions that the task has paused and whose consumer was sent back to undelivered messages.
+        self._held: frozenset[TopicPartition] = frozenset()
+
+    def rest(self, resting: bool) -> None:
+        """Pauses or resumes for the connector."""
+        self.resting = resting
+        self.apply()
+
+    def hold_back(self, waits: bool) -> None:
+        """A batch waits for its next try, or none does any more."""
+        self.holds_back = waits
+        self.apply()
+
+    def apply(self) -> None:
+        """Applies the pauses to the consumer."""
+        held = self._context.paused & self._partitions.assigned
+        if new := held - self._held:
+            self._hold(new)
+        self._held = held
+        wanted = self._wanted()
+        if (wanted, self._everything) != (self._applied, self._told_everything):
+            self._told_everything = self._everything
+            self._fetcher.set_paused(wanted - self._applied, self._applied - wanted, everything=self._everything)
+            self._applied = wanted
+
+    def assigned(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+        """Partitions have come, of which nothing was fetched; gives all that do not deliver for now."""
+        self._held |= self._context.paused & frozenset(partitions)
+        self._applied = self._wanted()
+        return self._applied
+
+    def forget(self, gone: frozenset[TopicPartition]) -> None:
+        """Partitions have gone."""
+        self._applied -= gone
+        self._held -= gone
+
+    def _wanted(self) -> frozenset[TopicPartition]:
+        assigned = self._partitions.assigned
+        return assigned if self._everything else self._context.paused & assigned
+
+    @property
+    def _everything(self) -> bool:
+        return self.resting or self.holds_back or self.unopened
+
+    def _hold(self, partitions: frozenset[TopicPartition]) -> None:
+        """Records on their way must not arrive after the task paused them: they are fetched again after ``resume``."""
+        positions = {partition: self._partitions.next_to_deliver(partition) for partition in partitions}
+
+        def seek_and_pause(consumer: SinkConsumer) -> int:
+            epoch = consumer.seek(positions)
+            consumer.pause(partitions)
+            return epoch
+
+        epoch = self._stages.answer_of(self._stages.submit(seek_and_pause), self._name)
+        for partition in partitions:
+            self._partitions.discard_fetched(partition, epoch)
+        self._applied |= partitions

@@ -1,12 +1,12 @@
 """The shared state of the three threads of a sink task: fetched and converted batches, events, calls for the consumer.
 
-Main types: ``SinkStages`` (the only object that all three threads share), ``FetchedBatch`` and ``ConvertedBatch`` (the
-items of the queues), ``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (the events for the
-task's thread), ``SinkCounts`` (plain counters, which metrics read).
+Main types: ``SinkStages`` (the only object that all three threads share), ``ConvertedBatch`` (an item of the second
+queue; the first has ``FetchedChunk``), ``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (the
+events for the task's thread), ``SinkCounts`` (plain counters, which metrics read).
 
 ::
 
-    fetch thread --FetchedBatch--> conversion thread --ConvertedBatch--> task thread
+    fetch thread --FetchedChunk--> conversion thread --ConvertedBatch--> task thread
          \\______________________________ events ___________________________/
           <____________________________ consumer calls ____________________/
 
@@ -35,7 +35,6 @@ from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer.consumer import FetchedChunk, Placement, RebalanceListener
 from penstock.kafka.consumer.subscription import Subscription
-from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import SinkBatch
 from penstock.pipeline.columns.sizes import cut_at, slices_of
 from penstock.telemetry import BusyTimes, waiting_for
@@ -97,16 +96,6 @@ class SinkConsumer(Protocol):
 
 
 @dataclass(frozen=True)
-class FetchedBatch:
-    """Fetched messages on their way to the conversion; fields as in ``FetchedChunk``."""
-
-    table: pa.Table
-    ends: Mapping[TopicPartition, int]
-    epoch: int
-    unreadable: UnreadableRecords | None = None
-
-
-@dataclass(frozen=True)
 class ConvertedBatch:
     """Converted records on their way to the task.
 
@@ -116,7 +105,7 @@ class ConvertedBatch:
         attempts: The number of attempts of failed rows, if more than one.
     """
 
-    fetched: FetchedBatch
+    fetched: FetchedChunk
     batch: SinkBatch
     attempts: Mapping[int, int] = field(default_factory=dict)
 
@@ -307,7 +296,7 @@ class SinkStages:
 
     # -- Conversion thread -------------------------------------------------------------------------------------------
 
-    def take_fetched(self) -> FetchedBatch | None:
+    def take_fetched(self) -> FetchedChunk | None:
         """Takes the next batch to convert: all chunks of one epoch that fit a batch.
 
         Waits until there is something, and a moment longer for more of a topic that has more; None at the end. Thread:
@@ -327,7 +316,7 @@ class SinkStages:
         )
 
     @waiting_for("spark")
-    def take_crowded(self, job: Future[Any]) -> FetchedBatch | None:
+    def take_crowded(self, job: Future[Any]) -> FetchedChunk | None:
         """As ``take_fetched``, while a batch is being converted: only if fetching waits for room.
 
         Args:
@@ -350,7 +339,7 @@ class SinkStages:
 
     def _take(
         self, ready: Callable[[], bool], unless: Callable[[], bool] = lambda: False, *, gathers: bool = False
-    ) -> FetchedBatch | None:
+    ) -> FetchedChunk | None:
         with self._changed:
             while not (self._closed or unless() or (not self._quiet and ready())):
                 waits = gathers and self._chunks and not self._quiet
@@ -363,7 +352,7 @@ class SinkStages:
         for chunk in chunks:
             ends.update(chunk.ends)
         table = chunks[0].table if len(chunks) == 1 else pa.concat_tables([chunk.table for chunk in chunks])
-        return FetchedBatch(table, ends, chunks[0].epoch, chunks[0].unreadable)
+        return FetchedChunk(table, ends, chunks[0].epoch, chunks[0].unreadable)
 
     def offer_converted(self, batch: ConvertedBatch) -> bool:
         """Hand a batch to the task as soon as there is room; False: the end has come. Thread: conversion."""

@@ -26,15 +26,12 @@ from penstock.kafka.consumer.subscription import Subscription
 from penstock.model import State
 from penstock.telemetry import BusyTimes
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, message_as_text
 from penstock.worker.sink.commit import CommitProgress, SinkCommitter
-from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.conversion import BatchConverter
-from penstock.worker.sink.errant_records import DeliveredMessages, ErrantRecords, message_as_text
-from penstock.worker.sink.fetching import SinkConverter, SinkFetcher
+from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
+from penstock.worker.sink.deliveries import Holder, PartitionHolders, SinkPartitions
+from penstock.worker.sink.fetching import BatchConverter, SinkConverter, SinkFetcher
 from penstock.worker.sink.loop import SinkLoop
-from penstock.worker.sink.partitions import Holder, PartitionHolders, SinkPartitions
-from penstock.worker.sink.put import SinkParts
 from penstock.worker.sink.queues import SinkConsumer, SinkCounts, SinkStages
 from penstock.worker.task.engine import StartPutOffException, TaskEngine, state_after
 from penstock.worker.task.spec import TaskServices, TaskSpec
@@ -120,7 +117,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._partitions = SinkPartitions()
         self.commits = CommitProgress(spec.offset_flush_interval_s, spec.offset_flush_timeout_s, time.monotonic())
         self._reporters: Sequence[ErrorReporter] = ()
-        self._parts: SinkParts | None = None
+        self._context: WorkerSinkTaskContext | None = None
         self._loop_of: SinkLoop | None = None
 
     # ---------------------------------------------------------------- the worker's questions
@@ -174,13 +171,12 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     def _prepare(self) -> None:
         self._reporters = self._sink.make_reporters(self._services.errors.counts)
         self._services.errors.report_to(self._reporters)
-        self._parts = self._make_parts()
+        self._loop_of, self._context = self._make_loop()
 
     def _start(self) -> None:
-        assert self._parts is not None, "it was prepared"
-        self._spec.task.initialize(self._parts.context)
+        assert self._context is not None, "it was prepared"
+        self._spec.task.initialize(self._context)
         self._call_start()
-        self._loop_of = SinkLoop(self._parts, cancelled=lambda: self._life.is_cancelled)
         self._round_began = time.monotonic()
         self.commits.schedule(time.monotonic())
         # Subscribing first and polling after start(), as in Java: the first assignment comes when the task is ready.
@@ -188,7 +184,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._converter.start()
         self._services.probe("sink.started")
 
-    def _make_parts(self) -> SinkParts:
+    def _make_loop(self) -> tuple[SinkLoop, WorkerSinkTaskContext]:
         spec, stages, partitions, errors = self._spec, self._stages, self._partitions, self._services.errors
         messages = DeliveredMessages(lambda: partitions.committed(partitions.assigned))
         errant = ErrantRecords(errors, messages, self._sink.encode)
@@ -224,9 +220,19 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             reporters=self._reporters,
             probe=self._services.probe,
         )
-        return SinkParts(
-            spec, self._services, context, partitions, stages, self._fetcher, committer, errant, self.retries
+        loop = SinkLoop(
+            spec,
+            self._services,
+            context,
+            partitions,
+            stages,
+            self._fetcher,
+            committer,
+            errant,
+            self.retries,
+            cancelled=lambda: self._life.is_cancelled,
         )
+        return loop, context
 
     def _round(self, *, resting: bool) -> None:
         assert self._loop_of is not None, "it was started"
@@ -252,8 +258,8 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._quietly("closing converters and transforms", self._services.close)
         for reporter in self._reporters:
             self._quietly("closing an error reporter", reporter.close)
-        if self._parts is not None:
-            self._parts.context.close()
+        if self._context is not None:
+            self._context.close()
 
     # ---------------------------------------------------------------- any thread
     def pause(self) -> None:

@@ -8,7 +8,7 @@ A batch passes through, in this order:
 - ``SourceDelivery`` (``delivery``) hands bytes to the producer.
 - ``SubmittedOffsets`` (``submitted``) knows which offsets are safe to commit. ``OffsetCommitter`` (``offset_commit``)
   commits them, or ``TransactionCommitter`` (``exactly_once``) with exactly-once, where ``transaction_boundaries``
-  says; ``moves`` has positions that moved without a record.
+  says.
 
 ``delivery_guarantee`` chooses between the two, ``SourceOffsets`` (``offset_stores``) chooses the store.
 """

@@ -24,12 +24,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.pipeline.batch.batches import SourceRecords
+from penstock.pipeline.batch.batches import PolledBatch
 from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.telemetry import waiting_for
-from penstock.worker.source.moves import Move
-from penstock.worker.source.submitted import FramePart, position_after
-from penstock.worker.source.transaction_boundaries import PieceEnd, Polled
+from penstock.worker.source.submitted import FramePart, Move, position_after
+from penstock.worker.source.transaction_boundaries import PieceEnd
 from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, SharedLoad
 
 
@@ -98,8 +97,6 @@ def _with_timestamp(frame: SourceFrame) -> pa.Table:
     return table.append_column("timestamp", pa.repeat(pa.scalar(frame.timestamp, pa.int64()), table.num_rows))
 
 
-Batch = SourceRecords | SourceFrame
-
 #: The number of records of a poll that are measured to estimate the size of all.
 _SAMPLE: Final = 8
 #: A poll without records that took at least this long has waited by itself.
@@ -121,7 +118,7 @@ class TakenBatch:
         moves: Positions that moved after all of its records.
     """
 
-    batch: Batch
+    batch: PolledBatch
     end: PieceEnd = PieceEnd.POLL
     polls: Sequence[int] = ()
     moves: Sequence[Move] = ()
@@ -130,7 +127,7 @@ class TakenBatch:
 class _Entry(NamedTuple):
     """A poll, or a part of one, that waits."""
 
-    polled: Polled
+    polled: PolledBatch
     records: int
     end: PieceEnd
     moves: Sequence[Move] = ()
@@ -264,7 +261,7 @@ class Batcher(BoundedQueue[_Entry]):
         self._batch = limits
         self._join_frames = join_frames
 
-    def put(self, polled: Polled, end: PieceEnd = PieceEnd.POLL, moves: Sequence[Move] = ()) -> bool:
+    def put(self, polled: PolledBatch, end: PieceEnd = PieceEnd.POLL, moves: Sequence[Move] = ()) -> bool:
         """Add the result of a poll; waits while the queue is full.
 
         Args:
@@ -275,7 +272,7 @@ class Batcher(BoundedQueue[_Entry]):
         Returns:
             False when it was not taken, or not all of it; see `offer`.
         """
-        sized: list[tuple[Polled, int, int]]
+        sized: list[tuple[PolledBatch, int, int]]
         if isinstance(polled, SourceFrame):
             frames = parts_of_frame(polled, self._batch)
             sized = [(frame, frame.num_rows or 0, frame_bytes(frame)) for frame in frames]
@@ -350,12 +347,12 @@ class Batcher(BoundedQueue[_Entry]):
         return not isinstance(first.polled, SourceFrame) and not isinstance(entry.polled, SourceFrame)
 
 
-def _joined(polled: Sequence[Polled]) -> Batch:
+def _joined(polled: Sequence[PolledBatch]) -> PolledBatch:
     frames = [one for one in polled if isinstance(one, SourceFrame)]
     if frames:
         return join_frames(frames)
     records = [one for one in polled if not isinstance(one, SourceFrame)]
-    return SourceRecords(records[0] if len(records) == 1 else list(chain.from_iterable(records)))
+    return records[0] if len(records) == 1 else list(chain.from_iterable(records))
 
 
 def _size_of(value: object, depth: int = 0) -> int:

@@ -11,8 +11,10 @@ Source: AbstractWorkerSourceTask.convertTransformedRecord and sendRecords of Kaf
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
@@ -21,14 +23,12 @@ import pyarrow.compute as pc
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, RecordError, SourceRecords, Submit
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, PendingBatch, PolledBatch, ProduceBatch, RecordError, Submit
 from penstock.pipeline.batch.segments import malformed
 from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.source.batcher import Batch, TakenBatch
-from penstock.worker.source.moves import Move
-from penstock.worker.source.submitted import FramePart, position_after
+from penstock.worker.source.batcher import TakenBatch
+from penstock.worker.source.submitted import FramePart, Move, position_after
 from penstock.worker.source.transaction_boundaries import PieceEnd, whole_polls
-from penstock.worker.task.overlap import begun
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +47,11 @@ _NOTHING: Final = ProduceBatch(
 class BatchPipeline(Protocol):
     """The part of ``penstock.pipeline.batch.source.path.SourcePipeline`` that is needed here."""
 
-    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+    def run(self, batch: PolledBatch) -> ProduceBatch:
         """Transform and convert a batch; blocks until Spark is there and has done it."""
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
-        """Begin a batch and hand its job to `submit`; the returned function ends it."""
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
+        """Begin a batch and hand its job to `submit`."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Outgoing:
         moves: Positions that moved without a record, after all of the batch; see `moved`.
     """
 
-    source: Batch
+    source: PolledBatch
     batch: ProduceBatch
     rows: pa.Array | None
     settled: Sequence[int]
@@ -126,7 +126,7 @@ class SourceConverter:
         self._errors = errors
         self._whole_polls = whole_polls
 
-    def begin(self, taken: TakenBatch, submit: Submit) -> Callable[[], Outgoing]:
+    def begin(self, taken: TakenBatch, submit: Submit) -> PendingBatch[Outgoing]:
         """Begin one batch; Spark can work on it while the previous batch is in progress.
 
         Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
@@ -136,23 +136,31 @@ class SourceConverter:
             submit: See ``SourcePipeline.begin``.
 
         Returns:
-            A function that ends the batch, to be called in the order of the batches; it raises ConnectException if the
-                batch cannot run at all.
+            The batch; its result is asked for in the order of the batches.
+
+        Raises:
+            ConnectException: The batch cannot run at all; raised by ``result`` too.
         """
         source = taken.batch
-        if isinstance(source, SourceRecords) and not source.records:
+        if not isinstance(source, SourceFrame) and not source:
             # Nothing but a place where a transaction ends, or a position that has moved.
-            return lambda: Outgoing(source, _NOTHING, None, [], None, taken.end, taken.moves)
-        finish = begun(lambda: self._pipeline.begin(source, submit))
-        return lambda: self._finish(taken, finish)
+            return PendingBatch(lambda: Outgoing(source, _NOTHING, None, [], None, taken.end, taken.moves))
+        with self._naming_malformed(source):
+            begun = self._pipeline.begin(source, submit)
+        return PendingBatch(partial(self._finish, taken, begun))
 
-    def _finish(self, taken: TakenBatch, finish: Callable[[], ProduceBatch]) -> Outgoing:
-        source = taken.batch
+    @contextmanager
+    def _naming_malformed(self, source: PolledBatch) -> Iterator[None]:
         try:
-            batch = finish()
+            yield
         except Exception as error:
             refuse_malformed(self._owner, source, error)
             raise
+
+    def _finish(self, taken: TakenBatch, begun: PendingBatch[ProduceBatch]) -> Outgoing:
+        source = taken.batch
+        with self._naming_malformed(source):
+            batch = begun.result()
         limit, end = count_records(source, batch), taken.end
         failure: Exception | None = None
         errors: Mapping[int, RecordError] = batch.errors
@@ -174,7 +182,7 @@ class SourceConverter:
         return limit, PieceEnd.POLL if limit else PieceEnd.INSIDE
 
     def _retried(
-        self, source: Batch, batch: ProduceBatch
+        self, source: PolledBatch, batch: ProduceBatch
     ) -> tuple[ProduceBatch, Mapping[int, RecordError], Mapping[int, int]]:
         """Run records with retriable errors again until they pass or time is up."""
         if not any(error.retriable for error in batch.errors.values()) or not _can_cut(source):
@@ -216,12 +224,12 @@ class SourceConverter:
         return replace(outgoing, rows=before, settled=settled, failure=failure, end=end)
 
 
-def count_records(source: Batch, batch: ProduceBatch) -> int:
+def count_records(source: PolledBatch, batch: ProduceBatch) -> int:
     """Counts the records that a batch was made of."""
     if batch.origins is None:
         rows: int = batch.table.num_rows
         return rows
-    found = source.num_rows if isinstance(source, SourceFrame) else len(source.records)
+    found = source.num_rows if isinstance(source, SourceFrame) else len(source)
     if found is None:
         # Only Spark knows the number of rows of the frame; the last row with an output is the last that counts.
         return int(batch.origins[-1]) + 1 if len(batch.origins) else 0
@@ -322,27 +330,27 @@ def _first_impossible(batch: ProduceBatch, table: pa.Table) -> tuple[int, str] |
     return min(found) if found else None
 
 
-def _can_cut(source: Batch) -> bool:
+def _can_cut(source: PolledBatch) -> bool:
     return not isinstance(source, SourceFrame) or source.num_rows is not None
 
 
-def _cut(source: Batch, positions: Sequence[int]) -> Batch:
+def _cut(source: PolledBatch, positions: Sequence[int]) -> PolledBatch:
     if isinstance(source, SourceFrame):
         table: pa.Table = source.data
         return replace(source, data=table.take(pa.array(positions, pa.int64())), offset_after=None)
-    return SourceRecords([source.records[row] for row in positions])
+    return [source[row] for row in positions]
 
 
-def _describer(source: Batch) -> Callable[[int], object]:
+def _describer(source: PolledBatch) -> Callable[[int], object]:
     """The original of a row, for reports."""
     if isinstance(source, SourceFrame):
         topic = "" if source.topic is None else f"topic {source.topic}, "
         first = source.first if isinstance(source, FramePart) else 0
         return lambda row: f"row {first + row} of a frame ({topic}{place_in_source(source, row)})"
-    return source.records.__getitem__
+    return source.__getitem__
 
 
-def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
+def refuse_malformed(owner: str, source: PolledBatch, error: Exception) -> None:
     """Raises the error of the record with parts of wrong types that made the batch fail, if there is one.
 
     Asked afterwards only: looking at every record of every batch would cost more than it tells.
@@ -352,7 +360,7 @@ def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
     """
     if isinstance(source, SourceFrame):
         return
-    for row, record in enumerate(source.records):
+    for row, record in enumerate(source):
         what = malformed(record)
         partition: object = record.source_partition
         if what is None and not (partition is None or isinstance(partition, Mapping)):
@@ -364,10 +372,10 @@ def refuse_malformed(owner: str, source: Batch, error: Exception) -> None:
             ) from error
 
 
-def place_in_source(source: Batch, row: int) -> str:
+def place_in_source(source: PolledBatch, row: int) -> str:
     """Describes the position of a record in its source, for messages: never its content."""
     if not isinstance(source, SourceFrame):
-        record = source.records[row]
+        record = source[row]
         return f"source partition {record.source_partition}, source offset {record.source_offset}"
     partition = f"source partition {source.source_partition}"
     position = position_after(source, row)

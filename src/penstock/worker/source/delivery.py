@@ -120,7 +120,7 @@ class SourceDelivery:
             submission = Submission.of_frame(source, outgoing.size, partition_identity)
         else:
             try:
-                submission = Submission.of_records(source.records, partition_identity)
+                submission = Submission.of_records(source, partition_identity)
             except Exception as error:
                 refuse_malformed(self._owner, source, error)
                 raise
@@ -243,7 +243,7 @@ class SourceDelivery:
             )
             return False
         source = outgoing.source
-        origin: object = where if isinstance(source, SourceFrame) else source.records[record]
+        origin: object = where if isinstance(source, SourceFrame) else source[record]
         error = RecordError(
             record, KAFKA_PRODUCE, _PRODUCER_CLASS, failed.java_name, str(failed.error), exception=failed.error
         )

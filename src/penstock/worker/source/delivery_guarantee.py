@@ -37,7 +37,6 @@ from penstock.stores.offsets import OffsetWriter
 from penstock.telemetry import waiting_for
 from penstock.worker.source.exactly_once import (
     TransactionCommitter,
-    TransactionParts,
     TransactionProducer,
     TransactionSizes,
 )
@@ -50,7 +49,9 @@ from penstock.worker.source.offset_commit import (
 )
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
-from penstock.worker.task.request import TaskRequest
+from penstock.worker.task.request import (
+    TaskRequest,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -197,18 +198,20 @@ class SourceCommits:
         store = self._offsets.of_transactions(request.id, self._settings.raw)
         interval_ms = self._settings.transaction_boundary_interval_ms
         ownership = Ownership(request.confirm, request.confirm_owner, request.again)
-        parts = TransactionParts(
+        return store, TransactionCommitter(
             request.id,
-            producer,
-            store,
-            TransactionBeginning(str(request.id), producer, ownership),
-            Boundaries(
+            hooks,
+            producer=producer,
+            offsets=store,
+            start=TransactionBeginning(str(request.id), producer, ownership),
+            boundaries=Boundaries(
                 self._boundary,
                 (self._worker.offset_flush_interval_ms if interval_ms is None else interval_ms) / 1000,
                 producer.transaction_timeout_s,
                 self._worker.batch_max_records,
                 time.monotonic(),
             ),
-            TransactionSizes(self._window, time.monotonic),
+            sizes=TransactionSizes(self._window, time.monotonic),
+            clock=time.monotonic,
+            probe=self._probe,
         )
-        return store, TransactionCommitter(parts, hooks, clock=time.monotonic, probe=self._probe)

@@ -1,7 +1,7 @@
 """The commit of a source task that delivers exactly once: records and source offsets in one transaction.
 
-Main type: `TransactionCommitter`, a `Committer`, made of `TransactionParts`; `TransactionProducer` and
-`TransactionStart` are the operations that it needs of Kafka, `TransactionSizes` is for metrics. Invariant 7.
+Main type: `TransactionCommitter`, a `Committer`; `TransactionProducer` and `TransactionStart` are the operations that
+it needs of Kafka, `TransactionSizes` is for metrics. Invariant 7.
 
 A transaction begins with the first batch after the last commit. Its records go to the producer as they come. At its end
 the offsets of all of them follow, and the commit is requested once Kafka has stored everything. Only then are the
@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.api import Avg, Max, Min, SampleWindow, Stat
@@ -103,27 +102,6 @@ class TransactionSizes:
             return self._stats[name].measure(self._clock(), self._window)
 
 
-@dataclass(frozen=True)
-class TransactionParts:
-    """The objects that the transactions of one task are made with.
-
-    Attributes:
-        task: The task; its connector is the namespace of the offsets.
-        producer: The task's own producer, which sends its records.
-        offsets: The store of its source offsets.
-        start: Takes the producer's id.
-        boundaries: Decides where transactions end.
-        sizes: Records the size of each committed transaction.
-    """
-
-    task: ConnectorTaskId
-    producer: TransactionProducer
-    offsets: TransactionalOffsetStore
-    start: TransactionStart
-    boundaries: Boundaries
-    sizes: TransactionSizes
-
-
 logger = logging.getLogger(__name__)
 
 #: Names of the points of a transaction, for `probe`: the first batch was handed over; all records were; the offsets
@@ -154,40 +132,52 @@ class TransactionCommitter:
     """Commits records and source offsets of one task together. See the module. Invariant 7.
 
     Args:
-        parts: Its parts.
+        task: The task; its connector is the namespace of the offsets.
         hooks: The task's hooks.
+        producer: The task's own producer, which sends its records.
+        offsets: The store of its source offsets.
+        start: Takes the producer's id.
+        boundaries: Decides where transactions end.
+        sizes: Records the size of each committed transaction.
         clock: Monotonic seconds.
         probe: Called at the named points where a kill test stops.
     """
 
     def __init__(
         self,
-        parts: TransactionParts,
+        task: ConnectorTaskId,
         hooks: CommitHooks,
         *,
+        producer: TransactionProducer,
+        offsets: TransactionalOffsetStore,
+        start: TransactionStart,
+        boundaries: Boundaries,
+        sizes: TransactionSizes,
         clock: Callable[[], float],
         probe: Callable[[str], None],
     ) -> None:
         self.submitted = SubmittedOffsets()
         self.hooks = hooks
         self.counts = CommitCounts()
-        self.own_topic: str | None = parts.offsets.topic
+        self.own_topic: str | None = offsets.topic
         self.whole_polls = True
         self.commits_at_rest = True
-        self.sizes = parts.sizes
-        self._parts = parts
-        self._producer = parts.producer
-        self._boundaries = parts.boundaries
+        self.sizes = sizes
+        self._task = task
+        self._producer = producer
+        self._offsets = offsets
+        self._start = start
+        self._boundaries = boundaries
         self._clock = clock
         self._probe = probe
-        self._patience_s = min(_PATIENCE_S, parts.boundaries.timeout_s / 2)
+        self._patience_s = min(_PATIENCE_S, boundaries.timeout_s / 2)
         self._has_committed = False
         #: True if only a part of the last batch was sent: the offsets after it wait for Kafka's answer.
         self._cut = False
         #: The time since which Kafka has been silent while records are in flight.
         self._silent_since: float | None = None
         self._asked_at: float | None = None
-        self._held_up = OffsetsHeldUp(parts.task, clock)
+        self._held_up = OffsetsHeldUp(task, clock)
         self._refused = threading.Event()
         self._cancelled = threading.Event()
         #: Held while a commit is requested, and after commits are forbidden.
@@ -220,14 +210,14 @@ class TransactionCommitter:
         """See `Committer`: takes the transactional id, then reads the offsets, which no other producer can write any
         more.
         """
-        if not self._parts.start(stopping):
+        if not self._start(stopping):
             return False
-        self._parts.offsets.start()
+        self._offsets.start()
         try:
             while not stopping.is_set():
                 try:
                     with waiting_for("broker"):
-                        self._parts.offsets.get((), _READ_S)
+                        self._offsets.get((), _READ_S)
                 except OffsetStoreException as error:
                     # An open transaction of another task hides the records after it until it ends.
                     if not isinstance(error.__cause__, KafkaRetriableException):
@@ -300,7 +290,7 @@ class TransactionCommitter:
         except Exception as error:
             logger.error(
                 "The last transaction of task %s was not committed: what was in it is read again (%s: %s)",
-                self._parts.task,
+                self._task,
                 type(error).__name__,
                 error,
             )
@@ -328,7 +318,7 @@ class TransactionCommitter:
     def _lost(self, error: BaseException, *, outside: bool) -> TransactionLostException:
         timeout_s = self._boundaries.timeout_s
         lost = TransactionLostException(
-            f"A transaction of task {self._parts.task} with {self._boundaries.records} records will not be committed: "
+            f"A transaction of task {self._task} with {self._boundaries.records} records will not be committed: "
             f"{error}. If that happens again and again, let transactions end sooner (transaction.boundary, "
             f"transaction.boundary.interval.ms), or raise producer.override.transaction.timeout.ms, which is "
             f"{timeout_s * 1000:.0f}, up to transaction.max.timeout.ms of the brokers",
@@ -360,13 +350,13 @@ class TransactionCommitter:
             self.sizes.add(self._boundaries.records)
         self._boundaries.ended(self._clock())
         self._silent_since = None
-        self._parts.offsets.written(entries)
+        self._offsets.written(entries)
         self.hooks.advance()
         self.hooks.committed()
 
     def _write(self, deadline: Deadline | None) -> dict[bytes, bytes | None]:
         """One transaction, up to the answer to its commit; the offsets that it holds."""
-        offsets = self._parts.offsets
+        offsets = self._offsets
         if self._cut:
             self._await_delivered(deadline)
             entries = self._entries(self.submitted.take_committable())
@@ -385,12 +375,12 @@ class TransactionCommitter:
         return entries
 
     def _entries(self, taken: Sequence[tuple[Partition, Offset]]) -> dict[bytes, bytes | None]:
-        connector = self._parts.task.connector
+        connector = self._task.connector
         try:
             return {key_bytes(connector, partition): value_bytes(offset) for partition, offset in taken}
         except DataException as error:
             raise ConnectException(
-                f"The source offsets of task {self._parts.task} cannot be stored, so that none of its records can: "
+                f"The source offsets of task {self._task} cannot be stored, so that none of its records can: "
                 f"{error}. The connector must be corrected"
             ) from error
 
@@ -432,7 +422,7 @@ class TransactionCommitter:
 
     def _check_wanted(self) -> None:
         if self._cancelled.is_set():
-            raise ProducerClosedException(f"Task {self._parts.task} was cancelled: nothing of it is committed any more")
+            raise ProducerClosedException(f"Task {self._task} was cancelled: nothing of it is committed any more")
         if self._refused.is_set():
             raise TransactionAbortableException("a record of it has failed")
 
@@ -441,10 +431,10 @@ class TransactionCommitter:
         if not self._boundaries.records:
             logger.warning(
                 "Task %s asks for the end of a transaction that has no records; its source offsets are committed",
-                self._parts.task,
+                self._task,
             )
             return
-        logger.info("Task %s aborts its transaction of %d records", self._parts.task, self._boundaries.records)
+        logger.info("Task %s aborts its transaction of %d records", self._task, self._boundaries.records)
         self._abort(_ABORT_S)
         self.hooks.give_up()
         self.submitted.settle_all()
@@ -459,4 +449,4 @@ class TransactionCommitter:
         try:
             self._abort(timeout_s)
         except KafkaException as error:
-            logger.debug("The transaction of task %s is left to the next one: %s", self._parts.task, error)
+            logger.debug("The transaction of task %s is left to the next one: %s", self._task, error)

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.api import RecordMetadata, SourceFrame, SourceTask
 from penstock.errors import DataException, OffsetStoreException
+from penstock.pipeline.batch.batches import PolledBatch
 from penstock.stores.offsets import OffsetWriter
-from penstock.worker.source.batcher import Batch
 from penstock.worker.source.submitted import FramePart, Submission, SubmittedOffsets
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _commits_with_metadata(task: SourceTask) -> bool:
 class _Told:
     """A batch, and the number of its rows that the hooks were called for."""
 
-    source: Batch
+    source: PolledBatch
     submission: Submission
     metadata: dict[int, RecordMetadata] = field(default_factory=dict)
     acknowledged: int = 0
@@ -100,7 +100,7 @@ class CommitHooks:
         self._places_of_frame: dict[int, RecordMetadata] = {}
         self._calling = threading.Lock()
 
-    def add(self, source: Batch, submission: Submission) -> None:
+    def add(self, source: PolledBatch, submission: Submission) -> None:
         """Note a batch, in the order of polls, before any of its rows is settled."""
         wanted = self.wants_frames if isinstance(source, SourceFrame) else self._each or self._wants_metadata
         if wanted:
@@ -160,7 +160,7 @@ class CommitHooks:
                 self._call_frame(whole or frame, self._stored_of_frame)
                 self._stored_of_frame, self._places_of_frame = 0, {}
             return True
-        records = told.source.records
+        records = told.source
         for row in range(told.next_row, end):
             metadata = told.metadata.pop(row, None)
             try:

@@ -1,7 +1,9 @@
 """The source offsets that are safe to commit: acknowledged by Kafka without a gap, per source partition.
 
-Main types: `Submission` (one batch on its way to Kafka and which of its rows are settled), `SubmittedOffsets` (all
-batches of one task, in the order they were polled) and `FramePart` (a batch that is not the whole frame).
+Main types: `Moves` (positions that moved without a record, which count after the records of the poll in which the task
+reported them, since only the task knows their order within the poll), `Submission` (one batch on its way to Kafka and
+which of its rows are settled), `SubmittedOffsets` (all batches of one task, in the order they were polled) and
+`FramePart` (a batch that is not the whole frame).
 
 A row is settled when Kafka acknowledged it, a transform dropped it, or it failed and was skipped: all three advance the
 offset. A row that failed with ``errors.tolerance=none`` is never settled, so neither its offset nor a later one of its
@@ -29,7 +31,40 @@ from operator import attrgetter
 from typing import Final, TypeGuard
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.stores.offsets import value_bytes
+from penstock.stores.offsets import key_bytes, partition_identity, value_bytes
+
+#: A source partition and the position in it; None: the partition is forgotten.
+Move = tuple[Mapping[str, object], Mapping[str, object] | None]
+
+
+class Moves:
+    """The positions that a task has reported and that are not in a batch yet; the last one of a source partition
+    counts.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._told: dict[Hashable, Move] = {}
+
+    def add(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """Takes a position.
+
+        Raises:
+            DataException: It cannot be stored.
+        """
+        # Here, where the author sees it: later it would fail the task without saying where it is from.
+        key_bytes("", partition)
+        value_bytes(offset)
+        move = dict(partition), None if offset is None else dict(offset)
+        with self._lock:
+            self._told[partition_identity(partition)] = move
+
+    def take(self) -> list[Move]:
+        """The positions since the last call."""
+        with self._lock:
+            told, self._told = self._told, {}
+            return list(told.values())
+
 
 logger = logging.getLogger(__name__)
 

@@ -51,6 +51,7 @@ from penstock.errors import ConnectException, SparkStoppedException
 from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.model.progress import Progress
 from penstock.model.runner_life import PollOverdue, PollReturned, RunnerPhase, StopCall
+from penstock.pipeline.batch.batches import PolledBatch
 from penstock.pipeline.batch.source.frame_input import in_arrow
 from penstock.stores.offsets import OffsetReader
 from penstock.telemetry import BusyTimes, log_context
@@ -59,15 +60,13 @@ from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.source.batcher import Batcher, TakenBatch, empty_poll_delay_s
 from penstock.worker.source.conversion import BatchPipeline, Outgoing, SourceConverter
 from penstock.worker.source.delivery import BatchProducer, SourceDelivery
-from penstock.worker.source.moves import Move, Moves
 from penstock.worker.source.offset_commit import Committer
-from penstock.worker.source.transaction_boundaries import PieceEnd, Polled, TransactionRequests
-from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue
+from penstock.worker.source.submitted import Move, Moves
+from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
+from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, OverlappingBatches
 from penstock.worker.task.engine import StartPutOffException, TaskEngine, TransactionLostException
-from penstock.worker.task.overlap import OverlappingBatches
 from penstock.worker.task.retries import asks_again
-from penstock.worker.task.session import TaskSession
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 from penstock.worker.task.waiting import Hints
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ class Poller:
         """True if a run was polled, and is not done."""
         return self.bulk is not None
 
-    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[Polled, PieceEnd]], list[Move]]:
+    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[PolledBatch, PieceEnd]], list[Move]]:
         """Polls once and returns the records, cut at the requested ends of transactions, and the moved positions.
 
         Args:
@@ -212,7 +211,7 @@ class Poller:
         moves = self.moves.take()
         return (pieces or [((), PieceEnd.POLL)] if moves else pieces), moves
 
-    def _checked(self, polled: object) -> Polled | None:
+    def _checked(self, polled: object) -> PolledBatch | None:
         """Checks the types of the polled records; None if there are none."""
         if polled is None:
             return None
@@ -419,7 +418,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         for polled, end in pieces or [((), PieceEnd.POLL)]:
             self._batcher.put(polled, end, self._poller.moves.take())
 
-    def _poll(self) -> tuple[list[tuple[Polled, PieceEnd]], list[Move]]:
+    def _poll(self) -> tuple[list[tuple[PolledBatch, PieceEnd]], list[Move]]:
         try:
             return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
         finally:

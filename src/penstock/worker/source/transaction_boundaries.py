@@ -20,14 +20,13 @@ from typing import Final
 
 from penstock.api import SourceFrame, SourceRecord, TransactionBoundary, TransactionContext
 from penstock.errors import ConnectException, IllegalWorkerStateException
+from penstock.pipeline.batch.batches import PolledBatch
 
 #: With the boundary ``poll``: polls within this many seconds of each other share transactions.
 NEAR_S: Final = 0.1
 #: The seconds between their commits. A commit costs each partition a marker and the brokers some milliseconds. A reader
 #: that waits for the end of a partition finds it only in a pause of ``fetch.max.wait.ms``, which is 500 by default.
 APART_S: Final = 0.75
-
-Polled = Sequence[SourceRecord] | SourceFrame
 
 
 class PieceEnd(Enum):
@@ -196,7 +195,7 @@ class TransactionRequests(TransactionContext):
         """See ``TransactionContext``."""
         self._ask(record, PieceEnd.ABORT)
 
-    def pieces(self, polled: Polled | None) -> list[tuple[Polled, PieceEnd]]:
+    def pieces(self, polled: PolledBatch | None) -> list[tuple[PolledBatch, PieceEnd]]:
         """Cuts the polled records where the task has requested the end of its transaction.
 
         Args:
@@ -231,8 +230,8 @@ class TransactionRequests(TransactionContext):
         with self._lock:
             self._records.setdefault(id(record), (record, set()))[1].add(end)
 
-    def _cut(self, polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[Polled, PieceEnd]]:
-        found: list[tuple[Polled, PieceEnd]] = []
+    def _cut(self, polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[PolledBatch, PieceEnd]]:
+        found: list[tuple[PolledBatch, PieceEnd]] = []
         first = 0
         for row, record in enumerate(polled):
             asked = self._records.pop(id(record), None)
@@ -254,5 +253,5 @@ class TransactionRequests(TransactionContext):
         return next(iter(ends), None)
 
 
-def _whole(polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[Polled, PieceEnd]]:
+def _whole(polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[PolledBatch, PieceEnd]]:
     return [(polled, batch or PieceEnd.POLL)] if polled or batch else []

@@ -1,23 +1,146 @@
 """The specification of a task, source or sink: its settings, and the services that its worker gives it.
 
-Main types: ``TaskSpec``, ``TaskServices``, ``BatchLimits``. Values; the task factory makes them. The additional needs
-of sources and sinks are in ``SourceServices`` of ``penstock.worker.source.task`` and ``SinkServices`` of
-``penstock.worker.sink.task``.
-"""
+Main types: ``TaskSpec``, ``TaskServices``, ``TaskSession``, and ``Sessions``, the part of ``SparkRuntime`` that it
+needs. A lost session takes with it everything that a task made on it: DataFrames, cached tables. So an instance that
+fails
+after the loss of a session that it used is not to blame: it ends, and another instance starts at its committed offsets.
+The new instance has used no lost session, so an error that has nothing to do with Spark then fails the task. Values;
+the task factory makes them. The additional needs of sources and sinks are in ``SourceServices`` of
+``penstock.worker.source.task`` and ``SinkServices`` of ``penstock.worker.sink.task``. ``begin_put`` and ``lost_in_put``
+of a session are the task's own."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from penstock.api import Task
+from penstock.errors import (
+    IllegalWorkerStateException,
+    SparkSessionLostException,
+    SparkStoppedException,
+    SparkUnavailableException,
+)
 from penstock.model import ConnectorTaskId, State
+from penstock.pipeline.spark.driver.jvm import brief
+from penstock.telemetry import waiting_for
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.retries import RetryBackoff
-from penstock.worker.task.session import TaskSession
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+#: The interval at which a thread that waits for a session checks for the end of the task.
+_LOOK_S: Final = 0.2
+
+
+class Sessions(Protocol):
+    """The part of ``SparkRuntime`` that is needed here."""
+
+    @property
+    def up(self) -> bool:
+        """True if there is a session now."""
+
+    @property
+    def generation(self) -> int:
+        """Counts the sessions that came up."""
+
+    def current(self, timeout_s: float) -> tuple[SparkSession, int] | None:
+        """The session and its generation; None when it is not there in time. Raises when it cannot start."""
+
+    def is_lost(self, generation: int, error: BaseException) -> bool:
+        """True if the session of that generation is gone."""
+
+
+class TaskSession:
+    """The session for one instance of a task.
+
+    Args:
+        owner: The task, for messages.
+        sessions: The worker's; None = there is none.
+    """
+
+    def __init__(self, owner: str, sessions: Sessions | None = None) -> None:
+        self._owner = owner
+        self._sessions = sessions
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        # The oldest session that was used: when it is gone, something that the task keeps may be.
+        self._oldest: int | None = None
+        # The newest session that the ``put`` in progress has got.
+        self._in_put: int | None = None
+
+    @waiting_for("spark")
+    def session(self) -> SparkSession:
+        """The session, once it is up.
+
+        Raises:
+            IllegalWorkerStateException: This process has no Spark session.
+            SparkUnavailableException: It cannot start.
+            SparkStoppedException: The session is lost, and the task or the worker is to stop.
+        """
+        sessions = self._sessions
+        if sessions is None:
+            raise IllegalWorkerStateException(f"Task {self._owner} has no Spark session")
+        while (found := sessions.current(_LOOK_S)) is None:
+            if self._ending.is_set():
+                raise SparkStoppedException(f"Task {self._owner} is stopping and does not wait for a Spark session")
+        session, generation = found
+        self._note(generation)
+        self._in_put = generation
+        return session
+
+    def used(self) -> None:
+        """Notes that the task uses the present session, or the next one if none is up."""
+        sessions = self._sessions
+        if sessions is not None:
+            self._note(sessions.generation + (0 if sessions.up else 1))
+
+    def end(self) -> None:
+        """Ends all waits for a session, because the task is to end."""
+        self._ending.set()
+
+    def named(self, error: BaseException) -> BaseException:
+        """The error that a task fails with: that its session was lost, if it had used one that is gone.
+
+        Asks the JVM, or the server, if it is alive: not for a thread that must not wait for some seconds.
+        """
+        if isinstance(error, SparkUnavailableException) or not self._is_lost(self._oldest, error):
+            return error
+        lost = SparkSessionLostException(
+            f"the Spark session that the task had used was lost, then: {brief(error)}. If that happens again and "
+            "again, raise spark.driver.memory or let its plans read less"
+        )
+        lost.__cause__ = error
+        return lost
+
+    # ------------------------------------------------------------------ sinks
+    @property
+    def up(self) -> bool:
+        """True if there is a session now."""
+        return self._sessions is not None and self._sessions.up
+
+    def begin_put(self) -> None:
+        """Forgets which session ``put`` has used; called before each ``put``."""
+        self._in_put = None
+
+    def lost_in_put(self, error: BaseException) -> bool:
+        """True if ``put`` used a session that was lost since."""
+        return self._is_lost(self._in_put, error)
+
+    def _note(self, generation: int) -> None:
+        with self._lock:
+            if self._oldest is None:
+                self._oldest = generation
+
+    def _is_lost(self, generation: int | None, error: BaseException) -> bool:
+        return generation is not None and self._sessions is not None and self._sessions.is_lost(generation, error)
+
 
 TaskT_co = TypeVar("TaskT_co", bound=Task, covariant=True)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.converters.json.converter import JsonConverter
-from penstock.converters.json.depth import levels, without_deep
+from penstock.converters.json.converter import JsonConverter, levels, without_deep
 from penstock.errors import DataException
 
 DEEP = b"[" * 1001 + b"]" * 1001

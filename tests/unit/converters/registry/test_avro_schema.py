@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.converters.registry.avro.forms import AvroOptions
+from penstock.converters.registry.avro.forms import AvroOptions, read_avro
 from penstock.converters.registry.avro.reading import connect_schema, reader
 from penstock.converters.registry.avro.schema_writing import avro_text
-from penstock.converters.registry.avro.types import read_avro
 from penstock.converters.registry.avro.value_writing import writer
 from penstock.converters.registry.client import Reference, SchemaText
 from penstock.data import (

@@ -17,15 +17,13 @@ from hypothesis import strategies as st
 from testkit.processes.schema_registry import RegistryStandIn
 from tests.generated import examples
 
-from penstock.converters.registry import reading_columns
+from penstock.converters.registry import converter as reading_columns
 from penstock.converters.registry.avro.converter import AvroCodec, AvroConverter, AvroConverterConfig
-from penstock.converters.registry.avro.types import read_avro
+from penstock.converters.registry.avro.forms import read_avro
 from penstock.converters.registry.client import SchemaText
-from penstock.converters.registry.converter import RegistryConverter
+from penstock.converters.registry.converter import RegistryConverter, frame, read_columns, unframe
 from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
 from penstock.converters.registry.protobuf.converter import ProtobufConverter
-from penstock.converters.registry.reading_columns import read_columns
-from penstock.converters.registry.wire import frame, unframe
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import arrow_type

@@ -17,7 +17,7 @@ from penstock.kafka.admin.open_transactions import (
     marker_epoch,
 )
 from penstock.kafka.admin.transaction_inquiry import ActiveProducer, TransactionDescription
-from penstock.kafka.protocol.fields import Api
+from penstock.kafka.protocol.messages import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

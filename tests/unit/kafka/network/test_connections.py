@@ -9,9 +9,8 @@ import pytest
 from testkit.brokers.scripted_broker import ScriptedBroker
 
 from penstock.kafka.network.connections import ProducerConnections
-from penstock.kafka.network.link import Link
-from penstock.kafka.protocol.fields import Api
-from penstock.kafka.protocol.messages import BrokerEndpoint
+from penstock.kafka.network.transport import Link
+from penstock.kafka.protocol.messages import Api, BrokerEndpoint
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 
 from penstock.errors import TransactionAbortableException
-from penstock.kafka.producer.producer_id import ProducerId
+from penstock.kafka.producer.accumulator import (
+    ProducerId,
+)
 from penstock.kafka.producer.transaction import NO_IDENTITY, FindCoordinator, Initialize, Transaction
 from penstock.kafka.protocol.errors import error_of
 

@@ -8,8 +8,7 @@ import pytest
 
 from penstock.kafka.producer import transaction_coordinator as coordinator
 from penstock.kafka.protocol import messages as wire
-from penstock.kafka.protocol.fields import MalformedResponse
-from penstock.kafka.protocol.messages import BrokerEndpoint, LoginAnswer, ProducerIdentity
+from penstock.kafka.protocol.messages import BrokerEndpoint, LoginAnswer, MalformedResponse, ProducerIdentity
 
 COORDINATOR = bytes.fromhex("00000007000000000000ffff0000000300016100002384")
 NO_COORDINATOR = bytes.fromhex("0000000700000000000f00026e6fffffffff0000ffffffff")

@@ -23,8 +23,15 @@ from testkit.brokers.scripted_broker import (
 from penstock.errors import KafkaException
 from penstock.kafka.protocol import messages as wire
 from penstock.kafka.protocol.errors import ERRORS, error_of
-from penstock.kafka.protocol.fields import VERSIONS, Api, MalformedResponse
-from penstock.kafka.protocol.messages import BrokerEndpoint, PartitionAnswer, PartitionRecords, TopicMetadata
+from penstock.kafka.protocol.messages import (
+    VERSIONS,
+    Api,
+    BrokerEndpoint,
+    MalformedResponse,
+    PartitionAnswer,
+    PartitionRecords,
+    TopicMetadata,
+)
 
 WAIT_S = 10.0
 #: Three records without keys: alpha, beta, gamma; no producer id.

@@ -22,7 +22,7 @@ from penstock.pipeline.batch.groups import (
     why_batch_in_rows,
     why_rows,
 )
-from penstock.pipeline.columns.nesting import PLAN_LEVELS
+from penstock.pipeline.columns.sizes import PLAN_LEVELS
 from penstock.pipeline.plan.chain import Conditional, Staged
 from penstock.pipeline.plan.map_structs import ValueDescription, object_member, object_side
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side, Step

@@ -90,7 +90,7 @@ def test_many_records_go_to_python_workers_and_come_back_with_their_rows() -> No
     (error,) = failures.errors.values()
     assert (error.seq, error.stage, error.executing_class) == (13, "TRANSFORMATION", "my.Half")
     assert (error.exception_class, error.message) == ("org.apache.kafka.connect.errors.DataException", "no nines")
-    assert failures.roads(15)[Why.STATELESS] == 5
+    assert failures.paths(15)[Why.STATELESS] == 5
     assert (workers.calls, spent) == ([2, 2], ["half"])
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_sent_back_is_done_here() -> None:
     assert (laid, left[1]) == ([], [0, 1, 2, 3])
     assert all(type(one.value).__name__ == "lock" for one in left[0])
     assert not spreader.takes(chain, 4)
-    assert failures.roads(4) == {Why.OWN_CLASS: 4}
+    assert failures.paths(4) == {Why.OWN_CLASS: 4}
     assert spent == ["half"]
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.plan import passing
-from penstock.pipeline.plan.passing import Passing, lengths_of
+from penstock.pipeline.spark import gate
+from penstock.pipeline.spark.gate import Passing, lengths_of
 
 WAIT_S = 20.0
 
@@ -76,7 +76,7 @@ def test_batches_that_come_while_a_job_runs_share_the_next_one() -> None:
 
 
 def test_no_job_has_more_messages_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passing, "MOST_MESSAGES", 3)
+    monkeypatch.setattr(gate, "MOST_MESSAGES", 3)
     jobs, shared = Jobs(), Passing()
     sizes = (1, 1, 2, 5, 1)
     waits = [shared.begin(messages(*[b""] * size), jobs) for size in sizes]
@@ -156,9 +156,9 @@ def test_a_patient_batch_that_is_alone_waits_several_times_the_latest_job() -> N
     shared.begin(messages(b"1"), job)(patient=True)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(shared.begin(messages(b"2"), job), patient=True)
-        times[0] += passing.REST * 0.01 / 2
+        times[0] += gate.REST * 0.01 / 2
         assert found == [0.0]
-        times[0] += passing.REST * 0.01 / 2
+        times[0] += gate.REST * 0.01 / 2
         waiting.result(WAIT_S)
 
-    assert found == [0.0, pytest.approx(0.01 + passing.REST * 0.01)]
+    assert found == [0.0, pytest.approx(0.01 + gate.REST * 0.01)]

@@ -24,6 +24,7 @@ from penstock.pipeline.plan.isolated_jobs import (
     without_content,
 )
 from penstock.pipeline.plan.jobs import _nulls
+from penstock.pipeline.spark.gate import MemoryBudget, PythonWork, shares
 from penstock.pipeline.spark.isolated_main import _sendable
 from penstock.pipeline.spark.isolated_session import (
     SUSPECT_BYTES,
@@ -32,8 +33,6 @@ from penstock.pipeline.spark.isolated_session import (
     SessionOrder,
     goes_alone,
 )
-from penstock.pipeline.spark.memory_budget import MemoryBudget, shares
-from penstock.pipeline.spark.python_work import PythonWork
 from penstock.telemetry import waits
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConnectException
-from penstock.pipeline.spark.python_work import PythonWork
+from penstock.pipeline.spark.gate import PythonWork
 
 
 class Context:
@@ -59,7 +59,7 @@ class Connect:
 @pytest.mark.parametrize("deaf", [0, 1])
 @pytest.mark.parametrize("connect", [False, True])
 def test_what_is_under_way_is_cancelled(deaf: int, connect: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.spark.python_work._AGAIN_S", 0.01)
+    monkeypatch.setattr("penstock.pipeline.spark.gate._AGAIN_S", 0.01)
     context = Context()
     context.deaf = deaf
     session: Any = Connect() if connect else Session(context)

@@ -27,8 +27,7 @@ from penstock.worker.backfill.runs import Backfills, backfill_task
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
-from penstock.worker.task.session import TaskSession
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WAIT_S = 20.0

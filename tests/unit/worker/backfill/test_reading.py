@@ -30,8 +30,7 @@ from penstock.worker.source import offset_commit
 from penstock.worker.source.offset_commit import CommitHooks, OffsetCommitter
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.retries import RetryBackoff
-from penstock.worker.task.session import TaskSession
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 
 WAIT_S = 20.0
 

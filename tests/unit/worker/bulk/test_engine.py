@@ -113,12 +113,12 @@ class Lab:
         self.partitions = PARTITIONS
         self.works: list[Work] = []
         self._own = own
-        road = work().road
+        path = work().path
         nothing: Any = None
         monkeypatch.setattr(module, "MadeLog", lambda *_: Log(self.memory))
         monkeypatch.setattr(module, "PythonWork", self._work)
         monkeypatch.setattr(module, "run_session", lambda session, cores: session)
-        monkeypatch.setattr(module, "planned", lambda *_: Planned(self.spark, road, self.partitions))  # type: ignore[arg-type]
+        monkeypatch.setattr(module, "planned", lambda *_: Planned(self.spark, path, self.partitions))  # type: ignore[arg-type]
         monkeypatch.setattr(module, "packed", lambda todo, what: todo)
         monkeypatch.setattr(module, "shipped", lambda payload, path: payload)
         monkeypatch.setattr(jobs, "probe_executors", lambda *_: None)

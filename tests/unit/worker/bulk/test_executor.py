@@ -26,7 +26,7 @@ from penstock.worker.bulk.executor import (
     BulkClients,
     MessageTarget,
     PartitionWork,
-    PlannedRoad,
+    PlannedPath,
 )
 from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.runs import Marker, Markers, NotRepeatableException, RunKey, digest
@@ -135,7 +135,7 @@ def work(**own: Any) -> PartitionWork:
     nothing = InstanceRecipe(SimpleHeaderConverter, {})
     tolerant = own.pop("tolerant", False)
     places = {0: FaultPlace("VALUE_CONVERTER", "Json", "org.apache.kafka.connect.errors.DataException", 0)}
-    road = PlannedRoad(Shape(RAW, RAW), places, frozenset(), Parts("orders", nothing, nothing, nothing))
+    path = PlannedPath(Shape(RAW, RAW), places, frozenset(), Parts("orders", nothing, nothing, nothing))
     producer = ColumnSettings.of(producer_settings(WORKER, {}, client_id="x", transactional_id="x"))
     delivery = MessageTarget(
         producer,
@@ -149,7 +149,7 @@ def work(**own: Any) -> PartitionWork:
     )
     frame = SourceFrame(None, "t", None, {"shop": "a"}, {"next": 100})
     return PartitionWork(
-        RUN, frame, road, delivery, ErrorPolicy(tolerance_all=tolerant), own.pop("probe", lambda point: None)
+        RUN, frame, path, delivery, ErrorPolicy(tolerance_all=tolerant), own.pop("probe", lambda point: None)
     )
 
 

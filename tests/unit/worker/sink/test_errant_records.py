@@ -9,8 +9,8 @@ from testkit.doubles.sink_doubles import row
 
 from penstock.api import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
+from penstock.worker.sink.context import DeliveredMessages
 from penstock.worker.sink.deliveries import SinkDelivery
-from penstock.worker.sink.errant_records import DeliveredMessages
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BATCH_BYTES = 10_000

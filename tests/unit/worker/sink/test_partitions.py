@@ -3,7 +3,7 @@
 import threading
 
 from penstock.api import TopicPartition
-from penstock.worker.sink.partitions import PartitionHolders
+from penstock.worker.sink.deliveries import PartitionHolders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -15,7 +15,7 @@ from penstock.kafka.consumer.messages import placeholder
 from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, SinkBatch
 from penstock.worker.sink import queues as sink_stages
-from penstock.worker.sink.queues import ConvertedBatch, FetchedBatch, SinkStages
+from penstock.worker.sink.queues import ConvertedBatch, SinkStages
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
 
 WAIT_S = 0.05
@@ -41,7 +41,7 @@ def test_fetching_rests_while_as_much_waits_as_may_wait(rows: int, size: int) ->
     stages.wait_in_fetch(60)
 
 
-def rows_of(taken: FetchedBatch | None) -> int:
+def rows_of(taken: FetchedChunk | None) -> int:
     assert taken is not None
     return int(taken.table.num_rows)
 
@@ -52,7 +52,7 @@ def test_a_batch_is_gathered_from_a_topic_that_has_more_until_its_job_is_worth_i
 ) -> None:
     monkeypatch.setattr(sink_stages, "GATHER_S", 3_600)
     stages = SinkStages(BatchLimits(max_records=50_000, max_bytes=1_200 if size else 10_000_000))
-    taken: list[FetchedBatch | None] = []
+    taken: list[FetchedChunk | None] = []
     taking = threading.Thread(target=lambda: taken.append(stages.take_fetched()))
     taking.start()
     stages.add_fetched(chunk(1, 1, more=True))
@@ -84,7 +84,7 @@ def test_who_gathers_is_told_of_the_end(how: str, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sink_stages, "GATHER_S", 3_600)
     stages = SinkStages(BatchLimits())
     stages.add_fetched(chunk(3, 1, more=True))
-    taken: list[FetchedBatch | None] = []
+    taken: list[FetchedChunk | None] = []
     taking = threading.Thread(target=lambda: taken.append(stages.take_fetched()))
     taking.start()
     getattr(stages, how)()
@@ -104,7 +104,7 @@ def test_a_batch_is_not_gathered_beyond_the_room_that_all_tasks_have(monkeypatch
 
 
 def converted(size: int) -> ConvertedBatch:
-    fetched = FetchedBatch(chunk(1, size).table, {}, 1)
+    fetched = FetchedChunk(chunk(1, size).table, {}, 1)
     return ConvertedBatch(fetched, SinkBatch([None], None, {}, 1))
 
 
@@ -115,7 +115,7 @@ def test_a_batch_takes_no_more_chunks_than_it_has_room_for_in_bytes() -> None:
     sizes = []
     while stages.room() < 1_000:
         batch = stages.take_fetched()
-        assert isinstance(batch, FetchedBatch)
+        assert isinstance(batch, FetchedChunk)
         sizes.append(batch.table.num_rows)
     assert sizes == [1, 1, 1]
 
@@ -150,7 +150,7 @@ def test_beside_a_job_messages_are_taken_only_when_fetching_waits_for_room() -> 
     threading.Timer(WAIT_S, job.set_result, [None]).start()
     assert stages.take_crowded(job) is None
 
-    assert isinstance(full_stages().take_crowded(Future()), FetchedBatch)
+    assert isinstance(full_stages().take_crowded(Future()), FetchedChunk)
 
 
 @pytest.mark.parametrize("how", ["close", "be_quiet"])
@@ -213,7 +213,7 @@ def test_a_fetch_that_unpacks_to_more_than_a_batch_is_cut_and_each_part_knows_it
     seen: list[int] = []
     for _ in range(5):
         batch = stages.take_fetched()
-        assert isinstance(batch, FetchedBatch)
+        assert isinstance(batch, FetchedChunk)
         assert batch.table.nbytes < 1_000_000
         seen += batch.table.column("offset").to_pylist()
         done = len(seen) // 2
@@ -229,4 +229,4 @@ def test_what_cannot_be_read_is_a_batch_by_itself() -> None:
     stages.add_fetched(FetchedChunk(placeholder(at, 1), {at: 3}, 1, lost))
     stages.add_fetched(chunk(1, 10))
     batches = [stages.take_fetched() for _ in range(3)]
-    assert [one.unreadable for one in batches if isinstance(one, FetchedBatch)] == [None, lost, None]
+    assert [one.unreadable for one in batches if isinstance(one, FetchedChunk)] == [None, lost, None]

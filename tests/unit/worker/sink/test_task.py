@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from testkit.doubles.sink_doubles import T0, T1, WAIT_S, FakePipeline, FrameTask, RecordingTask, Sink
 from testkit.waiting import await_true
@@ -16,11 +17,11 @@ from penstock.errors import (
     ToleranceExceededException,
 )
 from penstock.model import State
-from penstock.pipeline.batch.batches import ConsumedBatch, SinkBatch
+from penstock.pipeline.batch.batches import SinkBatch
 from penstock.worker.errors.tolerance import ErrorPolicy
-from penstock.worker.sink import put as sink_put
+from penstock.worker.sink import loop as sink_loop
 from penstock.worker.sink import queues as sink_stages
-from penstock.worker.sink.errant_records import DeliveredMessages
+from penstock.worker.sink.context import DeliveredMessages
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.waiting import WaitReason, places, task_waiting
 
@@ -52,8 +53,8 @@ class Gated(FakePipeline):
         self.errors: dict[str, Exception] = {}
         self.threads: dict[str, str] = {}
 
-    def run(self, batch: ConsumedBatch) -> SinkBatch:
-        first = batch.table.column("value")[0].as_py().decode()
+    def run(self, batch: pa.Table) -> SinkBatch:
+        first = batch.column("value")[0].as_py().decode()
         self.threads[first] = threading.current_thread().name
         if first in self.gates:
             assert self.gates[first].wait(WAIT_S)
@@ -86,7 +87,7 @@ def once(error: Exception) -> Callable[..., None]:
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task without records is called more often than once a second."""
-    monkeypatch.setattr(sink_put, "IDLE_ROUND_S", 0.2)
+    monkeypatch.setattr(sink_loop, "IDLE_ROUND_S", 0.2)
 
 
 def told(sink: Sink, *, spark_up: bool = True) -> WaitReason:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from penstock.worker.sink.timed_calls import ClockCalls
+from penstock.worker.sink.context import ClockCalls
 
 
 def test_each_is_due_after_its_time_and_missed_ones_are_not_made_up_for() -> None:

@@ -14,9 +14,9 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.errors import OffsetStoreException
 from penstock.kafka.admin.topic_creation import NewTopic, plan_of
-from penstock.pipeline.batch.batches import RecordError, SourceRecords
+from penstock.pipeline.batch.batches import PolledBatch, RecordError
 from penstock.settings.topics import parse_topic_creation
-from penstock.worker.source.batcher import Batch, Batcher, estimated_bytes
+from penstock.worker.source.batcher import Batcher, estimated_bytes
 from penstock.worker.source.conversion import rows_to_send, with_rows_replaced
 from penstock.worker.source.offset_commit import OffsetCommitter
 from penstock.worker.source.submitted import Submission
@@ -27,15 +27,16 @@ def frame(rows: int) -> SourceFrame:
     return SourceFrame(pa.table({"value": ["x"] * rows}), "t", None, {"file": "f"}, {"position": rows})
 
 
-def batch_of(batcher: Batcher) -> Batch:
+def batch_of(batcher: Batcher) -> PolledBatch:
     taken = batcher.take()
     assert taken is not None
     return taken.batch
 
 
-def positions(batch: Batch | None) -> list[object]:
-    assert isinstance(batch, SourceRecords)
-    return [(one.source_offset or {})["position"] for one in batch.records]
+def positions(batch: PolledBatch | None) -> list[object]:
+    assert batch is not None
+    assert not isinstance(batch, SourceFrame)
+    return [(one.source_offset or {})["position"] for one in batch]
 
 
 def test_polls_that_wait_are_joined_up_to_the_limit() -> None:
@@ -50,8 +51,8 @@ def test_a_single_poll_is_passed_on_without_a_copy() -> None:
     polled = [record(1), record(2)]
     batcher.put(polled)
     batch = batch_of(batcher)
-    assert isinstance(batch, SourceRecords)
-    assert batch.records[0] is polled[0]
+    assert not isinstance(batch, SourceFrame)
+    assert batch[0] is polled[0]
 
 
 def test_frames_keep_to_themselves_and_to_the_order() -> None:

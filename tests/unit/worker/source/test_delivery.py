@@ -12,7 +12,7 @@ from testkit.doubles.source_doubles import MemoryOffsets, offset_committer
 from penstock.api import SourceRecord, SourceTask
 from penstock.errors import KafkaException
 from penstock.kafka.producer.in_flight import FailedDelivery
-from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch, SourceRecords
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.conversion import Outgoing
@@ -86,7 +86,7 @@ def test_a_record_is_settled_with_the_last_of_its_rows() -> None:
         note_topics=lambda topics: None,
     )
     records = [SourceRecord({"f": "x"}, {"at": at}, "t", f"record {at}") for at in (1, 2)]
-    delivery.deliver(Outgoing(SourceRecords(records), spread_batch([0, 0, 1]), None, [], None))
+    delivery.deliver(Outgoing(records, spread_batch([0, 0, 1]), None, [], None))
 
     sender.receipts.delivered(0, 1, [], None)
     assert committer.submitted.take_committable() == []
@@ -119,7 +119,7 @@ def test_topics_are_noted_when_kafka_has_a_row_of_them() -> None:
     topics = pa.array([record.topic for record in records])
     table = batch.table.set_column(batch.table.schema.get_field_index("topic"), "topic", topics)
     batch = replace(batch, table=table, topic=None, origins=None)
-    delivery.deliver(Outgoing(SourceRecords(records), batch, None, [], None))
+    delivery.deliver(Outgoing(records, batch, None, [], None))
     refused = FailedDelivery(3, "w", KafkaException("too large"), KafkaException.java_name)
 
     sender.receipts.delivered(3, 4, [refused], None)

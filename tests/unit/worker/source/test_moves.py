@@ -24,8 +24,7 @@ from penstock.telemetry import Metrics
 from penstock.worker.factory.metrics import publish_source
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.source import offset_commit
-from penstock.worker.source.moves import Moves
-from penstock.worker.source.submitted import Submission, SubmittedOffsets
+from penstock.worker.source.submitted import Moves, Submission, SubmittedOffsets
 from penstock.worker.task.bounded_queue import BatchLimits
 
 POLL, INTERVAL, CONNECTOR = TransactionBoundary.POLL, TransactionBoundary.INTERVAL, TransactionBoundary.CONNECTOR

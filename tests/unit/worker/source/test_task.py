@@ -43,14 +43,13 @@ from penstock.worker.errors.reporters import ErrorCounts, FailedRecord
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source import task as source_task
 from penstock.worker.source.delivery_guarantee import Ownership, TransactionBeginning
-from penstock.worker.source.exactly_once import TransactionCommitter, TransactionParts, TransactionSizes
+from penstock.worker.source.exactly_once import TransactionCommitter, TransactionSizes
 from penstock.worker.source.offset_commit import CommitHooks, Committer, wants_metadata
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.session import TaskSession
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 
 
 class Reports:
@@ -133,15 +132,17 @@ class Rig:
             return offset_committer(
                 self.task, self.store, interval_s=self.interval_s, timeout_s=self.timeout_s, probe=self.probes.append
             )
-        parts = TransactionParts(
+        return TransactionCommitter(
             ConnectorTaskId("c", 0),
-            self.transactions,
-            self.store,
-            TransactionBeginning("c-0", self.transactions, self.ownership),
-            Boundaries(self.boundary, self.interval_s, self.transaction_timeout_s, 1000, time.monotonic()),
-            TransactionSizes(SampleWindow(), time.monotonic),
+            CommitHooks(self.task),
+            producer=self.transactions,
+            offsets=self.store,
+            start=TransactionBeginning("c-0", self.transactions, self.ownership),
+            boundaries=Boundaries(self.boundary, self.interval_s, self.transaction_timeout_s, 1000, time.monotonic()),
+            sizes=TransactionSizes(SampleWindow(), time.monotonic),
+            clock=time.monotonic,
+            probe=self.probes.append,
         )
-        return TransactionCommitter(parts, CommitHooks(self.task), clock=time.monotonic, probe=self.probes.append)
 
     @property
     def transactions(self) -> FakeTransactions:

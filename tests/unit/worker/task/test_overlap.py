@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -13,14 +13,20 @@ from testkit.waiting import await_true
 
 from penstock.api import SourceFrame
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.batches import ProduceBatch, SourceRecords, Submit
+from penstock.pipeline.batch.batches import PendingBatch, PolledBatch, ProduceBatch, Submit
 from penstock.telemetry import BusyTimes
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import Batcher, TakenBatch
 from penstock.worker.source.conversion import Outgoing, SourceConverter
-from penstock.worker.task.bounded_queue import WAITING_BYTES, BatchLimits, SharedLoad
-from penstock.worker.task.overlap import SHARING, SHARING_BYTES, OverlappingBatches
+from penstock.worker.task.bounded_queue import (
+    SHARING,
+    SHARING_BYTES,
+    WAITING_BYTES,
+    BatchLimits,
+    OverlappingBatches,
+    SharedLoad,
+)
 
 
 class Gated(FakePipeline):
@@ -33,9 +39,9 @@ class Gated(FakePipeline):
         self.threads: dict[object, str] = {}
         self.refused: object = None
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
-        assert isinstance(batch, SourceRecords)
-        name = batch.records[0].value
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
+        assert not isinstance(batch, SourceFrame)
+        name = batch[0].value
         self.began.append(name)
         if name == self.refused:
             raise ConnectException("cannot be begun")
@@ -113,7 +119,7 @@ def test_two_batches_are_under_way_when_polling_has_to_wait_and_end_in_order(rig
     rig.pipeline.gates = {"a": threading.Event()}
     run = rig.pipeline.run
 
-    def noted(batch: SourceRecords | SourceFrame) -> ProduceBatch:
+    def noted(batch: PolledBatch) -> ProduceBatch:
         made = run(batch)
         # The first job ends only when the second has.
         rig.pipeline.gates["a"].set()
@@ -170,7 +176,7 @@ class Sharing(Gated):
 
     held = 100_000
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
         return super().begin(batch, partial(submit, shares=self.held))
 
 

@@ -16,7 +16,7 @@ from penstock.errors import (
 )
 from penstock.model import State
 from penstock.worker.task.engine import state_after
-from penstock.worker.task.session import TaskSession
+from penstock.worker.task.spec import TaskSession
 
 ERROR = ValueError("refused")
 

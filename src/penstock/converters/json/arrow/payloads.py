@@ -30,7 +30,7 @@ from penstock.converters.json.arrow.structs import (
     whole,
 )
 from penstock.converters.json.envelope import Envelope, without_heads
-from penstock.converters.json.spark.layouts import layout_of
+from penstock.converters.json.spark.lenient import layout_of
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
 from penstock.pipeline.columns.layout import arrow_type, with_bound

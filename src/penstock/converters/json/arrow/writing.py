@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.converters.json.schema import schema_text
-from penstock.converters.json.values.writing import write_value
+from penstock.converters.json.envelope import schema_text
+from penstock.converters.json.values import write_value
 from penstock.data import Schema, Struct, Time, Type
 from penstock.data.text import json_string
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound, bytes_of, has_byte, logical_name
 from penstock.pipeline.columns.texts.json import MILLIS_PER_DAY, has_struct_default
-from penstock.pipeline.columns.texts.numbers import float_texts
+from penstock.pipeline.columns.texts.values import float_texts
 
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN))
 _FLOATS: Final = frozenset((Type.FLOAT32, Type.FLOAT64))

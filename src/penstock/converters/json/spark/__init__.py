@@ -1,5 +1,5 @@
 """Reads JSON in Spark's plans, by JsonConverter's rules.
 
-``ReadJson`` (``reading``) is the step. ``parsing`` turns texts into VARIANT; ``layouts`` and ``lenient`` turn VARIANT
-into typed columns.
+- ``ReadJson`` (``reading``) is the step; texts become VARIANT there.
+- ``Lenient`` (``lenient``) turns VARIANT into typed columns.
 """

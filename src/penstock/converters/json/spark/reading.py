@@ -4,6 +4,12 @@ Without a schema the whole text becomes a VARIANT. With a schema the payload bec
 converted by its schema and its actual JSON kind (a string instead of a number is 0, and so on). The kinds of a whole
 struct are compared with the expected kinds at once; only if they differ is each field checked separately.
 
+Texts become VARIANT exactly as Java reads them (``parse_quickly``, ``parse_exactly``). Spark's ``parse_json`` differs
+in four ways from Jackson in JsonConverter's configuration: Spark reads a number with a decimal point as a decimal
+(Connect: a double) and a large integer as a decimal (Connect wraps it to 64 bits), keeps minus zero, and rejects
+leading zeros. Spark's result shows whether a text may contain one of these (cheaper than regular expressions over all
+texts). Such a text is split into strings, numbers and the rest, its numbers are rewritten, and it is parsed again.
+
 Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.
 """
@@ -25,9 +31,16 @@ from penstock.converters.json.envelope import (
     UnreadableMessages,
     advice_on,
 )
-from penstock.converters.json.spark.layouts import in_range, layout_of, lenient_numbers, widened
-from penstock.converters.json.spark.lenient import Lenient, missing
-from penstock.converters.json.spark.parsing import StringMessages, parse_exactly, parse_quickly, text_of
+from penstock.converters.json.spark.lenient import (
+    NUMBER_MARK,
+    Lenient,
+    Numbers,
+    in_range,
+    layout_of,
+    lenient_numbers,
+    missing,
+    widened,
+)
 from penstock.data import Schema
 from penstock.errors import DataException
 from penstock.pipeline.columns.expressions import rare
@@ -50,6 +63,125 @@ from penstock.pipeline.plan.step import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+_BLANK: Final = "^[ \\t\\r\\n]*$"
+_TOKENS: Final = '(?s)"[^"]*"|-?[0-9]+(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|[^"0-9-]+|.'
+_BACKSLASH: Final = "\x01"
+_QUOTE: Final = "\x02"
+_TWO_64: Final = "18446744073709551616"
+_TWO_63: Final = "9223372036854775808"
+
+
+@dataclass(frozen=True)
+class StringMessages:
+    """Messages as a column of strings.
+
+    Attributes:
+        column: The strings. Used several times: name it first.
+        checked: True if all of them are known to be UTF-8.
+    """
+
+    column: Column
+    checked: bool
+
+    def if_utf8(self, value: Column) -> Column:
+        """A value computed from the text; null if the text is not UTF-8."""
+        return value if self.checked else F.when(F.is_valid_utf8(self.column), value)
+
+    def having(self, column: Column) -> StringMessages:
+        """Another column, which is UTF-8 in the same rows."""
+        return StringMessages(column, self.checked)
+
+    @property
+    def is_blank(self) -> Column:
+        """True if a text is UTF-8 and contains only white space; Jackson reads no value from it."""
+        blank = self.column.rlike(_BLANK)
+        return blank if self.checked else F.is_valid_utf8(self.column) & blank
+
+
+def text_of(shape: Shape, record: RecordColumns, side: SideName, keep: NameColumn) -> StringMessages:
+    """The messages of keys or values."""
+    return StringMessages(keep(record.side(side).cast("string")), shape.side(side) == RAW_TEXT)
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The result of Spark's parser, which is mostly right.
+
+    Attributes:
+        value: The VARIANT; null if the text is not JSON for Spark.
+        kinds: The result of ``schema_of_variant``.
+        exact: True if Java reads the same value.
+        exact_but_decimals: True if Java reads the same value, apart from decimals, which are doubles in Java. Large
+            integers are decimals too, and the kind of a mixed array hides them: callers have to check the kinds.
+    """
+
+    value: Column
+    kinds: Column
+    exact: Column
+    exact_but_decimals: Column
+
+
+def parse_quickly(messages: StringMessages, keep: NameColumn) -> Parsed:
+    """Parses a text unchanged."""
+    text = messages.column
+    value = keep(messages.if_utf8(F.try_parse_json(text)))
+    kinds = keep(F.schema_of_variant(value))
+    # A decimal is a number with a point, or a large integer; the kind of a mixed array hides it, as does the kind of an
+    # array with numbers that have an exponent.
+    hidden = kinds.contains("VARIANT") | (kinds.contains("DOUBLE") & kinds.contains("ARRAY"))
+    plain = ~kinds.contains("DECIMAL") & ~hidden
+    # It also matches inside strings, which only costs time.
+    suspect = text.contains("-0")
+    minus_zero = F.when(suspect, text.rlike("-0[0.]*[eE]")).otherwise(F.lit(False))
+    minus_decimal_zero = F.when(suspect, text.rlike("-0[0.]*(?![0-9.])")).otherwise(F.lit(False))
+    return Parsed(
+        value,
+        kinds,
+        F.coalesce(plain & ~minus_zero, F.lit(False)),
+        F.coalesce(value.isNotNull() & ~minus_decimal_zero, F.lit(False)),
+    )
+
+
+def parse_exactly(text: StringMessages, numbers: Numbers) -> Column:
+    """The VARIANT of the first JSON value of a text, as Java reads it; null if there is none. Slow."""
+    return text.if_utf8(F.try_parse_json(_rewritten(text.column, numbers)))
+
+
+def _rewritten(text: Column, numbers: Numbers) -> Column:
+    masked = F.replace(F.replace(text, F.lit("\\\\"), F.lit(_BACKSLASH)), F.lit('\\"'), F.lit(_QUOTE))
+
+    def token(part: Column) -> Column:
+        trimmed = F.regexp_replace(part, "^(-?)0+(?=[0-9])", "$1")
+        return F.when(part.rlike("^-?[0-9]"), rare(trimmed, lambda x: _number(x, numbers))).otherwise(part)
+
+    joined = F.array_join(F.transform(F.regexp_extract_all(masked, F.lit(_TOKENS), F.lit(0)), token), "")
+    unmasked = F.replace(F.replace(joined, F.lit(_QUOTE), F.lit('\\"')), F.lit(_BACKSLASH), F.lit("\\\\"))
+    # Raw control characters are invalid JSON; they must not pass for the marker.
+    return F.when(~text.rlike("[\\x01-\\x03]"), unmasked)
+
+
+def _number(trimmed: Column, numbers: Numbers) -> Column:
+    if numbers == "text":
+        return F.concat(F.lit(f'"\\u{ord(NUMBER_MARK):04x}'), trimmed, F.lit('"'))
+    exponent = F.when(trimmed.contains("."), F.concat(trimmed, F.lit("E0"))).otherwise(trimmed)
+    whole = trimmed.rlike("^-?[0-9]+$")
+    double = F.when(trimmed.rlike("[eE]"), trimmed).otherwise(exponent)
+    positive = F.when(trimmed.rlike("^-0(?:\\.0*)?(?:[eE].*)?$"), F.substring(double, 2, 1_000_000)).otherwise(double)
+    if numbers == "typed":
+        return F.when(whole, trimmed).otherwise(positive)
+    return F.when(whole & (F.length(trimmed) >= 19), wrapped(trimmed)).when(whole, trimmed).otherwise(positive)
+
+
+def wrapped(text: Column) -> Column:
+    """The text of an integer after wrapping to 64 bits. Only integers of up to 38 digits; others stay."""
+    number = text.try_cast("decimal(38,0)")
+    base = F.lit(_TWO_64).cast("decimal(38,0)")
+    rest = F.pmod(number, base)
+    signed = F.when(rest >= F.lit(_TWO_63).cast("decimal(38,0)"), rest - base).otherwise(rest)
+    return F.coalesce(signed.cast("string"), text)
+
 
 _DATA_EXCEPTION: Final = DataException.java_name
 _SYNTAX, _SHAPE, _VALUE = 1, 2, 3
@@ -86,7 +218,7 @@ class ReadJson(Step):
     def _refuse(self, shape: Shape, hint: UnreadableMessages) -> StepPlan:
         fault = StepFault(None, hint.message, hint.exception, advice_on(hint.message, self.side))
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
             return Made({self.side: F.lit(None)}, (fault,))
 
         return StepPlan(shape.with_side(self.side, NOTHING), make, writes=frozenset({self.side}))
@@ -96,8 +228,8 @@ class ReadJson(Step):
 
     # ------------------------------------------------------------------ plain JSON
     def _plan_plain(self, shape: Shape) -> StepPlan:
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            text = text_of(shape, bag, self.side, keep)
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            text = text_of(shape, record, self.side, keep)
             quick = parse_quickly(text, keep)
             there = text.column.isNotNull()
             exact = rare(text.column, lambda x: parse_exactly(text.having(x), "schemaless"))
@@ -117,9 +249,9 @@ class ReadJson(Step):
         make = partial(self._make_content if self.hint is None else self._make_payload, shape, schema)
         return StepPlan(shape.with_side(self.side, side), make, names, names)
 
-    def _make_content(self, shape: Shape, schema: Schema | None, bag: RecordColumns, keep: NameColumn) -> Made:
+    def _make_content(self, shape: Shape, schema: Schema | None, record: RecordColumns, keep: NameColumn) -> Made:
         """A fixed schema: the message is the payload."""
-        text = text_of(shape, bag, self.side, keep)
+        text = text_of(shape, record, self.side, keep)
 
         def by_itself(x: StringMessages, lenient: Lenient) -> Column:
             parsed = F.when(x.is_blank, missing()).otherwise(parse_exactly(x, lenient.numbers))
@@ -127,9 +259,9 @@ class ReadJson(Step):
 
         return self._typed(text, schema, "$", by_itself, keep)
 
-    def _make_payload(self, shape: Shape, schema: Schema | None, bag: RecordColumns, keep: NameColumn) -> Made:
+    def _make_payload(self, shape: Shape, schema: Schema | None, record: RecordColumns, keep: NameColumn) -> Made:
         """Reads the payload: removes the bytes before it, and parses the rest as ``{"payload":...}``."""
-        rest = text_of(shape, bag, self.side, unnamed)
+        rest = text_of(shape, record, self.side, unnamed)
         text = rest.having(keep(F.concat(F.lit('{"payload":'), rest.column)))
 
         def by_itself(x: StringMessages, lenient: Lenient) -> Column:

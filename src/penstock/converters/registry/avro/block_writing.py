@@ -21,14 +21,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.converters.registry.avro.forms import AvroOptions, entry_types, is_union, logical_name, to_carried
-from penstock.converters.registry.avro.types import AvroType
+from penstock.converters.registry.avro.forms import (
+    AvroOptions,
+    AvroType,
+    entry_types,
+    is_union,
+    logical_name,
+    to_carried,
+)
 from penstock.converters.registry.avro.value_writing import branch_for, fits
 from penstock.converters.registry.pieces import Pieces, TooMuch, WritableRows
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import arrow_type
-from penstock.pipeline.columns.nesting import exceeds
+from penstock.pipeline.columns.sizes import exceeds
 from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 from penstock.pipeline.plan.step import WrittenAtOnce
 

@@ -17,8 +17,7 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.converters.registry.avro.forms import AvroOptions, is_map_entry
-from penstock.converters.registry.avro.types import AvroType
+from penstock.converters.registry.avro.forms import AvroOptions, AvroType, is_map_entry
 from penstock.converters.registry.cursors import Cursors, Source
 from penstock.data import Schema, Time, Type
 from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
@@ -31,10 +30,9 @@ from penstock.pipeline.columns.layout import (
     is_decimal,
     logical_name,
 )
-from penstock.pipeline.columns.nesting import exceeds
+from penstock.pipeline.columns.sizes import exceeds
 from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 
-_TEXT_KEY: Final = Schema(Type.STRING)
 _INT_BITS: Final = 31
 #: The number of items of each message that are always read here ..
 _FREE_STEPS: Final = 8

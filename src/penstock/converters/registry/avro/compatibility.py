@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.converters.registry.avro.types import MISSING, AvroType
+from penstock.converters.registry.avro.forms import MISSING, AvroType
 
 #: The types from which a type can be read, besides itself.
 _PROMOTED: Final[Mapping[str, frozenset[str]]] = {

@@ -18,10 +18,9 @@ from typing import Any, ClassVar, Final
 from penstock.converters.registry.avro.block_writing import AvroColumnWriter, avro_column_writer
 from penstock.converters.registry.avro.blocks import AvroBlocks, avro_blocks
 from penstock.converters.registry.avro.compatibility import cannot_read
-from penstock.converters.registry.avro.forms import AvroOptions
+from penstock.converters.registry.avro.forms import WIDE, AvroOptions, AvroType, plain, read_avro
 from penstock.converters.registry.avro.reading import Convert, connect_schema, reader
 from penstock.converters.registry.avro.schema_writing import avro_text
-from penstock.converters.registry.avro.types import WIDE, AvroType, plain, read_avro
 from penstock.converters.registry.avro.value_writing import writer
 from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.converter import RegistryConverter

@@ -35,13 +35,16 @@ from penstock.converters.registry.avro.forms import (
     FROM_CARRIED,
     GENERAL_UNION_PREFIX,
     KEY_FIELD,
+    MISSING,
     NAMESPACE,
     PLAIN_ENUM_DOC,
     PLAIN_RECORD_DOC,
     RECORD_DOC,
     UNION,
     VALUE_FIELD,
+    AvroField,
     AvroOptions,
+    AvroType,
     default_value,
     entry_types,
     is_map_entry,
@@ -49,7 +52,6 @@ from penstock.converters.registry.avro.forms import (
     short_name,
     union_field,
 )
-from penstock.converters.registry.avro.types import MISSING, AvroField, AvroType
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import STRING_SCHEMA as TEXT_KEYS
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type

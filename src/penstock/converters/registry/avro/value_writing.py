@@ -16,8 +16,10 @@ from typing import Any, Final
 from penstock.converters.registry.avro.forms import (
     ANYTHING,
     KEY_FIELD,
+    MISSING,
     VALUE_FIELD,
     AvroOptions,
+    AvroType,
     entry_types,
     has_text_keys,
     is_map_entry,
@@ -27,7 +29,6 @@ from penstock.converters.registry.avro.forms import (
     union_field,
 )
 from penstock.converters.registry.avro.reading import Convert
-from penstock.converters.registry.avro.types import MISSING, AvroType
 from penstock.data import Schema, Struct, Type
 from penstock.errors import DataException
 

@@ -1,5 +1,4 @@
 """JsonSchemaConverter, and its parts.
 
-``JsonSchemaConverter`` (``converter``) keeps a ``codec`` for each schema of the registry; ``parsing`` reads schemas,
-``reading`` reads values, ``writing`` writes both. ``compatibility`` compares schemas.
-"""
+``JsonSchemaConverter`` (``converter``) keeps a ``JsonSchemaCodec`` (``codec``) for each schema of the registry;
+``parsing`` reads schemas, ``writing`` writes them, and has both ways of values. ``compatibility`` compares schemas."""

@@ -23,8 +23,15 @@ from jsonschema.validators import Draft7Validator, validator_for
 
 from penstock.config.patterns.translation import compile_java
 from penstock.converters.registry.json_schema.parsing import connect_schema, parsed_schema, schemas_by_name
-from penstock.converters.registry.json_schema.reading import decode, has_decimals, value_reader
-from penstock.converters.registry.json_schema.writing import Convert, JsonSchemaOptions, encode, value_writer
+from penstock.converters.registry.json_schema.writing import (
+    Convert,
+    JsonSchemaOptions,
+    decode,
+    encode,
+    has_decimals,
+    value_reader,
+    value_writer,
+)
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
 

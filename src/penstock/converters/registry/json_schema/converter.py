@@ -1,7 +1,7 @@
 """JsonSchemaConverter: JSON with its schema in the schema registry. Class ``JsonSchemaConverter``.
 
 It works record by record, in Python: the first bytes of each message select its schema, and Spark's JSON functions
-accept only one schema for all rows; see ``reading``. Schemas are compiled to functions once for each id.
+accept only one schema for all rows; see ``writing``. Schemas are compiled to functions once for each id.
 
 Thread: a task's pipeline thread.
 Source: io.confluent.connect.json.JsonSchemaConverter, JsonSchemaDataConfig.

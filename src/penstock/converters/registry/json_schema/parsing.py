@@ -23,7 +23,6 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
-from penstock.converters.registry.json_schema.reading import value_reader
 from penstock.converters.registry.json_schema.writing import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
@@ -35,6 +34,7 @@ from penstock.converters.registry.json_schema.writing import (
     NULL_SYMBOL,
     VALUE_FIELD,
     JsonSchemaOptions,
+    value_reader,
 )
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder, Type

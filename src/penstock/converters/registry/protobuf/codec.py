@@ -16,6 +16,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError, EncodeError
 
+from penstock.converters.registry.converter import read_indexes, write_indexes
 from penstock.converters.registry.java_text import without_halves
 from penstock.converters.registry.protobuf.blocks import ProtobufBlocks, protobuf_blocks
 from penstock.converters.registry.protobuf.files import message_at, place_of, read_file
@@ -24,7 +25,6 @@ from penstock.converters.registry.protobuf.packages import real_name
 from penstock.converters.registry.protobuf.reading import Read, connect_schema, value_reader
 from penstock.converters.registry.protobuf.schemas import root_name
 from penstock.converters.registry.protobuf.writing import Write, message_writer
-from penstock.converters.registry.wire import read_indexes, write_indexes
 from penstock.data import Schema, SchemaAndValue
 from penstock.errors import DataException
 

@@ -27,7 +27,6 @@ from penstock.converters.registry.protobuf.files import (
     says_optional,
     union_field,
 )
-from penstock.converters.registry.protobuf.logical import LOGICAL_READERS
 from penstock.converters.registry.protobuf.names import (
     CONNECT_PRECISION,
     CONNECT_TYPE,
@@ -44,6 +43,7 @@ from penstock.converters.registry.protobuf.names import (
     map_name,
 )
 from penstock.converters.registry.protobuf.packages import real_name, real_symbol
+from penstock.converters.registry.protobuf.writing import LOGICAL_READERS
 from penstock.converters.registry.settings import GENERAL_UNION
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key

@@ -1,6 +1,5 @@
 """The sink path: messages through converters and transforms to a task's records or frames.
 
 ``SinkPipeline`` (``path``). ``frames_of`` (``frames``) makes the frames of a frame task, ``records`` the records of a
-record task; ``known_texts`` has texts that are made before a plan, ``loose_values`` makes typed columns of single
-values.
+record task.
 """

@@ -22,7 +22,15 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, Converter, SinkRecord, ValueForm
 from penstock.data import ConnectHeaders
 from penstock.pipeline.batch.assembly import LazyColumns
-from penstock.pipeline.batch.batches import ConsumedBatch, Moved, PipelineSpec, SinkBatch, Stage, Submit, when_asked
+from penstock.pipeline.batch.batches import (
+    Moved,
+    PendingBatch,
+    PipelineSpec,
+    SinkBatch,
+    Stage,
+    Submit,
+    without_patience,
+)
 from penstock.pipeline.batch.frames import FrameRunner
 from penstock.pipeline.batch.groups import (
     Why,
@@ -58,21 +66,27 @@ from penstock.pipeline.batch.segments import (
     cut_transforms,
     why_one_process,
 )
-from penstock.pipeline.batch.sink.frames import changed_columns, frames_of, topics_of, with_wire_headers
-from penstock.pipeline.batch.sink.known_texts import with_texts
-from penstock.pipeline.batch.sink.loose_values import LooseValues, TypedPart, add_of_records, without_loose
+from penstock.pipeline.batch.sink.frames import (
+    LooseValues,
+    TypedPart,
+    add_of_records,
+    changed_columns,
+    frames_of,
+    topics_of,
+    with_texts,
+    with_wire_headers,
+    without_loose,
+)
 from penstock.pipeline.batch.sink.records import MessageReader, beside_of_messages
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.columns.header_columns import headers_column
-from penstock.pipeline.columns.nesting import make_room
 from penstock.pipeline.columns.schemaless import KnownTypes
+from penstock.pipeline.columns.sizes import make_room
 from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.frame_values import AsText
+from penstock.pipeline.plan.frame_values import AsText, AsVariant
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome
-from penstock.pipeline.plan.passing import Passage
-from penstock.pipeline.plan.shape_group import ShapeGroup, unchanged
+from penstock.pipeline.plan.outcomes import GroupOutcome, ShapeGroup, unchanged
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
@@ -85,7 +99,7 @@ from penstock.pipeline.plan.step import (
     SideName,
     Sorted,
 )
-from penstock.pipeline.plan.variant_building import AsVariant
+from penstock.pipeline.spark.gate import Passage
 
 if TYPE_CHECKING:
     from penstock.pipeline.spark.session import SparkRuntime
@@ -105,7 +119,7 @@ def build_sink_pipeline(
     runtime: SparkRuntime,
     spec: PipelineSpec,
     jobs: SparkJobs | None = None,
-    moved: Moved = lambda roads: None,
+    moved: Moved = lambda paths: None,
 ) -> SinkPipeline:
     """Builds the pipeline of one sink task.
 
@@ -126,7 +140,7 @@ class SinkPipeline:
         runtime: SparkRuntime,
         spec: PipelineSpec,
         jobs: SparkJobs,
-        moved: Moved = lambda roads: None,
+        moved: Moved = lambda paths: None,
     ) -> None:
         make_room()
         self._session = runtime.session if spec.session is None else spec.session
@@ -180,38 +194,35 @@ class SinkPipeline:
         """The reason why the messages have to pass through this process; None if any process may process them."""
         return why_one_process(self._segments)
 
-    def run(self, batch: ConsumedBatch) -> SinkBatch:
+    def run(self, batch: pa.Table) -> SinkBatch:
         """Runs one batch. Blocks for the Spark job.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        return self.begin(batch, when_asked)()
+        return self.begin(batch, PendingBatch).result()
 
-    def begin(self, batch: ConsumedBatch, submit: Submit) -> Callable[[], SinkBatch]:
+    def begin(self, batch: pa.Table, submit: Submit) -> PendingBatch[SinkBatch]:
         """Begins one batch, up to its first Spark job.
 
         Args:
             batch: The consumed messages.
-            submit: Gets that job, which can run on any thread, and returns a function that waits for its result.
+            submit: Gets that job, which can run on any thread.
 
         Returns:
-            A function that ends the batch, to be called once, on the thread of the pipeline; other batches may begin
-            before. It contains every call of a user's transform or converter, except that of a header converter whose
-            headers a column step reads.
+            The batch, whose ``result`` ends it: it is asked for on the thread of the pipeline, perhaps after other
+            batches were begun. Every call of a user's transform or converter is in it, but for that of a header
+            converter whose headers a column step reads.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        table = batch.table
-        return self._begin(self._jobs.through(table) if self._whole and table.num_rows else table, submit)
-
-    def _begin(self, table: pa.Table, submit: Submit) -> Callable[[], SinkBatch]:
-        if not table.num_rows:
-            return lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0)
+        if not batch.num_rows:
+            return PendingBatch(lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0))
+        table = self._jobs.through(batch) if self._whole else batch
         failures = Failures()
         groups, alone, why, messages = self._parted(table, failures)
-        read = self._begin_reading(groups, table, messages, failures, submit)
+        job = self._begin_reading(groups, table, messages, failures, submit)
         # This runs while Spark processes earlier batches; failures are noted when that is done.
         topics, everything = table.column("topic"), np.arange(table.num_rows)
         objects = {side: self._alone[side].all_objects(table.column(side)) for side in self._loose}
@@ -219,7 +230,8 @@ class SinkPipeline:
         values = {side: self._alone[side].all_values(topics, table.column(side)) for side in left}
 
         def finish() -> SinkBatch:
-            outcomes = read()
+            outcomes = job.result()
+            failures.found(outcomes)
             loose = {side: LooseValues(side, objects=objects.get(side)) for side in _SIDES if side in self._typed}
             for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
                 if side not in values:
@@ -229,10 +241,10 @@ class SinkPipeline:
                     if side == "key" or failures.of_row(row) is None:
                         self._alone[side].note(failures, row, error)
             made = self._finish(outcomes, alone, table, failures, why, loose)
-            self._moved(failures.roads(table.num_rows, consumed=True))
+            self._moved(failures.paths(table.num_rows, consumed=True))
             return made
 
-        return finish
+        return PendingBatch(finish)
 
     def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[ShapeGroup], np.ndarray, Why | None, pa.Table]:
         """Returns the groups of the messages that are columns; the rows of the others; the reason if the batch goes as
@@ -330,7 +342,7 @@ class SinkPipeline:
     # ------------------------------------------------------------------ reading
     def _begin_reading(
         self, groups: Sequence[ShapeGroup], table: pa.Table, messages: pa.Table, failures: Failures, submit: Submit
-    ) -> Callable[[], Sequence[GroupOutcome]]:
+    ) -> PendingBatch[list[GroupOutcome]]:
         rows = table.num_rows
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
@@ -338,7 +350,7 @@ class SinkPipeline:
         makers["headers"] = partial(self._headers_column, table, failures)
         shared = LazyColumns(makers)
         if not groups and self._without_spark:
-            return list
+            return PendingBatch(list)
         unplanned, planned = ([], list(groups)) if self._whole else parted_by_plan(groups)
 
         # As bytes, all messages go through a plan.
@@ -353,15 +365,7 @@ class SinkPipeline:
             return [*unplanned, *self._jobs.run(planned, shared, rows, apart=True)] if planned else unplanned
 
         read = submit(job, shares=None if planned else table.nbytes)
-
-        def finish() -> Sequence[GroupOutcome]:
-            if not planned:
-                seen()
-            outcomes = read()
-            failures.found(outcomes)
-            return outcomes
-
-        return finish
+        return read if planned else PendingBatch(partial(without_patience, seen, read))
 
     def _pass_by(self, messages: pa.Table | None) -> Passage:
         """Sends messages without further steps through a plan, by length; returns a function that waits for it."""

@@ -26,7 +26,7 @@ from penstock.pipeline.batch.source.frame_spark import fitted_column, schemaless
 from penstock.pipeline.batch.transfer import Same, Values
 from penstock.pipeline.columns.frame_arrow import fitted, plain_schemaless, python_values
 from penstock.pipeline.columns.header_columns import of_wire, wire_to_column
-from penstock.pipeline.columns.layout import HEADERS_SPARK, SCALAR, bounded, schema_of_spark
+from penstock.pipeline.columns.layout import HEADERS_SPARK, SCALAR, bounded, collectable, schema_of_spark
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side
 
@@ -383,3 +383,19 @@ def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int)
 def headers_of_wire(wire: list[dict[str, Any]] | None) -> ConnectHeaders | None:
     """The headers of a message, as bytes; None if it has none."""
     return None if wire is None else ConnectHeaders(Header(one["key"], one["value"]) for one in wire)
+
+
+def rows_of_dataframe(frame: SourceFrame, data: DataFrame) -> DataFrame:
+    """Converts the rows of a query to those of records; lazy, the same columns and order.
+
+    Raises:
+        ConnectException: A column has a type that is not supported.
+    """
+    columns_of_dataframe(frame, data)
+    variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
+    return data.withColumns({name: collectable(data[name]) for name in variants})
+
+
+def table_of_dataframe(frame: SourceFrame, data: DataFrame) -> pa.Table:
+    """The same as a table; runs a job."""
+    return rows_of_dataframe(frame, data).toArrow()

@@ -35,8 +35,8 @@ from penstock.pipeline.columns.layout import (
     spark_type,
 )
 from penstock.pipeline.columns.variant.reading import DATE_TAG, TIME_TAG, TIMESTAMP_TAG
+from penstock.pipeline.plan.frame_values import null_variant
 from penstock.pipeline.plan.step import SCHEMALESS, SCHEMALESS_TEXT, Side
-from penstock.pipeline.plan.variant_building import null_variant
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

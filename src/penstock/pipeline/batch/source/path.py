@@ -24,7 +24,16 @@ from pyspark.errors import PySparkException
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
 from penstock.pipeline.batch.assembly import Assembly, LazyColumns
-from penstock.pipeline.batch.batches import Moved, PipelineSpec, ProduceBatch, SourceRecords, Stage, Submit, when_asked
+from penstock.pipeline.batch.batches import (
+    Moved,
+    PendingBatch,
+    PipelineSpec,
+    PolledBatch,
+    ProduceBatch,
+    Stage,
+    Submit,
+    without_patience,
+)
 from penstock.pipeline.batch.frames import FrameRunner
 from penstock.pipeline.batch.groups import Why, group_records, is_huge, parted_by_plan, why_batch_in_rows, why_rows
 from penstock.pipeline.batch.headers import HeaderWriter
@@ -55,7 +64,15 @@ from penstock.pipeline.batch.segments import (
     cut_transforms,
     why_one_process,
 )
-from penstock.pipeline.batch.source.assembly import put_coordinates, write_headers, write_own_headers
+from penstock.pipeline.batch.source.assembly import (
+    frame_batch,
+    messages_of,
+    parted_by_writing,
+    put_coordinates,
+    write_headers,
+    write_own_headers,
+    written_columns,
+)
 from penstock.pipeline.batch.source.frame_input import (
     FrameColumns,
     beside_of_frame,
@@ -65,9 +82,9 @@ from penstock.pipeline.batch.source.frame_input import (
     missing_constants,
     records_of,
     shared_of,
+    table_of_dataframe,
 )
 from penstock.pipeline.batch.source.frame_spark import misfit_of
-from penstock.pipeline.batch.source.written import messages_of, parted_by_writing, written_columns
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import (
     ShippedRecords,
@@ -79,12 +96,10 @@ from penstock.pipeline.batch.transfer import (
     parts_of_outcomes,
     with_parts,
 )
-from penstock.pipeline.columns.layout import collectable
-from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.columns.sizes import make_room
 from penstock.pipeline.plan.chain import Staged
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome
-from penstock.pipeline.plan.shape_group import ShapeGroup
+from penstock.pipeline.plan.outcomes import GroupOutcome, ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
 
 if TYPE_CHECKING:
@@ -101,7 +116,7 @@ def build_source_pipeline(
     runtime: SparkRuntime,
     spec: PipelineSpec,
     jobs: SparkJobs | None = None,
-    moved: Moved = lambda roads: None,
+    moved: Moved = lambda paths: None,
 ) -> SourcePipeline:
     """Builds the pipeline of one source task.
 
@@ -117,7 +132,7 @@ def build_source_pipeline(
 class SourcePipeline:
     """Converts batches of one source task to bytes for Kafka. Thread: the task's pipeline thread."""
 
-    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda roads: None) -> None:
+    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda paths: None) -> None:
         make_room()
         self._jobs = jobs
         self._moved = moved
@@ -154,40 +169,37 @@ class SourcePipeline:
         # True if frames only need converters, which may run outside of Spark.
         self._written_beside = not self._has_transforms and not self._without_spark and (self._stock or not self._own)
 
-    def run(self, batch: SourceRecords | SourceFrame) -> ProduceBatch:
+    def run(self, batch: PolledBatch) -> ProduceBatch:
         """Runs one batch. Blocks for the Spark job.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
-        return self.begin(batch, when_asked)()
+        return self.begin(batch, PendingBatch).result()
 
-    def begin(self, batch: SourceRecords | SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
         """Begins one batch: all but its last Spark job, and so every call of a user's transform.
 
         Args:
             batch: The polled records or frame.
-            submit: Gets that job, which can run on any thread, and returns a function that waits for its result.
+            submit: Gets that job, which can run on any thread.
 
         Returns:
-            A function that ends the batch, to be called once, on the thread of the pipeline; other batches may begin
-            before. It blocks for the job.
+            The batch, whose ``result`` ends it: it is asked for on the thread of the pipeline, perhaps after other
+            batches were begun, and blocks for the job.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
         """
         if isinstance(batch, SourceFrame):
-            finish = self._begin_frame(batch, submit)
+            begun = self._begin_frame(batch, submit)
         else:
-            finish = self._begin_records(batch.records, submit)
+            begun = self._begin_records(batch, submit)
+        return PendingBatch(partial(self._through, begun)) if self._must else begun
 
-        def end() -> ProduceBatch:
-            made = finish()
-            if self._must and made.table.num_rows:
-                made = replace(made, table=self._jobs.through(made.table))
-            return made
-
-        return end
+    def _through(self, begun: PendingBatch[ProduceBatch]) -> ProduceBatch:
+        made = begun.result()
+        return replace(made, table=self._jobs.through(made.table)) if made.table.num_rows else made
 
     @property
     def whole_plan(self) -> tuple[Staged, ...] | None:
@@ -214,7 +226,7 @@ class SourcePipeline:
         return why_one_process(self._segments)
 
     # ------------------------------------------------------------------ frames
-    def _begin_frame(self, frame: SourceFrame, submit: Submit) -> Callable[[], ProduceBatch]:
+    def _begin_frame(self, frame: SourceFrame, submit: Submit) -> PendingBatch[ProduceBatch]:
         data = frame.data
         first = self._segments[0] if self._segments else self._last
         straight = first is self._last and not self._own and not self._without_spark
@@ -222,10 +234,10 @@ class SourcePipeline:
             # A step's topics are known only after the task's own plan has run.
             if straight and not any(one.step.asks_of_topic for one in self._last.steps):
                 return self._begin_dataframe(frame, data, submit)
-            data = self._jobs.on_dataframe(data, partial(_rows_of, frame))
+            data = self._jobs.on_dataframe(data, partial(table_of_dataframe, frame))
             frame = replace(frame, data=data)
         if not data.num_rows:
-            return lambda: Assembly(0).batch(Failures())
+            return PendingBatch(partial(Assembly(0).batch, Failures()))
         if self._written_beside and not is_huge(data) and (self._stock or not self._must):
             return self._begin_frame_beside(frame, data, submit)
         if not isinstance(first, ColumnarSegment) or not (straight or self._segments) or self._without_spark:
@@ -238,10 +250,10 @@ class SourcePipeline:
         rows = data.num_rows
         group = ShapeGroup(self._last.steps, columns.shape, None, columns.sides)
         shared = shared_of(columns, missing_constants(frame, columns), rows)
-        result = submit(lambda: self._jobs.run([group], shared, rows, apart=False))
-        return lambda: self._finish_frame(frame, columns, result()[0], rows)
+        job = submit(partial(self._jobs.run, [group], shared, rows, apart=False))
+        return PendingBatch(partial(self._finish_frame, frame, columns, job, rows))
 
-    def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> Callable[[], ProduceBatch]:
+    def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> PendingBatch[ProduceBatch]:
         """Begins a frame whose columns converters write without Spark; the remaining sides go through their plan."""
         columns, rows = columns_of_table(frame, data), data.num_rows
         written = {} if self._must else written_columns(self._converters, columns.shape, columns.sides)
@@ -253,87 +265,103 @@ class SourcePipeline:
         sides = {name: columns.sides[name] for name in columns.sides if name not in self._own | written.keys()}
         unplanned, groups = parted_by_plan([ShapeGroup(self._last.steps, shape, None, sides)])
         shared = shared_of(columns, missing_constants(frame, columns), rows)
-        result: Callable[[], list[GroupOutcome]] = list
-        seen: Callable[[], None] | None = None
+        job: PendingBatch[list[GroupOutcome]] = PendingBatch(lambda: unplanned)
+        seen: PendingBatch[None] | None = None
         if groups:
-            result = submit(lambda: self._jobs.run(groups, shared, rows, apart=False))
+            job = submit(partial(self._jobs.run, groups, shared, rows, apart=False))
         elif written and not self._own:
             # All sides are written: Spark sees the messages while the next batch begins.
             messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
             seen = self._passing(messages, submit)
+        passes = seen is None and not (groups or self._must)
+        return PendingBatch(partial(self._finish_beside, frame, columns, job, rows, written, seen, passes=passes))
 
-        def records(some: np.ndarray) -> list[ConnectRecord]:
-            return list(frame_to_records(frame, data.take(pa.array(some))))
+    def _finish_beside(
+        self,
+        frame: SourceFrame,
+        columns: FrameColumns,
+        job: PendingBatch[list[GroupOutcome]],
+        rows: int,
+        written: Mapping[SideName, pa.Array | pa.ChunkedArray],
+        seen: PendingBatch[None] | None,
+        *,
+        passes: bool,
+    ) -> ProduceBatch:
+        made = self._finish_frame(frame, columns, job, rows, partial(self._write_beside, frame, columns, written))
+        if seen is not None:
+            seen.result()
+        elif passes:
+            self._jobs.pass_by(made.table.select(_SIDES))()
+        return made
 
-        def write(assembly: Assembly, failures: Failures) -> None:
-            for side, made in written.items():
+    def _write_beside(
+        self,
+        frame: SourceFrame,
+        columns: FrameColumns,
+        written: Mapping[SideName, pa.Array | pa.ChunkedArray],
+        assembly: Assembly,
+        failures: Failures,
+    ) -> None:
+        """Puts the columns in that converters made without a plan, and makes those of converters without columns."""
+        for side, made in written.items():
+            assembly.put(side, made)
+        topic = None if "topic" in columns.others else frame.topic
+        for side in _SIDES:
+            known = columns.shape.side(side)
+            if side in self._own and not known.absent:
+                column = columns.sides[side] if topic and is_narrow(known) else None
+                made = self._alone[side].written_column(
+                    topic, known.schema, column, np.arange(assembly.rows), partial(_some_records, frame), failures
+                )
                 assembly.put(side, made)
-            topic = None if "topic" in columns.others else frame.topic
-            for side in _SIDES:
-                known = columns.shape.side(side)
-                if side in self._own and not known.absent:
-                    column = columns.sides[side] if topic and is_narrow(known) else None
-                    made = self._alone[side].written_column(
-                        topic, known.schema, column, np.arange(rows), records, failures
-                    )
-                    assembly.put(side, made)
 
-        def finish() -> ProduceBatch:
-            made = self._finish_frame(frame, columns, [*unplanned, *result()][0], rows, write)
-            if seen is not None:
-                seen()
-            elif not (groups or self._must):
-                self._jobs.pass_by(made.table.select(_SIDES))()
-            return made
-
-        return finish
-
-    def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> Callable[[], ProduceBatch]:
+    def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> PendingBatch[ProduceBatch]:
         """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""
-        read = partial(columns_of_dataframe, frame)
-        steps = self._last.steps
+        job = submit(partial(self._run_dataframe, frame, data))
+        return PendingBatch(partial(self._finish_dataframe, frame, job))
 
-        def job() -> tuple[FrameColumns, GroupOutcome] | pa.Table:
-            try:
-                return self._jobs.on_dataframe(data, run)
-            except PySparkException as error:
-                if misfit := misfit_of(error):
-                    raise misfit from error
-                raise
+    def _run_dataframe(self, frame: SourceFrame, data: FrameData) -> tuple[FrameColumns, GroupOutcome] | pa.Table:
+        """Runs both plans; gives the rows where the chain's has no columns for them."""
 
         def run(rows: DataFrame) -> tuple[FrameColumns, GroupOutcome] | pa.Table:
-            columns = read(rows)
-            if why_rows(steps, columns.shape) is not None:
-                return _rows_of(frame, rows)
-            return columns, self._jobs.run_frame(columns, steps)
+            columns = columns_of_dataframe(frame, rows)
+            if why_rows(self._last.steps, columns.shape) is not None:
+                return table_of_dataframe(frame, rows)
+            return columns, self._jobs.run_frame(columns, self._last.steps)
 
-        result = submit(job)
+        try:
+            return self._jobs.on_dataframe(data, run)
+        except PySparkException as error:
+            if misfit := misfit_of(error):
+                raise misfit from error
+            raise
 
-        def finish() -> ProduceBatch:
-            made = result()
-            if isinstance(made, pa.Table):
-                return self._begin_records(frame_to_records(frame, made), when_asked)()
-            columns, outcome = made
-            return self._finish_frame(frame, columns, outcome, len(next(iter(outcome.columns.values()))))
-
-        return finish
+    def _finish_dataframe(
+        self, frame: SourceFrame, job: PendingBatch[tuple[FrameColumns, GroupOutcome] | pa.Table]
+    ) -> ProduceBatch:
+        made = job.result()
+        if isinstance(made, pa.Table):
+            return self._begin_records(frame_to_records(frame, made), PendingBatch).result()
+        columns, outcome = made
+        rows = len(next(iter(outcome.columns.values())))
+        return self._finish_frame(frame, columns, PendingBatch(lambda: [outcome]), rows)
 
     def _finish_frame(
         self,
         frame: SourceFrame,
         columns: FrameColumns,
-        outcome: GroupOutcome,
+        job: PendingBatch[list[GroupOutcome]],
         rows: int,
         write: Callable[[Assembly, Failures], None] = lambda *_: None,
     ) -> ProduceBatch:
         failures = Failures()
-        made = frame_batch(frame, columns, outcome, rows, self._headers, failures, write)
-        self._moved(failures.roads(rows))
+        made = frame_batch(frame, columns, job.result()[0], rows, self._headers, failures, write)
+        self._moved(failures.paths(rows))
         return made
 
     def _begin_read_frame(
         self, first: ColumnarSegment, frame: SourceFrame, columns: FrameColumns, rows: int, submit: Submit
-    ) -> Callable[[], ProduceBatch]:
+    ) -> PendingBatch[ProduceBatch]:
         """Begins a frame whose first segment is followed by a user's transform: its rows become records there."""
         failures = Failures()
         group = ShapeGroup(first.steps, columns.shape, None, columns.sides)
@@ -355,7 +383,7 @@ class SourcePipeline:
         return self._go_on(live, positions, rows, failures, rest, None, submit)
 
     # ------------------------------------------------------------------ records
-    def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> Callable[[], ProduceBatch]:
+    def _begin_records(self, records: Sequence[SourceRecord], submit: Submit) -> PendingBatch[ProduceBatch]:
         why = Why.NO_SPARK if self._without_spark else None
         if not (self._must or self._without_spark):
             why = why_batch_in_rows(records)
@@ -371,7 +399,7 @@ class SourcePipeline:
         why: Why | None,
         submit: Submit,
         laid: Sequence[ShippedRecords] = (),
-    ) -> Callable[[], ProduceBatch]:
+    ) -> PendingBatch[ProduceBatch]:
         """Runs all segments but the last.
 
         Args:
@@ -430,58 +458,55 @@ class SourcePipeline:
             written, groups = parted_by_writing(self._converters, groups)
         unplanned, groups = parted_by_plan(groups)
         unplanned += written
-        result: Callable[[], list[GroupOutcome]] = list
-        seen: Callable[[], None] | None = None
+        job: PendingBatch[list[GroupOutcome]] | None = None
         if groups:
-            result = submit(lambda: self._jobs.run(groups, columns, rows, apart=False))
+            job = submit(partial(self._jobs.run, groups, columns, rows, apart=False))
+        finish = partial(
+            self._finish_records, positions, attributes, rest, laid, alone, Assembly(rows), failures, columns, unplanned
+        )
         beside_spark = bool(live) and not (planned or groups or self._must or self._without_spark)
         if beside_spark and written and not self._own:
             # Spark sees the messages while the next batch is begun.
-            messages = pa.concat_tables(map(messages_of, written))
-            seen = self._passing(messages, submit)
+            seen = self._passing(pa.concat_tables(map(messages_of, written)), submit)
+            return PendingBatch(partial(self._finish_seen, finish, seen))
+        return PendingBatch(partial(self._finish_beside_spark, finish) if beside_spark else partial(finish, job))
 
-        def finish() -> ProduceBatch:
-            given = positions, attributes
-            made = self._finish_records(given, rest, laid, alone, Assembly(rows), failures, columns, result, unplanned)
-            if seen is not None:
-                seen()
-                return made
-            # Bytes that were made only outside of Spark have not passed a plan.
-            if not beside_spark or not made.table.num_rows or is_huge(made.table):
-                return made
-            if self._stock:
-                self._jobs.pass_by(made.table.select(_SIDES))()
-                return made
-            return replace(made, table=self._jobs.through(made.table))
+    def _finish_beside_spark(self, finish: Callable[[None], ProduceBatch]) -> ProduceBatch:
+        """Sends bytes that no plan has made through one."""
+        made = finish(None)
+        if not made.table.num_rows or is_huge(made.table):
+            return made
+        if self._stock:
+            self._jobs.pass_by(made.table.select(_SIDES))()
+            return made
+        return replace(made, table=self._jobs.through(made.table))
 
-        return finish
+    def _finish_seen(self, finish: Callable[[None], ProduceBatch], seen: PendingBatch[None]) -> ProduceBatch:
+        made = finish(None)
+        seen.result()
+        return made
 
-    def _passing(self, messages: pa.Table, submit: Submit) -> Callable[[], None]:
-        """Lets Spark see messages while further batches are begun; gives what waits for that."""
+    def _passing(self, messages: pa.Table, submit: Submit) -> PendingBatch[None]:
+        """Lets Spark see messages while further batches are begun."""
         passage = self._jobs.pass_by(messages)
         passed = submit(partial(passage, patient=True), shares=messages.nbytes)
-
-        def wait() -> None:
-            passage()
-            passed()
-
-        return wait
+        return PendingBatch(partial(without_patience, passage, passed))
 
     def _finish_records(
         self,
-        given: tuple[Sequence[int] | None, Attributes],
+        positions: Sequence[int] | None,
+        attributes: Attributes,
         live: Rows,
         laid: Sequence[ShippedRecords],
         alone: Rows,
         assembly: Assembly,
         failures: Failures,
         columns: LazyColumns,
-        result: Callable[[], list[GroupOutcome]],
         unplanned: Sequence[GroupOutcome],
+        job: PendingBatch[list[GroupOutcome]] | None,
     ) -> ProduceBatch:
-        positions, attributes = given
         # First, because the job may be making some of the columns at this moment.
-        outcomes: Sequence[GroupOutcome] = [*unplanned, *result()]
+        outcomes: Sequence[GroupOutcome] = unplanned if job is None else [*unplanned, *job.result()]
         if positions is not None:
             assembly.drop_all_but(positions, failures)
         put_coordinates(assembly, attributes, columns)
@@ -509,7 +534,7 @@ class SourcePipeline:
                 assembly.fill(side, by_rows[1], one.written(by_rows, failures))
         if not all(isinstance(self._converters[side], RowConverter) for side in self._own):
             failures.went_as_rows(None, Why.OWN_CLASS)
-        self._moved(failures.roads(assembly.rows))
+        self._moved(failures.paths(assembly.rows))
         return assembly.batch(failures)
 
     # ------------------------------------------------------------------ transforms without state
@@ -640,6 +665,11 @@ class SourcePipeline:
         return outcomes
 
 
+def _some_records(frame: SourceFrame, rows: np.ndarray) -> list[ConnectRecord]:
+    data: pa.Table = frame.data
+    return list(frame_to_records(frame, data.take(pa.array(rows))))
+
+
 def _records_of(
     frame: SourceFrame, columns: FrameColumns, outcome: GroupOutcome, rows: int
 ) -> list[tuple[int, ConnectRecord]]:
@@ -651,51 +681,3 @@ def _records_of(
         pick = pa.array(outcome.rows)
         others = {name: column.take(pick) for name, column in others.items()}
     return rows_of(outcome, rows, lambda places, keys, values: records_of(frame, others, keys, values))
-
-
-def frame_batch(
-    frame: SourceFrame,
-    columns: FrameColumns,
-    outcome: GroupOutcome,
-    rows: int,
-    headers: HeaderWriter,
-    failures: Failures,
-    write: Callable[[Assembly, Failures], None] = lambda *_: None,
-) -> ProduceBatch:
-    """Returns the batch of a frame whose bytes a plan has made.
-
-    Args:
-        frame: Has the constants of all rows.
-        columns: Its layout.
-        outcome: The outcome of the plan.
-        rows: The number of rows.
-        headers: Writes headers.
-        failures: Gets failed rows.
-        write: Adds the columns that no plan has made.
-    """
-    assembly = Assembly(rows)
-    failures.found([outcome])
-    for name, column in columns.others.items():
-        assembly.put(name, column)
-    for name, value in missing_constants(frame, columns).items():
-        assembly.put_constant(name, value)
-    assembly.take([outcome])
-    if "headers" in outcome.columns:
-        write_headers(assembly, headers, failures)
-    write(assembly, failures)
-    return assembly.batch(failures)
-
-
-def rows_of_dataframe(frame: SourceFrame, data: DataFrame) -> DataFrame:
-    """Converts the rows of a query to those of records; lazy, the same columns and order.
-
-    Raises:
-        ConnectException: A column has a type that is not supported.
-    """
-    columns_of_dataframe(frame, data)
-    variants = [field.name for field in data.schema if field.dataType.typeName() == "variant"]
-    return data.withColumns({name: collectable(data[name]) for name in variants})
-
-
-def _rows_of(frame: SourceFrame, data: DataFrame) -> pa.Table:
-    return rows_of_dataframe(frame, data).toArrow()

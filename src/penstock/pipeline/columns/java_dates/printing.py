@@ -26,9 +26,8 @@ from penstock.pipeline.columns.java_dates.arithmetic import (
     Value,
     sunday_before,
 )
-from penstock.pipeline.columns.java_dates.pattern import PatternToken
+from penstock.pipeline.columns.java_dates.pattern import MONTHS, WEEKDAYS, PatternToken, constant_text
 from penstock.pipeline.columns.java_dates.usual import Moment, is_usual, near_date, print_usual
-from penstock.pipeline.columns.java_dates.words import MONTHS, WEEKDAYS, constant_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from penstock.pipeline.columns.java_dates.arithmetic import CUTOVER, MILLIS_PER_DAY
-from penstock.pipeline.columns.java_dates.pattern import PatternToken, quoted
-from penstock.pipeline.columns.java_dates.words import MONTHS, WEEKDAYS, constant_text
+from penstock.pipeline.columns.java_dates.pattern import MONTHS, WEEKDAYS, PatternToken, constant_text, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -1,5 +1,4 @@
 """The texts of values, a column at a time.
 
-``text_of`` (``arrow``) and ``numbers`` make Java's text of typed columns by Arrow; ``java_texts`` (``values``) makes
-that of many values without schemas. ``json`` has JSON as Spark expressions.
-"""
+``text_of`` and ``java_texts`` (``values``) make Java's text of typed columns and of many values without schemas.
+``json`` has JSON as Spark expressions."""

@@ -30,7 +30,7 @@ from penstock.pipeline.columns.layout import (
     logical_name,
     spark_type,
 )
-from penstock.pipeline.columns.nesting import anywhere
+from penstock.pipeline.columns.sizes import anywhere
 from penstock.pipeline.columns.variant.writing import unscale, unscaled_bytes
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ from penstock.data.variant_format import (
     TRUE,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.nesting import MAX_LEVELS, is_deep, value_too_deep
+from penstock.pipeline.columns.sizes import MAX_LEVELS, is_deep, value_too_deep
 from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
 from penstock.pipeline.columns.variant.reading import (
     DATE_TAG,

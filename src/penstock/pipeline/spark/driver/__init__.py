@@ -2,5 +2,5 @@
 
 ``DriverJvm`` (``jvm``) is the process; ``class_archive`` lets it start in half the time; ``memory_pool`` chooses the
 worker's allocators. ``DriverPlan`` and ``PreparedQuery`` (``prepared_plan``) run plans with fewer calls than PySpark
-makes (``calls``).
+makes.
 """

@@ -13,8 +13,13 @@ import pytest
 from differential.json_bytes import cases, data_of, told
 
 from penstock.config.parse import java_trim
-from penstock.converters.json.arrow.byte_columns import plain_column
-from penstock.converters.json.arrow.bytes import UnreadableBytesError, plain_json
+from penstock.converters.json.arrow.byte_columns import (
+    plain_column,
+)
+from penstock.converters.json.arrow.bytes import (
+    UnreadableBytesError,
+    plain_json,
+)
 from penstock.converters.json.converter import JsonConverter
 from penstock.data.text import to_java_text
 from penstock.errors import BadRequestException, DataException

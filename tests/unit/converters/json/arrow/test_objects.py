@@ -7,9 +7,9 @@ import json
 import pyarrow as pa
 import pytest
 
-from penstock.converters.json.arrow import objects as json_objects
+from penstock.converters.json.arrow import schemaless as json_objects
 from penstock.converters.json.arrow import structs as json_structs
-from penstock.converters.json.arrow.objects import AlikeObjects, ObjectMessages
+from penstock.converters.json.arrow.schemaless import AlikeObjects, ObjectMessages
 from penstock.data import Type
 from penstock.pipeline.columns.layout import TextBound
 from penstock.pipeline.plan import map_structs as objects

@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.converters.json.arrow.quotes import FlatMember, QuoteLayout, cut_objects, layout_of
-from penstock.converters.json.arrow.structs import BOOLEAN, STRING, ObjectTexts, whole
+from penstock.converters.json.arrow.structs import (
+    BOOLEAN,
+    STRING,
+    FlatMember,
+    ObjectTexts,
+    QuoteLayout,
+    cut_objects,
+    layout_of,
+    whole,
+)
 
 MEMBERS = (("a", STRING), ("b", whole(18)), ("c", BOOLEAN), ("d", f"null|{STRING}"))
 FLAT = ObjectTexts.of(MEMBERS).flat or ()

@@ -11,7 +11,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.primitives import BooleanConverter
 from penstock.converters.string import StringConverter
 from penstock.data import OPTIONAL_STRING_SCHEMA
-from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.columns.sizes import make_room
 
 NUMBERS = [
     *(

@@ -18,7 +18,7 @@ from penstock.converters.string import StringConverter
 from penstock.data import SchemaAndValue
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
-from penstock.pipeline.columns.nesting import make_room
+from penstock.pipeline.columns.sizes import make_room
 from penstock.pipeline.plan.map_structs import MIN_ROWS
 from penstock.pipeline.plan.step import TextsAtOnce
 

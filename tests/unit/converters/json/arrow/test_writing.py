@@ -18,7 +18,7 @@ from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Ti
 from penstock.data.text import java_double, java_float
 from penstock.pipeline.columns.layout import bounded
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.texts.numbers import float_texts
+from penstock.pipeline.columns.texts.values import float_texts
 from penstock.pipeline.plan.step import Side
 
 OPTIONAL = {kind: Schema(kind, optional=True) for kind in Type if kind not in (Type.ARRAY, Type.MAP, Type.STRUCT)}

@@ -25,8 +25,8 @@ from tests.unit.converters.registry.connect_values import (
 from penstock.converters.registry.avro import block_writing as avro_block_writing
 from penstock.converters.registry.avro.block_writing import AvroColumnWriter
 from penstock.converters.registry.avro.converter import AvroCodec, AvroConverterConfig
+from penstock.converters.registry.avro.forms import read_avro
 from penstock.converters.registry.avro.schema_writing import avro_text
-from penstock.converters.registry.avro.types import read_avro
 from penstock.converters.registry.client import SchemaText
 from penstock.data import (
     INT64_SCHEMA,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.converters.registry.avro.compatibility import cannot_read
-from penstock.converters.registry.avro.types import read_avro
+from penstock.converters.registry.avro.forms import read_avro
 from penstock.converters.registry.client import SchemaText
 
 

@@ -15,8 +15,15 @@ from tests.generated import examples
 from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
 
 from penstock.converters.registry.json_schema.parsing import connect_schema
-from penstock.converters.registry.json_schema.reading import decode, has_decimals, value_reader
-from penstock.converters.registry.json_schema.writing import JsonSchemaOptions, encode, json_schema_text, value_writer
+from penstock.converters.registry.json_schema.writing import (
+    JsonSchemaOptions,
+    decode,
+    encode,
+    has_decimals,
+    json_schema_text,
+    value_reader,
+    value_writer,
+)
 from penstock.data import (
     INT32_SCHEMA,
     INT64_SCHEMA,

@@ -12,11 +12,14 @@ import pyarrow as pa
 import pytest
 from google.protobuf import message_factory
 
-from penstock.converters.registry import reading_columns
-from penstock.converters.registry.protobuf.codec import ProtobufCodec
-from penstock.converters.registry.protobuf.converter import ProtobufConverterConfig
-from penstock.converters.registry.reading_columns import read_columns
-from penstock.converters.registry.wire import frame
+from penstock.converters.registry import converter as reading_columns
+from penstock.converters.registry.converter import frame, read_columns
+from penstock.converters.registry.protobuf.codec import (
+    ProtobufCodec,
+)
+from penstock.converters.registry.protobuf.converter import (
+    ProtobufConverterConfig,
+)
 from penstock.data import Struct
 from penstock.errors import DataException
 from penstock.pipeline.columns.records import from_arrow

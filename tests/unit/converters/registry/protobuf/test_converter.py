@@ -14,9 +14,15 @@ from hypothesis import strategies as st
 from tests.generated import examples
 from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
 
-from penstock.converters.registry.protobuf.codec import ProtobufCodec
-from penstock.converters.registry.protobuf.files import file_text
-from penstock.converters.registry.protobuf.names import ProtobufOptions
+from penstock.converters.registry.protobuf.codec import (
+    ProtobufCodec,
+)
+from penstock.converters.registry.protobuf.files import (
+    file_text,
+)
+from penstock.converters.registry.protobuf.names import (
+    ProtobufOptions,
+)
 from penstock.converters.registry.protobuf.schemas import describe_file
 from penstock.data import (
     INT32_SCHEMA,

@@ -6,9 +6,15 @@ import pytest
 from google.protobuf import text_format
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from penstock.converters.registry.protobuf.codec import ProtobufCodec
-from penstock.converters.registry.protobuf.files import file_text
-from penstock.converters.registry.protobuf.names import ProtobufOptions
+from penstock.converters.registry.protobuf.codec import (
+    ProtobufCodec,
+)
+from penstock.converters.registry.protobuf.files import (
+    file_text,
+)
+from penstock.converters.registry.protobuf.names import (
+    ProtobufOptions,
+)
 from penstock.converters.registry.protobuf.packages import spelt_text
 from penstock.data import INT32_SCHEMA, SchemaBuilder, Struct
 

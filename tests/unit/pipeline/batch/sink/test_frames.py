@@ -26,8 +26,7 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
-from penstock.pipeline.batch.sink.frames import empty_frame, frames_of, records_of_rows
-from penstock.pipeline.batch.sink.loose_values import LooseValues
+from penstock.pipeline.batch.sink.frames import LooseValues, empty_frame, frames_of, records_of_rows
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.plan.outcomes import GroupOutcome

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.batch.sink.loose_values import LooseValues
+from penstock.pipeline.batch.sink.frames import LooseValues
 from penstock.pipeline.columns.schemaless import KnownTypes
 
 

@@ -1,24 +1,32 @@
-"""Reads plain JSON messages that look alike directly as typed columns (``penstock.pipeline.plan.map_structs``).
+"""Reads many JSON messages without a schema: as typed columns, as Java's texts, or as Python values.
 
-A few messages of a large batch show which members to expect. Messages that match a pattern of these members are read as
-structs: before Spark (``structs``), or by one ``from_json`` if Spark must not be bypassed. The other messages may match
-another pattern; the rest is read record by record.
+Typed columns (``penstock.pipeline.plan.map_structs``): a few messages of a large batch show which members to expect.
+Messages that match a pattern of these members are read as structs: before Spark (``structs``), or by one ``from_json``
+if Spark must not be bypassed. The other messages may match another pattern; the rest is read record by record. Small
+batches use the patterns of earlier large ones. Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects``
+(the step).
 
-Small batches use the patterns of earlier large ones.
+Texts, for sinks that write text (``json_texts``): those of objects that can be read as columns are made from these
+columns by Arrow. The other messages are parsed in C and printed kind by kind in Python.
 
-Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects`` (the step).
+Python values, for records (``read_schemaless_column``). A pattern over the whole column finds the messages that the
+parser in C may read differently than Java. These, and those that the parser rejects, are left to
+``penstock.converters.json.values``, one by one.
 
-Thread: one pipeline thread.
+Thread: one pipeline thread; the functions: any.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
+import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.converters.json.arrow.structs import (
@@ -34,12 +42,14 @@ from penstock.converters.json.arrow.structs import (
 )
 from penstock.data import Type
 from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type, with_bound
+from penstock.pipeline.columns.texts.values import java_texts, text_of
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.map_structs import ValueDescription, as_struct, object_member, object_side
 from penstock.pipeline.plan.step import (
     NOTHING,
     Made,
     NameColumn,
+    ReadAtOnce,
     RecordColumns,
     Shape,
     Side,
@@ -47,10 +57,52 @@ from penstock.pipeline.plan.step import (
     Sorted,
     Step,
     StepPlan,
+    TextsAtOnce,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+#: A number that the parser may read differently than Java: minus zero, a number with an exponent, or one with more
+#: digits than fit in 64 bits. A match inside a text only costs time.
+_INEXACT: Final = r"(?:\A|[:,\[ \t\r\n])(?:-0|-?[0-9]{19}|-?[0-9]+(?:\.[0-9]+)?[eE])"
+
+
+def read_schemaless_column(column: pa.ChunkedArray, others: Sequence[int] = ()) -> tuple[list[object], list[int]]:
+    """The values of many messages, the same as ``read_schemaless`` returns; None for null.
+
+    Args:
+        column: The messages.
+        others: The positions of messages that are not read in any case.
+
+    Returns:
+        The values, and the ascending positions of messages that ``read_schemaless`` has to read, whose values are None
+        here.
+    """
+    rows = len(column)
+    if column.null_count == rows:
+        return [None] * rows, []
+    inexact = pc.match_substring_regex(column, _INEXACT).fill_null(False)
+    odd: list[int] = []
+    if others or pc.any(inexact).as_py():
+        left = inexact.to_numpy().astype(bool)
+        left[np.asarray(others, dtype=np.int64)] = True
+        odd = np.flatnonzero(left).tolist()
+        column = pc.if_else(pa.array(left), pa.scalar(None, column.type), column)
+    if column.null_count:
+        column = column.fill_null(b"null")
+    values: list[object] = []
+    # One function call for each message would take as long as the parser.
+    keep, parse = values.append, orjson.loads
+    for row, message in enumerate(column.to_pylist()):
+        try:
+            keep(parse(message))
+        except orjson.JSONDecodeError:
+            keep(None)
+            odd.append(row)
+    return values, sorted(odd)
+
 
 _PATTERNS: Final[Mapping[Type, str]] = {
     Type.STRING: STRING,
@@ -104,8 +156,8 @@ class ReadObjects(Step):
         kind = spark_type(known.carrier, known.physical).simpleString()
         names = frozenset({self.side})
 
-        def make(bag: RecordColumns, keep: NameColumn) -> Made:
-            return Made({self.side: keep(F.from_json(bag.side(self.side).cast("string"), kind))})
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            return Made({self.side: keep(F.from_json(record.side(self.side).cast("string"), kind))})
 
         return StepPlan(shape.with_side(self.side, known), make, names, names)
 
@@ -319,3 +371,51 @@ def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, ValueDescription]:
         texts, members[name] = found
         parts.append((name, texts))
     return ObjectTexts.of(parts), object_member(members, optional=False)
+
+
+def json_texts(column: pa.ChunkedArray, found: Sorted, read: Callable[[pa.ChunkedArray], ReadAtOnce]) -> TextsAtOnce:
+    """The texts of messages.
+
+    Args:
+        column: The messages.
+        found: The messages that were read as columns.
+        read: Reads single messages as values.
+    """
+    left = np.ones(len(column), dtype=bool)
+    place = np.empty(len(column), dtype=np.int64)
+    chunks: list[pa.Array] = []
+    count = 0
+    for code in found.read:
+        hint = found.hints[code]
+        assert isinstance(hint, ObjectMessages), "nothing else is read of plain JSON"
+        mine = np.arange(len(column)) if found.codes is None else np.flatnonzero(found.codes == code)
+        _, objects = found.read_rows(code, mine)
+        assert hint.side.carrier is not None, "an object has a carrier"
+        texts = [text_of(chunk, hint.side.carrier, hint.side.physical) for chunk in objects.chunks]
+        if any(one is None for one in texts):
+            continue
+        chunks += texts
+        place[mine] = count + np.arange(len(mine))
+        left[mine] = False
+        count += len(mine)
+    if not left.any():
+        return TextsAtOnce(_placed(chunks, place))
+    others = np.flatnonzero(left)
+    texts_of_others, odd = _printed(read(column.take(pa.array(others)) if count else column))
+    place[others] = count + np.arange(len(others))
+    return TextsAtOnce(_placed([*chunks, texts_of_others], place), others[odd].tolist())
+
+
+def _placed(chunks: list[pa.Array], place: np.ndarray) -> pa.ChunkedArray:
+    texts = pa.chunked_array(chunks, pa.string())
+    return texts if (np.diff(place) == 1).all() else texts.take(pa.array(place))
+
+
+def _printed(found: ReadAtOnce) -> tuple[pa.Array, np.ndarray]:
+    """The texts of values, null for None; and the positions of values that have to be read one by one."""
+    nulls = np.array([value is None for value in found.values])
+    try:
+        texts = java_texts(found.values)
+    except RecursionError:
+        return pa.nulls(len(nulls), pa.string()), np.arange(len(nulls))
+    return pa.array(texts, pa.string(), mask=nulls), np.asarray(found.odd, dtype=np.int64)
