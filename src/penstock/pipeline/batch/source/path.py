@@ -239,7 +239,7 @@ class SourcePipeline:
         if not data.num_rows:
             return PendingBatch(partial(Assembly(0).batch, Failures()))
         if self._written_beside and not is_huge(data) and (self._stock or not self._must):
-            return self._begin_frame_beside(frame, data, submit)
+            return self._begin_written_frame(frame, data, submit)
         if not isinstance(first, ColumnarSegment) or not (straight or self._segments) or self._without_spark:
             return self._begin_records(frame_to_records(frame, data), submit)
         columns = columns_of_table(frame, data)
@@ -253,7 +253,7 @@ class SourcePipeline:
         job = submit(partial(self._jobs.run, [group], shared, rows, apart=False))
         return PendingBatch(partial(self._finish_frame, frame, columns, job, rows))
 
-    def _begin_frame_beside(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> PendingBatch[ProduceBatch]:
+    def _begin_written_frame(self, frame: SourceFrame, data: pa.Table, submit: Submit) -> PendingBatch[ProduceBatch]:
         """Begins a frame whose columns converters write without Spark; the remaining sides go through their plan."""
         columns, rows = columns_of_table(frame, data), data.num_rows
         written = {} if self._must else written_columns(self._converters, columns.shape, columns.sides)
@@ -274,9 +274,11 @@ class SourcePipeline:
             messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
             seen = self._passing(messages, submit)
         passes = seen is None and not (groups or self._must)
-        return PendingBatch(partial(self._finish_beside, frame, columns, job, rows, written, seen, passes=passes))
+        return PendingBatch(
+            partial(self._finish_written_frame, frame, columns, job, rows, written, seen, passes=passes)
+        )
 
-    def _finish_beside(
+    def _finish_written_frame(
         self,
         frame: SourceFrame,
         columns: FrameColumns,
@@ -287,14 +289,14 @@ class SourcePipeline:
         *,
         passes: bool,
     ) -> ProduceBatch:
-        made = self._finish_frame(frame, columns, job, rows, partial(self._write_beside, frame, columns, written))
+        made = self._finish_frame(frame, columns, job, rows, partial(self._put_written, frame, columns, written))
         if seen is not None:
             seen.result()
         elif passes:
             self._jobs.pass_by(made.table.select(_SIDES))()
         return made
 
-    def _write_beside(
+    def _put_written(
         self,
         frame: SourceFrame,
         columns: FrameColumns,
@@ -469,9 +471,9 @@ class SourcePipeline:
             # Spark sees the messages while the next batch is begun.
             seen = self._passing(pa.concat_tables(map(messages_of, written)), submit)
             return PendingBatch(partial(self._finish_seen, finish, seen))
-        return PendingBatch(partial(self._finish_beside_spark, finish) if beside_spark else partial(finish, job))
+        return PendingBatch(partial(self._finish_without_plan, finish) if beside_spark else partial(finish, job))
 
-    def _finish_beside_spark(self, finish: Callable[[None], ProduceBatch]) -> ProduceBatch:
+    def _finish_without_plan(self, finish: Callable[[None], ProduceBatch]) -> ProduceBatch:
         """Sends bytes that no plan has made through one."""
         made = finish(None)
         if not made.table.num_rows or is_huge(made.table):
