@@ -201,8 +201,17 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("error", EXITS)
-@pytest.mark.parametrize("place", PLACES)
+#: What ends a process in each place, everything in one of them, and something else in each of the others.
+LEAVES = dict.fromkeys(
+    [
+        *((place, EXITS[0]) for place in PLACES),
+        *(("a connector's validate", error) for error in EXITS),
+        *((place, EXITS[1 + number % (len(EXITS) - 1)]) for number, place in enumerate(PLACES)),
+    ]
+)
+
+
+@pytest.mark.parametrize(("place", "error"), LEAVES)
 def test_what_exits_is_an_error_of_its_class(place: str, error: str, api: Api, directory: Path) -> None:
     name = f"leaving{abs(hash((place, error)))}"
     module(directory, name, PLUGIN.format(error=error) + PLACES[place] + "\n")

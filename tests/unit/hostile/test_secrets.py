@@ -14,7 +14,6 @@ from urllib.parse import quote
 import pytest
 from testkit.doubles.control_plane import Setup, running
 from testkit.waiting import await_true
-from tests.shares import QUICK
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import ConnectRecord, SourceConnector, SourceTask, Transformation
@@ -486,9 +485,8 @@ def test_what_is_hidden_in_a_text_costs_time_by_its_length(kind: str) -> None:
         return time.perf_counter() - began
 
     run(100)
-    part = 4 if QUICK else 1
-    small, large = (min(run(size // part) for _ in range(3)) for size in (20_000, 80_000))
-    assert large < max(0.2 / part, 14 * small), (small, large)
+    small, large = (min(run(size) for _ in range(3)) for size in (5_000, 20_000))
+    assert large < max(0.05, 14 * small), (small, large)
 
 
 @pytest.mark.parametrize(
