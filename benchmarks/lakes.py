@@ -178,6 +178,7 @@ def _counter(kind: str, place: Path) -> Callable[[], int]:
     def iceberg() -> int:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchTableError
+        from sqlalchemy.exc import OperationalError
 
         if not (place / "catalog.db").exists():
             return 0
@@ -186,7 +187,7 @@ def _counter(kind: str, place: Path) -> Callable[[], int]:
                 "iceberg", type="sql", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}"
             ) as catalog:
                 snapshot = catalog.load_table("bench.rows").current_snapshot()
-        except NoSuchTableError:
+        except (NoSuchTableError, OperationalError):  # The worker makes the catalog at this moment.
             return 0
         return int(snapshot.summary["total-records"] or 0) if snapshot and snapshot.summary else 0
 
