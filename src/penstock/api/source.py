@@ -95,7 +95,9 @@ class BackfillSpan:
                 f"The range is {found[0]} to {found[1]}, of which one is no number: {advice}"
             ) from None
         if not first < end:
-            raise BadRequestException(f"The range {first} to {end} has nothing in it: its end is behind the last one")
+            raise BadRequestException(
+                f"The range {first} to {end} is empty: the end is exclusive, so it must be larger"
+            )
         return first, end
 
 

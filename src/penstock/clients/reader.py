@@ -234,9 +234,9 @@ class RecordReader:
 
     def _unreadable(self, message: ck.Message, error: ck.KafkaError) -> Exception:
         return ConnectException(
-            f"{self._name}: records of {message.topic()}-{message.partition()} at offset {message.offset()} or behind "
-            f"cannot be read: {error.str()}. The batch is damaged; to go on behind it, stop the connector and set "
-            "another offset (penstock connectors offsets)"
+            f"{self._name}: records of {message.topic()}-{message.partition()} at offset {message.offset()} or after "
+            f"it cannot be read: {error.str()}. The batch is damaged; to skip it, stop the connector and set another "
+            "offset (penstock connectors offsets)"
         )
 
 

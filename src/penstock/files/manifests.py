@@ -107,7 +107,12 @@ class Manifests:
             if self._counts(claim.commit):
                 self._ends[place] = claim.end
                 return claim.end
-            log.info("The commit %s did not end and is undone: %s goes on behind offset %d", claim.commit, place, start)
+            log.info(
+                "The commit %s did not finish and is undone: %s starts again after offset %d",
+                claim.commit,
+                place,
+                start,
+            )
             for key in claim.files:
                 self.store.delete(key)
             end_uploads(self.store, self._root, tuple(key.rpartition("/")[2] for key in claim.files))

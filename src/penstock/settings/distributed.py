@@ -81,8 +81,8 @@ class DistributedSettings(WorkerSettings):
     )
     rebalance_timeout_ms: int = high(
         default=60000,
-        doc="How long a worker may take to give up work and to join again when the work is dealt out anew; and how "
-        "long its herder may be busy before it leaves the group.",
+        doc="The time in which a worker must stop its work and join again in a rebalance; and the time for which its "
+        "herder may be busy before the worker leaves the group.",
     )
     heartbeat_interval_ms: int = high(default=3000, doc="How often a worker shows the group that it is there.")
     exactly_once: ExactlyOnceSourceSupport = high(
@@ -95,8 +95,8 @@ class DistributedSettings(WorkerSettings):
     connect_protocol: str = low(
         default="sessioned",
         validator=ValidString("eager", "compatible", "sessioned"),
-        doc="How the work is dealt out: 'eager' stops everything first, 'compatible' moves what has to move, "
-        "'sessioned' also signs what workers ask of each other. The group uses the best that all of its workers have.",
+        doc="How work is assigned: 'eager' stops all work first, 'compatible' stops only work that moves, "
+        "'sessioned' also signs requests between workers. The group uses the best that all of its workers have.",
     )
     max_rebalance_delay_ms: int = low(
         "scheduled.rebalance.max.delay.ms",

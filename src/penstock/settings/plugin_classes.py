@@ -167,8 +167,8 @@ def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
     if not changed:
         return None
     return (
-        f"The code of {', '.join(changed)} has changed on disk since this worker loaded it. The worker goes on with "
-        "what it has loaded: restart the worker to run the new code"
+        f"The code of {', '.join(changed)} has changed on disk since this worker loaded it. The worker still runs "
+        "the loaded code: restart the worker to run the new code"
     )
 
 

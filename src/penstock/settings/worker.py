@@ -312,7 +312,7 @@ class WorkerSettings(TypedConfig):
         "penstock.kafka.static.members",
         default=True,
         doc="Whether each sink task is a static member of its consumer group (group.instance.id): a worker that was "
-        "killed then goes on with the partitions it had as soon as it is started again. With 'false' the group first "
+        "killed then continues with its partitions as soon as it is started again. With 'false' the group first "
         "waits until the sessions of the old members have timed out (session.timeout.ms, 45 s). The worker's part of "
         "the ids is kept next to the offsets file. A group.instance.id of the user's own counts instead; where "
         "tasks.max is above 1, the number of the task is added to it.",

@@ -89,8 +89,8 @@ class OffsetEntries:
         if several := self.several():
             logger.warning(
                 "%s holds %d source partitions more than once, with their keys in different orders, as in %s. A task "
-                "goes on from the spelling that is its own; its next commit, or a change of the offset over REST, "
-                "leaves one",
+                "continues from its own spelling; its next commit, or a change of the offset over REST, removes the "
+                "others",
                 where,
                 len(several),
                 " and ".join(key.decode(errors="replace") for key in several[0]),

@@ -290,7 +290,7 @@ def test_what_cannot_be_sent_goes_in_the_worker_and_is_told_once(
         assert counted[Why.STATELESS]
     else:
         (warning,) = warned
-        assert warning.startswith("transforms.odd: stateless, and run in the worker all the same: ")
+        assert warning.startswith("transforms.odd: stateless, but run in the worker: ")
         assert refused in warning
 
 

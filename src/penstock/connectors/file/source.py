@@ -121,7 +121,7 @@ class FileStreamSourceConfig(AbstractConfig):
     batch_size: int = setting(
         default=2000,
         importance=Importance.LOW,
-        doc="At most so many lines are returned by one poll. Where it is not set, a poll returns all the lines of a "
+        doc="The largest number of lines that one poll returns. If it is not set, a poll returns all the lines of a "
         "chunk of the file.",
     )
 

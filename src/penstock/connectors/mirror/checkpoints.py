@@ -293,7 +293,7 @@ class CheckpointTask(SourceTask):
                 if offsets:
                     self._target.alter_group_offsets(group, offsets)
                     log.info(
-                        "The group %s goes on on the target where it is on the source, in %d partitions",
+                        "The offsets of the group %s on the target are set to those on the source, in %d partitions",
                         group,
                         len(offsets),
                     )

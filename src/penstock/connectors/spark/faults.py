@@ -46,8 +46,8 @@ _KNOWN: Final[dict[str, tuple[str, bool]]] = {
         False,
     ),
     "DELTA_MISSING_CHANGE_DATA": (
-        "ALTER TABLE .. SET TBLPROPERTIES (delta.enableChangeDataFeed = true) records changes from then on; delete the "
-        "connector's offsets to begin with the table as it is",
+        "ALTER TABLE .. SET TBLPROPERTIES (delta.enableChangeDataFeed = true) records changes after that; delete the "
+        "connector's offsets to begin with the present rows of the table",
         False,
     ),
     "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE": (

@@ -302,13 +302,13 @@ class IcebergTable(LakeTable):
         found = self._lake.open(self.name)
         if found is None:
             raise ConnectException(
-                f"The table {self.name} is gone: it was dropped while the task ran. Restart the task: with "
-                "auto.create=true it makes the table again, and goes on behind the last commit"
+                f"The table {self.name} was dropped while the task ran. Restart the task: with auto.create=true it "
+                "creates the table again and continues after the last commit"
             )
         if found.metadata.table_uuid != self._table.metadata.table_uuid:
             raise ConnectException(
-                f"The table {self.name} was dropped and made again while the task ran. Restart the task to go on "
-                "behind the last commit, or reset the offsets of the connector to write all records again"
+                f"The table {self.name} was dropped and created again while the task ran. Restart the task to "
+                "continue after the last commit, or reset the offsets of the connector to write all records again"
             )
         self._table = found
         self._make_branch()

@@ -510,7 +510,7 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
                 raise DataException(
                     f"The schema of {where} is not compatible with the latest one of subject {subject}, version "
                     f"{latest.version}: {why}. Register a newer one, or set {self._side}.converter."
-                    "latest.compatibility.strict=false to write with the latest one all the same"
+                    "latest.compatibility.strict=false to write with the latest one anyway"
                 )
         return _Writer(latest.id, self.written_with(codec, own_codec))
 

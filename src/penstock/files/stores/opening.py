@@ -75,10 +75,10 @@ class Location:
 
                 if scheme in known_implementations:
                     return ""
-                return f'No file system for "{scheme}:" is here: there are file, s3, gs, abfs, hdfs and those of fsspec'
+                return f'No file system for "{scheme}:" is supported: use file, s3, gs, abfs, hdfs or one of fsspec'
             return (
-                f'No file system for "{scheme}:" is here: there are file, s3, gs, abfs and hdfs, and with '
-                "pip install fsspec those that it knows"
+                f'No file system for "{scheme}:" is supported: use file, s3, gs, abfs or hdfs, or install '
+                "fsspec (pip install fsspec) for more"
             )
         if find_spec(needed):
             return ""

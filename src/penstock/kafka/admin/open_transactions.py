@@ -289,8 +289,9 @@ class OpenTransactions:
         ]
         more = f" (and the same for {len(group) - _NAMED} more partitions)" if len(group) > _NAMED else ""
         return (
-            f"{_where(group)} hangs: its coordinator does not have it under way{_named(name)}, so nobody ends it. This "
-            f"worker does not either: {why}. Who may alter the cluster ends it by: {', '.join(commands)}{more}"
+            f"{_where(group)} hangs: its coordinator has no such open transaction{_named(name)}, so no client will "
+            f"end it. This worker does not abort it: {why}. A user with ALTER on the cluster can abort it: "
+            f"{', '.join(commands)}{more}"
         )
 
     def _end(self, cluster: _Cluster, known: Sequence[OpenTransaction], name: str) -> str | None:
@@ -314,7 +315,7 @@ class OpenTransactions:
             cluster.extend(LOOK_S)
         described = next(iter(cluster.describe({name})), None)
         if described is None:
-            return "its coordinator does not say what has become of it"
+            return "its coordinator does not describe it"
         hanging = {one.key: one for one in held if judge(one, described, float("inf")) is TransactionVerdict.HANGING}
         # A transaction that is still open from the same offset was open when the coordinator said that it has none
         # there.
@@ -332,9 +333,9 @@ class OpenTransactions:
                 logger.debug("%s: %s was not ended: %s", self._name, _where([one]), error_of(code).name)
         if ended:
             logger.warning(
-                "%s: a transaction of %s (producer id %d) was hanging: it was open in %s, and its coordinator did not "
-                "have it under way (%s). It was aborted there; what was in it is read again from its source. A broker "
-                "that stops while transactions end leaves such ones",
+                "%s: a transaction of %s (producer id %d) was hanging: it was open in %s, and its coordinator had no "
+                "such open transaction (%s). The worker aborted it there; its records are read again from their "
+                "source. This can happen when a broker stops while transactions end",
                 self._name,
                 name,
                 producer_id,

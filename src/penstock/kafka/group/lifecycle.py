@@ -228,7 +228,7 @@ class GroupLife:
         self.state.reason = reason
         self._coordinator.join_afresh()
         self._publish()
-        logger.warning("The worker gives up its work, it is out of the group %s: %s", self._settings.group_id, reason)
+        logger.warning("The worker is out of the group %s and stops its work: %s", self._settings.group_id, reason)
         self._tell(self._events.lost, reason)
 
     # ---------------------------------------------------------------------------------------------------------- rounds
@@ -300,7 +300,7 @@ class GroupLife:
         try:
             call(*arguments)
         except Exception:
-            logger.exception("The worker failed at what its group %s told it", self._settings.group_id)
+            logger.exception("The worker failed to handle an event of its group %s", self._settings.group_id)
 
     def _publish(self) -> None:
         self.state.view = self._coordinator.view()

@@ -203,4 +203,4 @@ class GroupMember:
             try:
                 self._events.lost("the client of the group broke")
             except Exception:
-                logger.exception("The worker failed at what its group told it")
+                logger.exception("The worker failed to handle an event of its group")

@@ -228,7 +228,7 @@ class Exchange:
             names = ", ".join(offered) or "none"
             raise self._failed(f"it does not take sasl.mechanism={self.mechanism.name}, but {names}")
         if error_code == ILLEGAL_STATE:
-            raise self._failed("nobody logs in there: its listener has no SASL (security.protocol)")
+            raise self._failed("its listener takes no logins, because it has no SASL (security.protocol)")
         if error_code:
             raise self._failed(f"it answers the handshake with error {error_code}")
         return self.mechanism.first()

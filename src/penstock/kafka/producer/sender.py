@@ -351,7 +351,7 @@ class Sender:
         code = answer.error_code
         kind = error_of(code)
         if retry is Retry.WITH_NEW_ID:
-            text = "The producer of %s: topic %s, partition %d: %s; it goes on with a new producer id"
+            text = "The producer of %s: topic %s, partition %d: %s; it continues with a new producer id"
             logger.warning(text, self._name, piece.topic, piece.partition, kind.name)
             return
         text = ": topic %s, partition %d: %s (%s); it is sent again"

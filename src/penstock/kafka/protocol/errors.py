@@ -126,7 +126,7 @@ _ROWS: Final = (
     (50, "INVALID_TRANSACTION_TIMEOUT", "InvalidTxnTimeoutException", False,
      "The transaction timeout is above transaction.max.timeout.ms of the broker"),
     (51, "CONCURRENT_TRANSACTIONS", "ConcurrentTransactionsException", True,
-     "Another operation of the same producer is under way"),
+     "Another operation of the same producer is in progress"),
     (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TransactionalIdAuthorizationException", False,
      "The user may not use this transactional id"),
     (55, "OPERATION_NOT_ATTEMPTED", "OperationNotAttemptedException", False,

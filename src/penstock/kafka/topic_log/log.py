@@ -84,7 +84,7 @@ class SharedQuestion(Generic[T]):
         return mine.answer
 
     def _serve(self, one: _Round[T], deadline: float) -> None:
-        one.error = KafkaRetriableException(f"{self._what} was given up")
+        one.error = KafkaRetriableException(f"{self._what} was abandoned")
         try:
             one.answer = self._ask(self._left(deadline))
             one.error = None

@@ -103,8 +103,8 @@ class Acknowledged:
             if not in_time:
                 why = f" ({known})" if (known := trouble()) else ""
                 raise KafkaRetriableException(
-                    f"{self._open} records for the topic {self._topic} were not acknowledged in time{why}; they may be "
-                    "stored all the same"
+                    f"{self._open} records for the topic {self._topic} were not acknowledged in time{why}; they may "
+                    "still be stored"
                 )
 
 

@@ -155,7 +155,7 @@ class Spreader:
     def _refuse(self, segment: Stateless, why: str) -> None:
         """Notes that a chain runs in the worker."""
         self._known[segment] = None
-        log.warning("%s: stateless, and run in the worker all the same: %s", _aliases(segment), why)
+        log.warning("%s: stateless, but run in the worker: %s", _aliases(segment), why)
 
     def _done(
         self,

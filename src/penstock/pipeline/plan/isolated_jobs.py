@@ -92,7 +92,7 @@ class Apart:
         isolated = self._runtime.isolated
         assert isolated is not None
         if self._work.ended:
-            raise SparkStoppedException("the task was given up")
+            raise SparkStoppedException("the task was abandoned")
         if not self.has_all:
             self._until = time.monotonic() + ISOLATION_S
         try:

@@ -149,7 +149,7 @@ class PythonWork:
         """
         with self._changed:
             if self._ended:
-                raise ConnectException("Python workers of Spark do nothing more for this task: it was given up")
+                raise ConnectException("Python workers of Spark do nothing more for this task: it was abandoned")
             self._sessions.append(session)
         try:
             # A classic session knows its tags only on their own thread; the context knows them on all.

@@ -137,7 +137,7 @@ class SinkRun(Run[SinkConnector, _Life]):
             log = self._log.setdefault(place, [])
             if log and (one.original_kafka_offset or 0) <= (log[-1].original_kafka_offset or 0):
                 raise AssertionError(
-                    f"The record at {place}, offset {one.original_kafka_offset}, does not lie behind the one before: "
+                    f"The record at {place}, offset {one.original_kafka_offset}, does not follow the previous one: "
                     "numbered(records) gives records their offsets"
                 )
             log.append(one)

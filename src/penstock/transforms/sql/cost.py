@@ -89,7 +89,7 @@ class Cost:
             return
         self.growing += 1
         if name in _FORMATTED and any(one.kind == "text" and _WIDE.search(one.text) for one in chain(*arguments)):
-            raise refused(token.start, f"{name} is told a width of more than {MAX_COUNT}")
+            raise refused(token.start, f"{name} has a width of more than {MAX_COUNT}")
         counts = [_plain_number(arguments[place]) for place in _GROWING[name] if place < len(arguments)]
         if None in counts:
             self.unsure = token.start
@@ -101,7 +101,7 @@ class Cost:
         elif name == "sequence":
             made = 1
         if made > MAX_COUNT:
-            raise refused(token.start, f"{name} is told to make {made}; at most {MAX_COUNT} are made")
+            raise refused(token.start, f"{name} would make {made}; at most {MAX_COUNT} are allowed")
         self.largest = max(self.largest, made)
 
     def ensure_small(self, before: Cost, start: int, end: int, depth: int) -> None:
@@ -149,6 +149,6 @@ def _ensure_known_options(name: str, token: ExpressionToken, options: Sequence[S
             if key.name.lower() not in _XML_KNOWN:
                 raise refused(
                     key.start,
-                    f"the option {key.text} of {name} cannot be used: it is none of those that "
-                    "only say how XML is written; files such as schemas are not read",
+                    f"the option {key.text} of {name} cannot be used: only options for "
+                    "the form of the XML are allowed; files such as schemas are not read",
                 )

@@ -65,7 +65,7 @@ class BackfillPlanner:
         if issubclass(load_class(asked.tasks[0]()[TASK_CLASS]), BulkSinkTask):
             raise BadRequestException(
                 f"Connector {asked.name} has Spark's executors write ranges of its topics, and a backfill would write "
-                f"beside them: stop it, and set its offsets back with PATCH /connectors/{asked.name}/offsets. "
+                f"at the same time: stop it, and set its offsets back with PATCH /connectors/{asked.name}/offsets. "
                 "SparkSink replaces its files of these messages then, and TableSink adds their rows once more"
             )
         return self._of_sink(asked.name, asked.config, asked.request)

@@ -20,9 +20,8 @@ from penstock.worker.bulk.range_work import RangeReader, placed
 
 #: The error of a task that sets other offsets than the backfill's.
 _IN_TARGET: Final = (
-    "it keeps offsets in its target, and has asked to go on at others ({asked}): a backfill would change where the "
-    "connector itself goes on. Stop it and set its offsets back (penstock connectors offsets), which it knows how to "
-    "take"
+    "it keeps offsets in its target, and has asked for other positions ({asked}): a backfill would change the position "
+    "of the connector itself. Stop the connector and set its offsets back instead (penstock connectors offsets)"
 )
 
 

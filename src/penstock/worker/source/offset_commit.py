@@ -141,7 +141,7 @@ class CommitHooks:
         try:
             self._task.commit()
         except BaseException:
-            logger.exception("The task's commit() raised; the offsets are committed all the same")
+            logger.exception("The task's commit() raised; the offsets are committed anyway")
 
     def _tell(self, told: _Told) -> bool:
         """Call the hooks for the settled rows of one batch; True if all of its rows are settled."""
@@ -167,14 +167,14 @@ class CommitHooks:
                 if self._wants_metadata and metadata is not None:
                     self._task.record_acknowledged(records[row], metadata)
             except BaseException:
-                logger.exception("The task's record_acknowledged() raised; the record is acknowledged all the same")
+                logger.exception("The task's record_acknowledged() raised; the record is acknowledged anyway")
             try:
                 if self._each_with_metadata:
                     self._commit_record(records[row], metadata)
                 elif self._each:
                     self._commit_record(records[row])
             except BaseException:
-                logger.exception("The task's commit_record() raised; the record is done all the same")
+                logger.exception("The task's commit_record() raised; the record is done anyway")
         told.next_row = end
         return gap < 0
 
@@ -183,11 +183,11 @@ class CommitHooks:
             if self._tells_places and self._places_of_frame:
                 self._task.frame_acknowledged(frame, dict(sorted(self._places_of_frame.items())))
         except BaseException:
-            logger.exception("The task's frame_acknowledged() raised; the frame is acknowledged all the same")
+            logger.exception("The task's frame_acknowledged() raised; the frame is acknowledged anyway")
         try:
             self._task.commit_batch(frame, acknowledged)
         except BaseException:
-            logger.exception("The task's commit_batch() raised; the frame is done all the same")
+            logger.exception("The task's commit_batch() raised; the frame is done anyway")
 
 
 @dataclass

@@ -113,7 +113,7 @@ def test_a_restart_says_that_the_code_on_disk_is_not_what_runs(
     assert [told(*words) for words in restarts] == [""] * 4
     assert "has changed on disk" not in caplog.text
     helper.write_text("TOPIC = 'another'\n")
-    wanted = "Warning: The code of edited_helper has changed on disk since this worker loaded it. The worker goes on "
+    wanted = "Warning: The code of edited_helper has changed on disk since this worker loaded it. The worker still "
     assert all(told(*words).startswith(wanted) for words in restarts)
     assert "Connector a: The code of edited_helper has changed on disk" in caplog.text
     plugin.unlink()

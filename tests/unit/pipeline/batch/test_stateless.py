@@ -135,7 +135,7 @@ def test_an_instance_that_cannot_be_pickled_is_made_of_its_settings(caplog: pyte
     assert not spreader.takes(unknown, 5)
     (warning,) = (one.getMessage() for one in caplog.records)
     assert warning == (
-        "transforms.half: stateless, and run in the worker all the same: it cannot be sent: TypeError: cannot pickle "
+        "transforms.half: stateless, but run in the worker: it cannot be sent: TypeError: cannot pickle "
         "'_thread.lock' object"
     )
 

@@ -170,7 +170,7 @@ def test_a_task_that_knows_other_offsets_is_refused_before_it_is_given_anything(
     lab.task.hooks["open"] = lambda partitions: lab.task.context.offset(T0, 25)
     view = lab.start().ended()
     assert view.state is BackfillState.FAILED
-    assert "keeps offsets in its target, and has asked to go on at others (t-0 at 25)" in str(view.trace)
+    assert "keeps offsets in its target, and has asked for other positions (t-0 at 25)" in str(view.trace)
     assert lab.task.values == []
 
 

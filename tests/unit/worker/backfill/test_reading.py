@@ -297,7 +297,7 @@ def test_a_plan_that_is_none_is_named() -> None:
     [
         (BackfillSpan(start_ms=1, end_ms=2), "The range is one of times: give two numbers"),
         (BackfillSpan(first="a", end="b"), "of which one is no number: give two numbers"),
-        (BackfillSpan(first=7, end="7"), "The range 7 to 7 has nothing in it"),
+        (BackfillSpan(first=7, end="7"), "The range 7 to 7 is empty"),
     ],
 )
 def test_a_range_that_is_none_says_what_to_give(span: BackfillSpan, text: str) -> None:

@@ -119,13 +119,13 @@ class FileSinkConfig(StoreConfig):
         default=100_000,
         validator=Range.at_least(1),
         importance=Importance.HIGH,
-        doc="The files of a topic partition are closed when they have so many records together.",
+        doc="The files of a topic partition are closed when they have this number of records in total.",
     )
     flush_bytes: int = setting(
         default=256 << 20,
         type=ConfigType.LONG,
         validator=_INTERVAL,
-        doc="The files of a topic partition are closed when one of them has about so many bytes; -1: not.",
+        doc="The files of a topic partition are closed when one of them has about this number of bytes; -1: no limit.",
     )
     rotate_interval_ms: int = setting(
         default=-1,
@@ -216,7 +216,7 @@ class FileSinkConfig(StoreConfig):
     )
     store_kafka_keys: bool = setting(
         default=False,
-        doc="Keys are written to a file beside each file: NAME.keys.EXTENSION, whose row i is the key of row i.",
+        doc="Keys are written to a file next to each file: NAME.keys.EXTENSION, whose row i is the key of row i.",
     )
     keys_format_class: str = setting(
         default="avro",
@@ -225,7 +225,7 @@ class FileSinkConfig(StoreConfig):
     )
     store_kafka_headers: bool = setting(
         default=False,
-        doc="Headers are written to a file beside each file: NAME.headers.EXTENSION.",
+        doc="Headers are written to a file next to each file: NAME.headers.EXTENSION.",
     )
     headers_format_class: str = setting(
         default="avro",

@@ -192,13 +192,14 @@ class FileSourceConfig(StoreConfig):
     cleanup_policy: OnDone = setting(
         default=OnDone.AUTO,
         validator=CaseInsensitiveValidString("", "NONE", "DELETE", "MOVE", "MOVEBYDATE"),
-        doc="What becomes of files that were read. NONE: they stay. DELETE. MOVE: they go to finished.path, with "
-        "MOVEBYDATE into a directory for each day. Left out: MOVE where finished.path is set, else NONE.",
+        doc="The treatment of files that were read. NONE: they stay. DELETE: they are deleted. MOVE: they are moved to "
+        "finished.path. MOVEBYDATE: there into a directory for each day. Default: MOVE if finished.path is set, "
+        "otherwise NONE.",
     )
     halt_on_error: bool = setting(
         default=False,
         importance=Importance.HIGH,
-        doc="A row or file that cannot be read fails the task. false: it is reported, and reading goes on.",
+        doc="A row or file that cannot be read fails the task. false: it is reported, and the task continues.",
     )
     behavior_on_error: str = setting(
         default="",
@@ -261,10 +262,10 @@ class FileSourceConfig(StoreConfig):
         doc="Files that were changed less than so long ago are left for later, since they may still be written.",
     )
     file_minimum_size_bytes: int = setting(
-        default=0, type=ConfigType.LONG, validator=Range.at_least(0), doc="Smaller files are left alone."
+        default=0, type=ConfigType.LONG, validator=Range.at_least(0), doc="Smaller files are not read."
     )
     file_maximum_size_bytes: int = setting(
-        default=(1 << 63) - 1, type=ConfigType.LONG, validator=Range.at_least(1), doc="Larger files are left alone."
+        default=(1 << 63) - 1, type=ConfigType.LONG, validator=Range.at_least(1), doc="Larger files are not read."
     )
     files_sort_attributes: tuple[str, ...] = setting(
         default=("NameAsc",),
@@ -275,7 +276,7 @@ class FileSourceConfig(StoreConfig):
         default=128 << 20,
         type=ConfigType.LONG,
         validator=Range.at_least(0),
-        doc="Parts of about so many bytes of a larger file are read by several tasks, where the format lets them: "
+        doc="Several tasks read a larger file in parts of about this number of bytes, if the format allows it: "
         "Parquet, lines of text and JSON without compression. 0: files are read as a whole.",
     )
     offset_attributes_string: str = setting(
@@ -373,8 +374,8 @@ class FileSourceConfig(StoreConfig):
     )
     store_kafka_keys: bool = setting(
         default=True,
-        doc="With mode=RESTORE_BACKUP, files of keys beside those of values (NAME.keys.EXTENSION) are the keys of the "
-        "records; false: they are passed over.",
+        doc="With mode=RESTORE_BACKUP, files of keys next to the files of values (NAME.keys.EXTENSION) contain the "
+        "keys of the records; false: they are ignored.",
     )
     store_kafka_headers: bool = setting(default=True, doc="The same for files of headers (NAME.headers.EXTENSION).")
     metadata_location: str = setting(
@@ -383,12 +384,12 @@ class FileSourceConfig(StoreConfig):
         doc="HEADERS: records have the headers file.path, file.name, file.length and file.last.modified.",
     )
     file_delim: str = setting(
-        default="+", importance=Importance.LOW, doc="What stands between topic, partition and offset in a file's name."
+        default="+", importance=Importance.LOW, doc="The separator of topic, partition and offset in a file's name."
     )
     batch_size: int = setting(default=1000, importance=Importance.LOW, doc="Not used.")
     file_buffer_size_bytes: int = setting(default=131_072, importance=Importance.LOW, doc="Not used.")
     processing_file_extension: str = setting(
-        default=".PROCESSING", importance=Importance.LOW, doc="Files with this ending are left alone."
+        default=".PROCESSING", importance=Importance.LOW, doc="Files with this ending are not read."
     )
 
     @classmethod

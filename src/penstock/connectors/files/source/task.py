@@ -218,8 +218,9 @@ class FileSourceTask(FrameSourceTask):
                 self.context.advance(partition, None)
         if self._archive is not None and self._archive.waiting:
             self._warn_once(
-                f"{self._selection.address}/{self._archive.waiting} is of a commit without a manifest below "
-                f"{MANIFESTS}, and is left out: it is under way, did not end, or the manifests were not copied"
+                f"{self._selection.address}/{self._archive.waiting} belongs to a commit without a manifest below "
+                f"{MANIFESTS}, and is not read: the commit is still running, did not finish, or its manifest was not "
+                "copied"
             )
         self._rest_s = max(self.settings.wait_s, self._listed_s)
         if self._postponed and not self._has_read:
@@ -236,7 +237,7 @@ class FileSourceTask(FrameSourceTask):
     def _begin(self, unit: FileUnit) -> None:
         if self._records.topic_of(unit.found) is None:
             self._warn_once(
-                f"{self._name(unit.found)} belongs to no topic, and is left alone: set topic, or topic.regex.list to "
+                f"{self._name(unit.found)} belongs to no topic, and is not read: set topic, or topic.regex.list to "
                 "patterns of which one matches its whole path"
             )
             return
@@ -271,8 +272,8 @@ class FileSourceTask(FrameSourceTask):
         if before is None:
             if found.key in self._recent and unit.part == 0:
                 self._warn_once(
-                    f"{self._name(found)} has changed since it was read, and is read again from its start; "
-                    "offset.attributes.string=path would leave it alone, and DirectorySourceConnector reads lines on"
+                    f"{self._name(found)} has changed since it was read, and is read again from its start; set "
+                    "offset.attributes.string=path to ignore changes, or DirectorySourceConnector for appended lines"
                 )
             return FilePosition()
         if before.identity == unit.identity:
@@ -435,11 +436,11 @@ class FileSourceTask(FrameSourceTask):
         if self.settings.halts:
             self._log_of(file.unit).suspend(file.place)
             raise ConnectException(
-                f"{name} {text}. Mend the file or move it away, or set halt.on.error=false; then restart the task"
+                f"{name} {text}. Repair the file or move it away, or set halt.on.error=false; then restart the task"
             ) from error
         log.error(
-            "%s %s. It is not read%s; once it is mended, it is read", name, text,
-            f" behind {file.place}" if file.place.at or file.place.rows else "",
+            "%s %s. It is not read%s until that is corrected", name, text,
+            f" after {file.place}" if file.place.at or file.place.rows else "",
         )  # fmt: skip
         self._has_read = True
         bad = Bad(0, b"", f"the file {text}", 0)

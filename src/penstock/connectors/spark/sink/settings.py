@@ -77,7 +77,7 @@ class SparkSinkConfig(SparkConfig):
         default=100_000,
         validator=Range.at_least(1),
         importance=Importance.HIGH,
-        doc="Rows are written when so many are there, as one file, or one for each partition that they are of.",
+        doc="The number of rows that are written at once, as one file, or as one for each of their partitions.",
     )
     frame_max_wait_ms: int = setting(
         default=60_000,

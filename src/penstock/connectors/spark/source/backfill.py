@@ -230,7 +230,7 @@ def bounds_of(column: str, kind: str, span: BackfillSpan) -> tuple[Any, Any]:
             f"The range is {first} to {end}, of which one is no {kind}: give two values of the column {column}"
         ) from None
     if not keys[0] < keys[1]:
-        raise BadRequestException(f"The range {first} to {end} has nothing in it: its end is behind the last one")
+        raise BadRequestException(f"The range {first} to {end} is empty: the end is exclusive, so it must be larger")
     return first, end
 
 

@@ -70,7 +70,7 @@ class SparkSourceConfig(SparkConfig):
     spark_bulk: bool = setting(
         default=False,
         doc="With mode=bulk Spark's executors read the rows, convert them and write them to Kafka themselves, once: "
-        "rows of one Spark partition in order, Spark partitions beside each other.",
+        "rows of one Spark partition in order, several Spark partitions at the same time.",
     )
     files_settle_ms: int = setting(
         default=1000,

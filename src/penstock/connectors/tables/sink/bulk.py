@@ -143,7 +143,7 @@ class TableBulkSinkTask(BulkSinkTask):
                     raise OutrunException(other, f"The table {name} got records of {other[0]} while executors wrote")
                 self._commit(name, [each.files for _, each in found], moves)
             except OutrunException as error:
-                raise ConnectException(f"{error}. Restart the task: it goes on behind them") from error
+                raise ConnectException(f"{error}. Restart the task: it continues after them") from error
         if self._maintenance.is_due and any(not one.partition for one in self.context.assignment()):
             self._maintenance.run([table for name in tables if (table := self._table(name)) is not None])
 

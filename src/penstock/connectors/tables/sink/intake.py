@@ -190,9 +190,9 @@ class Intake:
                 if place not in self._warned:
                     self._warned.add(place)
                     log.warning(
-                        "The table %s has the records of topic %s, partition %d, up to the offset %s: those that are "
-                        "read again are left out. If the topic was deleted and made again, reset the offsets of the "
-                        "connector",
+                        "The table %s has the records of topic %s, partition %d, up to the offset %s: the task skips "
+                        "these records when it reads them again. If the topic was deleted and created again, reset "
+                        "the offsets of the connector",
                         pending.name,
                         place.topic,
                         place.partition,

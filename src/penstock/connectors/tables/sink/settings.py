@@ -258,8 +258,7 @@ class TableSinkConfig(LakeConfig):
     )
     shared_tables: bool = setting(
         default=False,
-        doc="Other connectors write records of the same topics into the tables, such as those that a filter lets "
-        "through.",
+        doc="Other connectors write records of the same topics into the tables, for example those that pass a filter.",
     )
 
     @classmethod

@@ -36,9 +36,9 @@ class TableSourceConfig(LakeConfig):
     start_from: str = setting(
         default="snapshot",
         importance=Importance.HIGH,
-        doc="Where a table that was not read yet begins. snapshot: all rows that it has, then its changes. latest: its "
-        "changes from now on. A number: the changes behind that version of Delta or snapshot of Iceberg. A time in "
-        "ISO 8601: the changes since then.",
+        doc="The start of a table that was not read yet. snapshot: all its rows, then its changes. latest: only new "
+        "changes. A number: the changes after that version of Delta or snapshot of Iceberg. A time in ISO 8601: the "
+        "changes after it.",
     )
     behavior_on_rewrites: OnRewrite = setting(
         default=OnRewrite.FAIL,

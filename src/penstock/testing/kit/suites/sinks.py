@@ -217,7 +217,7 @@ class SinkSuite(ConnectorSuite):
             return
         self._none_missing(expected, found, what)
         strange = set(map(repr, found)) - set(map(repr, expected))
-        assert not strange, f"{what}: the target has what nobody wrote: {sorted(strange)[:3]}"
+        assert not strange, f"{what}: the target has records that were not written: {sorted(strange)[:3]}"
 
     def _none_missing(self, expected: Sequence[object], found: Sequence[object], what: str) -> None:
         lost = list((Counter(map(repr, expected)) - Counter(map(repr, found))).elements())

@@ -240,7 +240,7 @@ def test_files_of_commits_that_do_not_count_do_not_come_back(tmp_path: Path, cap
     found = restored(place)
 
     assert {one: [row[3] for row in rows] for one, rows in found.items()} == {0: [0, 3], 1: [1, 4], 2: [2, 5]}
-    assert "is of a commit without a manifest" in caplog.text
+    assert "belongs to a commit without a manifest" in caplog.text
 
 
 def test_a_restore_of_commits_that_do_not_tell_partitions_says_what_to_do(tmp_path: Path) -> None:

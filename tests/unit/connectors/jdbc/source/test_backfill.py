@@ -110,7 +110,7 @@ def test_tables_of_duckdb_have_backfills(tmp_path: Path) -> None:
             "give two whole numbers, .* mode=incrementing goes by no time",
         ),
         ("incrementing", BackfillSpan(first="a", end="b"), "of which one is no number"),
-        ("incrementing", BackfillSpan(first=5, end=5), "has nothing in it"),
+        ("incrementing", BackfillSpan(first=5, end=5), "is empty"),
         ("timestamp", BackfillSpan(first=1, end=2), "give two times, since mode=timestamp goes by no number"),
         ("timestamp+incrementing", BackfillSpan(first="x", end="y"), "or two times"),
     ],

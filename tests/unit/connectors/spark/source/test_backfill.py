@@ -173,10 +173,10 @@ def test_bounds_are_values_as_they_are_stored(kind: str, span: BackfillSpan, exp
     ("kind", "first", "end", "text"),
     [
         ("long", "x", "y", "no number"),
-        ("decimal(10,2)", "10.25", "9.5", "has nothing in it"),
+        ("decimal(10,2)", "10.25", "9.5", "is empty"),
         ("decimal(10,2)", "x", "9.5", "one is no decimal"),
         ("date", "2026-13-02", "2027-01-01", "one is no date: give two values of the column c"),
-        ("string", "b", "a", "has nothing in it"),
+        ("string", "b", "a", "is empty"),
         ("timestamp", "2026-11-02", "2026-11-03", "give two times"),
     ],
 )

@@ -62,8 +62,8 @@ class Readers:
             case "parquet" | "orc" | "avro" as kind:
                 return self._made(kind, found)
         raise BadFileException(
-            f"has {found.name} beside it, whose name tells no format: store.kafka.keys=false and "
-            "store.kafka.headers=false pass over such files"
+            f"has the file {found.name} next to it, whose name has no known format: set store.kafka.keys=false and "
+            "store.kafka.headers=false to ignore such files"
         )
 
     def kind(self, found: Found) -> str | None:

@@ -88,7 +88,7 @@ class TextInput:
             except (EOFError, lzma.LZMAError, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
-                raise BadFileException(f"cannot be unpacked behind byte {self._at}: {error}") from error
+                raise BadFileException(f"cannot be unpacked after byte {self._at}: {error}") from error
             if not part:
                 break
             found.append(part)
