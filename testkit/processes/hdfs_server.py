@@ -20,9 +20,14 @@ from penstock.broker.java import find_java
 
 #: Tests of HDFS run where this is set: they take a quarter of a minute, most of it the start of Java.
 WANTED: Final = "PENSTOCK_HDFS"
-COORDINATES: Final = ("org.apache.hadoop:hadoop-hdfs:3.4.2", "org.apache.hadoop:hadoop-common:3.4.2")
+COORDINATES: Final = tuple(f"org.apache.hadoop:hadoop-{one}:3.4.2" for one in ("hdfs", "hdfs-client", "common"))
 _OPENED: Final = ("java.lang", "java.net", "java.util", "java.io", "java.util.concurrent", "java.security")
 _TIME_S: Final = 120.0
+_LOG: Final = """log4j.rootLogger=WARN,console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=%p %c: %m%n
+"""
 
 
 def wanted() -> bool:
@@ -78,6 +83,9 @@ class HdfsServer:
         configuration.mkdir(parents=True, exist_ok=True)
         rows = (f"<property><name>{name}</name><value>{text}</value></property>" for name, text in self._site().items())
         (configuration / "hdfs-site.xml").write_text(f"<configuration>{''.join(rows)}</configuration>")
+        for one in ("hdfs", "datanode"):  # Pages for people, which only Hadoop's archive has.
+            (configuration / "webapps" / one).mkdir(parents=True, exist_ok=True)
+        (configuration / "log4j.properties").write_text(_LOG)
         class_path = os.pathsep.join(map(str, (configuration, *resolve_jars(COORDINATES))))
         opened = [f"--add-opens=java.base/{one}=ALL-UNNAMED" for one in _OPENED]
         memory = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

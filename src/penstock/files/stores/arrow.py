@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import Any, BinaryIO, TypeVar
 
@@ -80,8 +79,10 @@ class ArrowStore(Store):
         """See ``Store``."""
 
         def delete() -> None:
-            with suppress(FileNotFoundError):
+            try:
                 self._fs.delete_file(f"{self._root}/{key}")
+            except FileNotFoundError:
+                self._look()
 
         self._call(f"{self._label}/{key}", "delete", delete)
 
@@ -146,7 +147,15 @@ class ArrowStore(Store):
     def _listed(self, directory: str, where: str, *, missing_ok: bool) -> Any:
         """The entries of a directory, in one call of any size."""
         selector = fs.FileSelector(directory, allow_not_found=missing_ok)
-        return self._call(where, "list", lambda: self._fs.get_file_info(selector), self._look)
+
+        def look() -> Any:
+            found = self._fs.get_file_info(selector)
+            if not found:
+                # File systems of fsspec take any error for "not there" when they look for a file.
+                self._look()
+            return found
+
+        return self._call(where, "list", look, self._look)
 
     def _call(self, where: str, what: str, call: Callable[[], _T], alive: Callable[[], object] | None = None) -> _T:
         """Makes a call in the time that it may take; see ``TimedCalls``.

@@ -338,6 +338,13 @@ def test_addresses_of_fsspec_have_their_host_port_and_user() -> None:
     assert (system.url, system.user, store._root) == ("http://127.0.0.1:9870/webhdfs/v1", "hadoop", "/lake/x")  # type: ignore[attr-defined]
 
 
+def test_a_file_system_of_fsspec_that_is_away_is_not_taken_for_an_empty_one(free_port: int) -> None:
+    store = open_store(Location(f"webhdfs://hadoop@127.0.0.1:{free_port}/lake"))
+    for call in (lambda: list(store.list_from("t", "")), lambda: store.delete("t/a"), lambda: store.look_at("t/a")):
+        with pytest.raises(RetriableException, match="Max retries"):
+            call()
+
+
 @pytest.fixture
 def guarded(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, str]]:
     """A server that checks signatures and rights, and the credentials of a user who has none."""
