@@ -18,7 +18,7 @@ from penstock.broker.postgresql import PostgreSql
 NO_MARIADB = "MariaDB's server is not installed: Debian's package is mariadb-server"
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_public_certificates() -> Iterator[None]:
     """MariaDB's client reads all certificates that the system trusts, 20 ms long, for each connection without TLS."""
     with pytest.MonkeyPatch.context() as patch:
