@@ -1,10 +1,15 @@
 """What a bulk run costs beside the same rows through the worker: `bin/bench cluster`.
 
-Orders of some 200 bytes of JSON (four columns and a key) go into a topic twice: as frames of a source, which the
-worker's plan converts and the worker sends, and as a bulk run that executors write. On a standalone cluster of two
-executors with one core each, and with `local[2]`. Each form runs once before it is measured. Printed are records a
-second and microseconds of CPU a record: of all processes but the broker, and of the worker's machine (worker and
-driver). On one machine the rates of a cluster say little: all share its cores.
+Orders of some 200 bytes of JSON (six columns and a key) go into a topic twice: as frames of a source, which the
+worker's plan converts and the worker sends, and as a bulk run that executors write. Then the orders of the topic go
+into a Delta table twice, by the sink and by executors. On a standalone cluster of two executors with one core each, and
+with `local[2]`. Each form runs once before it is measured. Printed are records a second and microseconds of CPU a
+record: of all processes but the broker, and of the worker's machine (worker and driver). On one machine the rates of a
+cluster say little: all share its cores.
+
+``--round-trip`` writes rows as Parquet, loads them into a topic, writes that into a Delta table, both by executors, and
+compares both ends by a count and a checksum a column. ``--scaling`` loads rows with 1, 2, 4 and 8 executors each of
+which reads 20 MB a second and no more: it sleeps, so that the cores of this machine do not count.
 
 Thread: the main one.
 """
@@ -19,6 +24,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from testkit.processes.spark_cluster import SparkCluster
 from testkit.processes.worker_process import WorkerProcess
 
@@ -31,7 +41,13 @@ _JSON: Final = {
     "value.converter": "org.apache.kafka.connect.json.JsonConverter",
     "value.converter.schemas.enable": "false",
 }
-_WAIT_S: Final = 600.0
+_WAIT_S: Final = 1800.0
+#: What each executor of ``--scaling`` reads: rows of 10,000 bytes, 20 MB of them a second. Of one row in twenty each
+#: sleeps for all of them, as the shortest sleep is a millisecond.
+_ROW_BYTES: Final = 10_000
+_BYTES_A_SECOND: Final = 20_000_000
+_ROWS_A_SLEEP: Final = 20
+EXECUTORS: Final = (1, 2, 4, 8)
 
 
 def main(arguments: list[str]) -> int:
@@ -39,8 +55,20 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bin/bench cluster", description=__doc__)
     parser.add_argument("--records", type=int, default=1_000_000, help="records a run moves (1 million)")
     parser.add_argument("--only", choices=["cluster", "local"], help="one of the two")
+    parser.add_argument(
+        "--direction", choices=["source", "sink"], help="one of the two; a sink's topic is filled before"
+    )
+    parser.add_argument(
+        "--round-trip", action="store_true", help="Parquet into a topic and into a Delta table, compared"
+    )
+    parser.add_argument("--scaling", action="store_true", help="1, 2, 4 and 8 executors of 20 MB a second each")
     options = parser.parse_args(arguments)
+    if options.scaling:
+        return scaling(options.records)
+    if options.round_trip:
+        return round_trip(options.records)
     ok = True
+    forms = {"source": ("stream", "bulk"), "sink": ("sink stream", "sink bulk")}
     print("| session | form | records/s | us of CPU a record, all | of it on the worker's machine |")
     print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -49,27 +77,99 @@ def main(arguments: list[str]) -> int:
             for session in [options.only] if options.only else ["cluster", "local"]:
                 found = {}
                 with _worker(directory, broker.bootstrap_servers, session) as (worker, roots):
-                    for form in ("stream", "bulk"):
-                        _run(worker, roots, form, "warm", options.records // 5)
-                        found[form] = _run(worker, roots, form, "measured", options.records)
-                        rate, all_us, own_us = found[form]
-                        print(f"| {session} | {form} | {rate:,.0f} | {all_us:.1f} | {own_us:.2f} |", flush=True)
-                faster, cheaper = found["bulk"][0] / found["stream"][0], found["bulk"][1] / found["stream"][1]
-                print(f"| {session} | bulk / stream | {faster:.2f} | {cheaper:.2f} | |", flush=True)
-                ok = ok and cheaper < 1.0
+                    if options.direction == "sink":
+                        for name, records in (("warm", options.records // 5), ("measured", options.records)):
+                            _load(worker, f"bulk-{name}", "bulk", records)
+                    for direction, both in forms.items():
+                        if options.direction not in (None, direction):
+                            continue
+                        for form in both:
+                            measure = _run if direction == "source" else _drain
+                            measure(worker, roots, form, "warm", options.records // 5)
+                            found[form] = measure(worker, roots, form, "measured", options.records)
+                            rate, all_us, own_us = found[form]
+                            print(f"| {session} | {form} | {rate:,.0f} | {all_us:.1f} | {own_us:.2f} |", flush=True)
+                        stream, bulk = (found[form] for form in both)
+                        faster, cheaper = bulk[0] / stream[0], bulk[1] / stream[1]
+                        print(f"| {session} | {both[1]} / {both[0]} | {faster:.2f} | {cheaper:.2f} | |", flush=True)
+                        ok = ok and cheaper < 1.0
     return 0 if ok else 1
 
 
+def round_trip(records: int) -> int:
+    """Parquet into a topic and into a Delta table by executors; the exit code is 1 if the columns differ."""
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch, ExitStack() as stack:
+        directory = Path(scratch)
+        broker = stack.enter_context(EmbeddedBroker(directory / "kafka", heap="1g"))
+        worker, roots = stack.enter_context(_worker(directory, broker.bootstrap_servers, "cluster"))
+        source, target = directory / "rows", directory / "tables"
+        _write_rows(source, records)
+        before, own_before, began = _cpu(roots), _cpu(roots[:1]), time.monotonic()
+        _create(
+            worker,
+            "rows",
+            {
+                "connector.class": "SparkSource",
+                "mode": "bulk",
+                "spark.bulk": "true",
+                "spark.format": "parquet",
+                "spark.path": str(source),
+                "topic": "rows",
+                "topic.creation.default.partitions": "8",
+                "topic.creation.default.replication.factor": "1",
+                **_JSON,
+                "value.converter.schemas.enable": "true",
+            },
+        )
+        worker.wait(lambda: "done" in str(worker.get("/connectors/rows/offsets")[1]), "rows are loaded", _WAIT_S)
+        _tell("Parquet -> topic", records, began, _cpu(roots) - before, _cpu(roots[:1]) - own_before)
+        before, own_before, began = _cpu(roots), _cpu(roots[:1]), time.monotonic()
+        _create(worker, "table", {**_table(target), "topics": "rows", "value.converter.schemas.enable": "true"})
+        worker.wait(lambda: _rows_of(target / "rows") >= records, "rows are in the table", _WAIT_S)
+        _tell("topic -> Delta", records, began, _cpu(roots) - before, _cpu(roots[:1]) - own_before)
+        sums = [_checksums(ds.dataset(source)), _checksums(DeltaTable(str(target / "rows")).to_pyarrow_dataset())]
+        for name, one in sums[0].items():
+            print(f"| {name} | {one[0]:,} | {one[1]} | {'equal' if sums[1].get(name) == one else sums[1].get(name)} |")
+        return 0 if sums[0] == sums[1] else 1
+
+
+def scaling(records: int) -> int:
+    """Loads rows with more and more executors; the exit code is 1 if one falls below 0.8 of linear."""
+    seconds: dict[int, float] = {}
+    sleep_ms = _ROWS_A_SLEEP * _ROW_BYTES * 1000 // _BYTES_A_SECOND
+    limited = f"if(id % {_ROWS_A_SLEEP} = 0, reflect('java.lang.Thread', 'sleep', {sleep_ms}L), 'read')"
+    print("| executors | seconds | of linear |")
+    print("| --- | --- | --- |")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
+        directory = Path(scratch)
+        with EmbeddedBroker(directory / "kafka", heap="1g") as broker:
+            for count in EXECUTORS:
+                (directory / str(count)).mkdir()
+                with _worker(directory / str(count), broker.bootstrap_servers, "cluster", count) as (worker, _):
+                    # A wave of partitions, however many executors there are.
+                    more = {"query": limited, "partitions": str(max(EXECUTORS)), "rows": str(records)}
+                    _load(worker, f"warm-{count}", "bulk", max(EXECUTORS) * 100, **more)
+                    began = time.monotonic()
+                    _load(worker, f"scaling-{count}", "bulk", records, **more)
+                    seconds[count] = time.monotonic() - began
+                linear = seconds[EXECUTORS[0]] / count / seconds[count]
+                print(f"| {count} | {seconds[count]:.1f} | {linear:.2f} |", flush=True)
+    return 0 if all(seconds[1] / count / one >= 0.8 for count, one in seconds.items()) else 1
+
+
 @contextmanager
-def _worker(directory: Path, servers: str, session: str) -> Iterator[tuple[WorkerProcess, list[int]]]:
+def _worker(
+    directory: Path, servers: str, session: str, executors: int = 2
+) -> Iterator[tuple[WorkerProcess, list[int]]]:
     """A worker, and the processes whose trees are all of its Spark."""
     with ExitStack() as stack:
         settings: Mapping[str, str] = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": ""}
         roots = []
         if session == "cluster":
-            cluster = stack.enter_context(SparkCluster(directory / "spark", cores=2))
+            cluster = stack.enter_context(SparkCluster(directory / "spark", executors, memory="8g"))
             settings = {
                 **cluster.settings,
+                "spark.cores.max": str(executors),
                 "spark.executor.cores": "1",
                 "spark.executor.memory": "460m",
                 "spark.executor.extraJavaOptions": "",
@@ -86,7 +186,29 @@ def _worker(directory: Path, servers: str, session: str) -> Iterator[tuple[Worke
 
 def _run(worker: WorkerProcess, roots: list[int], form: str, name: str, records: int) -> tuple[float, float, float]:
     """Loads records into a topic; their rate, and microseconds of CPU of each: all, and worker and driver."""
-    name = f"{form}-{name}"
+    before, own_before, began = _cpu(roots), _cpu(roots[:1]), time.monotonic()
+    _load(worker, f"{form}-{name}", form, records)
+    seconds = time.monotonic() - began
+    used, own = _cpu(roots) - before, _cpu(roots[:1]) - own_before
+    return records / seconds, used / records * 1e6, own / records * 1e6
+
+
+def _drain(worker: WorkerProcess, roots: list[int], form: str, name: str, records: int) -> tuple[float, float, float]:
+    """Writes the topic of a load into a Delta table; as ``_run``."""
+    directory = Path(worker.directory) / f"{form}-{name}".replace(" ", "-")
+    config = {**_table(directory), "topics": f"bulk-{name}", "tables.bulk": str(form == "sink bulk").lower(), **_JSON}
+    before, own_before, began = _cpu(roots), _cpu(roots[:1]), time.monotonic()
+    _create(worker, directory.name, config)
+    table = directory / f"bulk-{name}"
+    worker.wait(lambda: _rows_of(table) >= records, f"{directory.name} is written", _WAIT_S)
+    seconds = time.monotonic() - began
+    used, own = _cpu(roots) - before, _cpu(roots[:1]) - own_before
+    worker.ask("DELETE", f"/connectors/{directory.name}")
+    return records / seconds, used / records * 1e6, own / records * 1e6
+
+
+def _load(worker: WorkerProcess, name: str, form: str, records: int, **own: str) -> None:
+    """Loads orders into a topic by a connector, which is deleted then."""
     config = {
         "connector.class": "testkit.connectors.bulk_tasks:OrdersSource",
         "topic": name,
@@ -96,18 +218,75 @@ def _run(worker: WorkerProcess, roots: list[int], form: str, name: str, records:
         "rows": str(FRAME_ROWS if form == "stream" else records),
         "topic.creation.default.partitions": "2",
         "topic.creation.default.replication.factor": "1",
+        # The timestamps of orders are of years ago.
+        "topic.creation.default.retention.ms": "-1",
         **_JSON,
+        **own,
     }
-    before, own_before, began = _cpu(roots), _cpu(roots[:1]), time.monotonic()
-    answer = worker.ask("POST", "/connectors", {"name": name, "config": config})
-    if answer[0] != 201:
-        raise RuntimeError(f"{answer}\n{worker.text()[-2000:]}")
+    _create(worker, name, config)
     end = [{"partition": {"shop": "orders"}, "offset": {"next": records}}]
     worker.wait(lambda: worker.get(f"/connectors/{name}/offsets")[1] == {"offsets": end}, f"{name} is loaded", _WAIT_S)
-    seconds = time.monotonic() - began
-    used, own = _cpu(roots) - before, _cpu(roots[:1]) - own_before
     worker.ask("DELETE", f"/connectors/{name}")
-    return records / seconds, used / records * 1e6, own / records * 1e6
+
+
+def _create(worker: WorkerProcess, name: str, config: Mapping[str, str]) -> None:
+    answer = worker.ask("POST", "/connectors", {"name": name, "config": dict(config)})
+    if answer[0] != 201:
+        raise RuntimeError(f"{answer}\n{worker.text()[-2000:]}")
+
+
+def _table(directory: Path) -> dict[str, str]:
+    """A sink into tables of Delta, whose executors write."""
+    return {
+        "connector.class": "TableSink",
+        "table.format": "delta",
+        "url": str(directory),
+        "tables.bulk": "true",
+        "auto.create": "true",
+        "consumer.override.auto.offset.reset": "earliest",
+        **_JSON,
+    }
+
+
+def _rows_of(table: Path) -> int:
+    """The rows of a Delta table, by its log; 0 as long as there is none."""
+    if not (table / "_delta_log").exists():
+        return 0
+    found = pa.table(DeltaTable(str(table)).get_add_actions(flatten=True))
+    return sum(found.column("num_records").to_pylist())
+
+
+def _write_rows(directory: Path, records: int) -> None:
+    """Rows of six columns as Parquet files of some hundred thousand."""
+    directory.mkdir()
+    with duckdb.connect() as database:
+        for number, first in enumerate(range(0, records, 500_000)):
+            made = database.sql(
+                f"""SELECT id, 'customer ' || id % 1000 AS customer, id * 1.25::DOUBLE AS amount,
+                'note ' || id || ' of "some" length' AS note, id % 7 = 0 AS gift,
+                CASE WHEN id % 11 = 0 THEN NULL ELSE hash(id)::VARCHAR END AS mark
+                FROM range({first}, {min(records, first + 500_000)}) AS rows(id)"""
+            ).to_arrow_table()
+            pq.write_table(made, directory / f"{number:04d}.parquet")
+
+
+def _checksums(rows: ds.Dataset) -> dict[str, tuple[int, int]]:
+    """For each column how many values there are, and the sum of their hashes, whatever their order."""
+    with duckdb.connect() as database:
+        database.register("rows", rows)
+        names = [name for name in rows.schema.names if not name.startswith("__")]
+        sums = ", ".join(f'count("{name}"), sum(hash("{name}"))' for name in names)
+        (found,) = database.sql(f"SELECT {sums} FROM rows").fetchall()
+    return {name: (int(found[2 * at]), int(found[2 * at + 1])) for at, name in enumerate(names)}
+
+
+def _tell(what: str, records: int, began: float, used: float, own: float) -> None:
+    rate = records / (time.monotonic() - began)
+    print(
+        f"{what}: {rate:,.0f}/s, {used / records * 1e6:.1f} us of CPU a row, {own / records * 1e6:.2f} of it on the "
+        "worker's machine",
+        flush=True,
+    )
 
 
 def _cpu(roots: list[int]) -> float:

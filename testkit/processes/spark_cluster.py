@@ -108,23 +108,26 @@ class SparkCluster:
     Args:
         directory: For both.
         cores: Of the Spark worker.
+        memory: Of the Spark worker, for its executors.
 
     Attributes:
         directory: The same; the logs of executors are below ``work``.
         url: The address of the master.
     """
 
-    def __init__(self, directory: Path, cores: int = 2) -> None:
+    def __init__(self, directory: Path, cores: int = 2, memory: str = "1g") -> None:
         directory.mkdir()
         self.directory = directory
-        port, here = free_port(), ("--host", "127.0.0.1", "--webui-port", "0")
+        port, self._ui_port, here = free_port(), free_port(), ("--host", "127.0.0.1", "--webui-port")
         self.url = f"spark://127.0.0.1:{port}"
-        self.master = SparkProcess(directory, "master", "New state: ALIVE", "master.Master", "--port", str(port), *here)
+        self.master = SparkProcess(
+            directory, "master", "New state: ALIVE", "master.Master", "--port", str(port), *here, str(self._ui_port)
+        )
         self.worker = SparkProcess(
             directory,
             "worker",
             "Successfully registered with master",
-            *("worker.Worker", "--cores", str(cores), "--memory", "1g", *here, self.url),
+            *("worker.Worker", "--cores", str(cores), "--memory", memory, *here, "0", self.url),
         )
 
     @property
@@ -132,6 +135,7 @@ class SparkCluster:
         """The settings of a session there."""
         return {
             "spark.master": self.url,
+            "spark.master.ui.port": str(self._ui_port),
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICKLY,
         }

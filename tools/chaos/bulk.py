@@ -1,8 +1,10 @@
 """Kills at random while executors write bulk runs.
 
-Main types: `BulkChaos` (`bin/chaos --bulk`), `Kill`; main function: `plan`, which kills a seed makes. Five connectors
-load orders by runs of some thousand rows on a standalone cluster of Spark, in a group of two workers. Executors, Spark
-workers, the workers' JVMs, the workers and the broker are killed. At the end each order is in its topic once.
+Main type: `BulkChaos` (`bin/chaos --bulk`). Five connectors load orders by runs of some thousand rows on a standalone
+cluster of Spark, in a group of two workers. Executors, Spark workers, the workers' JVMs, the workers and the broker are
+killed. At the end each order is in its topic once. A sixth has loaded files before, and is asked for a backfill of them
+again and again until that has ended: then each of their rows is in its topic twice, once by the load and once by the
+backfill, whose tries go on behind the markers of those before.
 
 Thread: the test's.
 """
@@ -35,7 +37,9 @@ ROWS: Final = 2_000
 _SLOWLY: Final = "if(reflect('java.lang.Thread', 'sleep', 4L) IS NULL, NULL, 'slow')"
 _JSON: Final = "org.apache.kafka.connect.json.JsonConverter"
 _ID: Final = re.compile(r'"id":(\d+)')
-
+#: The connector with a backfill, and how many rows its files have.
+AGAIN: Final = "again"
+AGAIN_ROWS: Final = 10_000
 
 WORKERS: Final = 2
 VICTIMS: Final = ("executor", "Spark worker", "JVM", "worker", "broker")
@@ -68,6 +72,8 @@ class BulkChaos:
         self._count = ROWS * max(2, round(minutes * 60 * 4 / LOADS / (ROWS * 0.005)))
         self._came: Counter[str] = Counter()
         self._began = 0.0
+        self._files = directory / "files"
+        self._asked = 0
 
     def run(self, kills: list[Kill]) -> None:
         """Starts all, lets the kills come, and counts.
@@ -82,10 +88,13 @@ class BulkChaos:
             names = [f"load-{number}" for number in range(LOADS)]
             for name in names:
                 self._group.create(name, self._config(name))
+            self._group.create(AGAIN, self._config_of_files())
+            self._group.wait(lambda: len(self._ids(AGAIN)) == AGAIN_ROWS, "the files are loaded", MENDED_S)
             self._group.wait(lambda: any(self._ids(name) for name in names), "orders come", MENDED_S)
             self._began = time.monotonic()
             for kill in kills:
                 threading.Event().wait(max(0.0, kill.at_s - self._now()))
+                self._backfill_is_done()
                 self._kill(kill)
             mended = time.monotonic()
             wanted = Counter(range(self._count))
@@ -94,6 +103,10 @@ class BulkChaos:
                 found = self._ids(name)
                 twice = sum(found.values()) - len(found)
                 assert found == wanted, f"{name}: {twice} orders come twice"
+            self._group.wait(self._backfill_is_done, "the backfill has ended", MENDED_S)
+            found, wanted = self._ids(AGAIN), Counter(dict.fromkeys(range(AGAIN_ROWS), 2))
+            assert found == wanted, f"backfill: {sorted((found - wanted) + (wanted - found))[:5]} come otherwise"
+            self._tell(f"the backfill was asked for {self._asked} times, and each row came once more")
             self._tell(f"all is loaded {time.monotonic() - mended:.1f} s after the last kill")
             self._group.settled(timeout_s=MENDED_S)
             self._tell(f"{LOADS} x {self._count} orders, each once: nothing lost, nothing doubled")
@@ -113,6 +126,42 @@ class BulkChaos:
             # The orders are of years ago: Kafka would delete the first of them after some minutes.
             "topic.creation.default.retention.ms": "-1",
         }
+
+    def _config_of_files(self) -> dict[str, str]:
+        self._files.mkdir()
+        for number in range(4):
+            rows = range(number * AGAIN_ROWS // 4, (number + 1) * AGAIN_ROWS // 4)
+            (self._files / f"{number}.json").write_text("".join(f'{{"id": {one}}}\n' for one in rows))
+        own = self._config(AGAIN)
+        return {
+            "connector.class": "SparkSource",
+            "mode": "bulk",
+            "spark.bulk": "true",
+            "spark.format": "json",
+            "spark.path": str(self._files),
+            "spark.schema": "id bigint",
+            "spark.query": f"SELECT id, {_SLOWLY} AS slow FROM {{source}}",
+            "incrementing.column.name": "id",
+            **{name: text for name, text in own.items() if name.startswith("topic")},
+        }
+
+    def _backfill_is_done(self) -> bool:
+        """Asks how far the backfill is, and for it once more if it has failed, or was lost with its worker."""
+        path = f"/connectors/{AGAIN}/backfill"
+        for worker in self._group.present():
+            with suppress(AssertionError, OSError):
+                code, answer = self._group.ask("GET", path, worker=worker)
+                state = answer.get("state") if code == 200 else None
+                if state == "COMPLETED":
+                    return True
+                if code in (200, 404) and state != "RUNNING":
+                    if set(self._ids(AGAIN).values()) == {2}:
+                        # A worker that has ended since took along what it knew.
+                        return True
+                    code, _ = self._group.ask("POST", path, {"offsets": {"from": 0, "to": AGAIN_ROWS}}, worker=worker)
+                    self._asked += code == 202
+                return False
+        return False
 
     def _kill(self, kill: Kill) -> None:
         self._tell(f"{kill.whom} killed")

@@ -158,8 +158,8 @@ def filling(text: str, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def counting(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a bar; yields the function that sets it, with the done and the total number.
+def counting(text: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Shows a bar; yields the function that sets it, with the done and the total number, if that is known.
 
     Nothing is shown where standard error is no terminal.
     """

@@ -65,7 +65,7 @@ SCRIPT = """
 
         cluster.worker.kill()
         waiting = job()
-        await_true(lambda: standstill_of("Spark") is not None, timeout_s=WAIT_S)
+        await_true(lambda: standstill_of("Spark") is not None and "No workers" in runtime.trouble, timeout_s=WAIT_S)
         print("told:", standstill_of("Spark").reason, runtime.trouble)
         # The next session has none from the beginning, and waits.
         await_true(lambda: not runtime.up, timeout_s=WAIT_S)
@@ -94,7 +94,8 @@ def test_two_sessions_share_a_cluster_and_work_goes_on_without_the_other_its_mas
     assert lines[2:4] == ["without the other: 4950 1", "master anew: 4950 2 None"]
     assert lines[4].startswith("told: spark_executors Spark at spark://127.0.0.1:")
     assert " has had no executor any more since 20" in lines[4]
-    assert "this worker waits for cores of the cluster" in lines[4]
+    assert "this worker waits for cores of the cluster. No workers are registered with the master" in lines[4]
+    assert "(the last executor was removed: " in lines[4]
     assert lines[5:] == ["waits: True", "workers again: 4950", "failures: []"]
     assert "penstock.spark.executors.timeout.ms" in done.stderr
     # For the master and for the workers; a busy machine may have no executor for a while at the beginning, too.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.output import complain, say, table
+from penstock.cli.output import complain, counting, say, table
 from penstock.cli.session import EXIT_REFUSED, Session, asking, name_argument
 
 _LOOK_S: Final = 0.5
@@ -79,13 +79,17 @@ def backfill(
 
 
 def _awaited(session: Session, path: Sequence[str], found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Waits for the end of a backfill: with a bar on a terminal, else with a line for each change."""
     pause, told = threading.Event(), -1
-    while found["state"] == "RUNNING":
-        pause.wait(_LOOK_S)
-        found = session.api.call("GET", path)
-        if not session.json and found["state"] == "RUNNING" and found["records"] != told:
-            told = found["records"]
-            say(_progress(found))
+    lines = not (session.json or sys.stderr.isatty())
+    with counting(f"Backfill of {path[1]}") as show:
+        while found["state"] == "RUNNING":
+            pause.wait(_LOOK_S)
+            found = session.api.call("GET", path)
+            show(found["records"], found["total"])
+            if lines and found["state"] == "RUNNING" and found["records"] != told:
+                told = found["records"]
+                say(_progress(found))
     return found
 
 

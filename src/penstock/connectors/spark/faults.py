@@ -25,6 +25,9 @@ _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]")
 _NO_FORMAT: Final = re.compile(
     r"DATA_SOURCE_NOT_FOUND|Failed to find (?:the )?data source|AVRO_NOT_LOADED|PROTOBUF_NOT_LOADED"
 )
+_NO_STREAM: Final = re.compile(r"does not support streamed reading|Micro-batch scan is not supported")
+#: Spark's words in front of the error of a query.
+_QUERY: Final = re.compile(r"\[STREAM_FAILED\][^\n]*?terminated with exception: ")
 _NO_DRIVER: Final = re.compile(r"No suitable driver|ClassNotFoundException: \S*[Dd]river")
 _NO_RIGHT: Final = re.compile(
     r"Permission denied|AccessControlException|AccessDenied|Access Denied|Forbidden|\b403\b|INSUFFICIENT_PERMISSIONS"
@@ -58,6 +61,8 @@ _KNOWN: Final[dict[str, tuple[str, bool]]] = {
         "mend the file or move it away; spark.option.ignoreCorruptFiles=true leaves out what cannot be read",
         False,
     ),
+    "CONCURRENT_STREAM_LOG_UPDATE": ("another task still has the checkpoint, and this one waits for its end", True),
+    "CONCURRENT_QUERY": ("another task still has the checkpoint, and this one waits for its end", True),
     "NOT_SUPPORTED_COMMAND_WITHOUT_HIVE_SUPPORT": ("this needs a catalog of tables", False),
 }
 _LONGEST: Final = 500
@@ -78,6 +83,7 @@ def explained(text: str, what: str, format: str, path: str) -> ConnectException:
     >>> print(explained("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: avro.", "reading /in", "avro", "/in"))
     spark.format: reading /in failed: the Spark session has no format avro. Add its jars to the worker's file, ...
     """
+    text = _QUERY.sub("", text)
     condition = _CONDITION.search(text)
     name = condition[1] if condition is not None else ""
     said = _short(text)
@@ -92,6 +98,11 @@ def explained(text: str, what: str, format: str, path: str) -> ConnectException:
             f"spark.format: {what} failed: the Spark session has no format {format}. Add its jars to the worker's "
             "file, "
             f"and start the worker again: spark.jars.packages={package}; or correct the name"
+        )
+    if _NO_STREAM.search(text):
+        return ConnectException(
+            f"spark.format: {what} failed: {format} has no reader of micro-batches, which mode=stream reads with. Take "
+            f"another mode: incrementing or bulk ({said})"
         )
     if _NO_DRIVER.search(text):
         return ConnectException(

@@ -94,8 +94,18 @@ _SUSPECTS: Final = ("TRANSFORMATION", "VALUE_CONVERTER")
 
 
 @dataclass(frozen=True)
-class _Plan:
-    """Everything a job needs but the data."""
+class Plan:
+    """Everything a job needs but the data.
+
+    Attributes:
+        layers: Projections in order; each adds its columns to those there are.
+        final: The projection that is selected last.
+        ends: Where records may end.
+        apart: True if outcomes of different shapes have columns of their own.
+        reads: The columns of the bag that the input needs in addition to keys and values.
+        lookups: What has to be found for each topic before.
+        places: Where faults arise.
+    """
 
     layers: Sequence[Sequence[Column]]
     final: Sequence[Column | str]
@@ -185,7 +195,7 @@ class SparkJobs:
         """Sends a table through a plan that changes nothing: for columns that no step reads."""
 
         def job(session: SparkSession) -> pa.Table:
-            plan = self._kept((self._runtime.generation, "through"), lambda: _Plan((), ("*",), (), True))
+            plan = self._kept((self._runtime.generation, "through"), lambda: Plan((), ("*",), (), True))
             return self._execute(session, ("through", table.schema), table, plan)
 
         # What has cost a session here goes on without having seen one: it would be the same.
@@ -208,7 +218,7 @@ class SparkJobs:
         def job(session: SparkSession) -> None:
             plan = self._kept(
                 (self._runtime.generation, "pass by"),
-                lambda: _Plan((), [F.size(name).alias(name) for name in batches.column_names], (), True, counted=True),
+                lambda: Plan((), [F.size(name).alias(name) for name in batches.column_names], (), True, counted=True),
             )
             self._execute(session, "pass by", batches, plan)
 
@@ -296,7 +306,7 @@ class SparkJobs:
 
         def job(session: SparkSession, sent: pa.Table) -> pa.Table:
             key = (self._runtime.generation, "mapped", digest)
-            plan = self._kept(key, lambda: _Plan((), ("*",), (), True, mapped=mapped))
+            plan = self._kept(key, lambda: Plan((), ("*",), (), True, mapped=mapped))
             with self._own.under_way(session):
                 return _executed(session, sent, plan, self._prepared)
 
@@ -306,6 +316,15 @@ class SparkJobs:
             output = execute(table) if self._gate is None else self._gate.run(object(), table, execute)
         made: list[bytes] = output.column(0).to_pylist()
         return made
+
+    def plan_ahead(self, groups: Sequence[ShapeGroup]) -> Plan:
+        """The plan of some groups of messages, for a query that runs it itself. Thread: one on which a session is up.
+
+        Args:
+            groups: The groups; the slot of each is its place, unless there is only one.
+        """
+        slots: tuple[int | None, ...] = (None,) if len(groups) == 1 else tuple(range(len(groups)))
+        return self._plan_of(tuple(replace(one, rows=None, columns={}) for one in groups), slots, apart=True)
 
     # ------------------------------------------------------------------ DataFrames of tasks
     def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> GroupOutcome:
@@ -384,12 +403,12 @@ class SparkJobs:
 
     # ------------------------------------------------------------------ on a session, or on one of its own
     def _run_order(
-        self, order: PlanOrder, key: Hashable, table_of: Callable[[_Plan], pa.Table]
-    ) -> tuple[pa.Table, pa.Table, _Plan]:
+        self, order: PlanOrder, key: Hashable, table_of: Callable[[Plan], pa.Table]
+    ) -> tuple[pa.Table, pa.Table, Plan]:
         """Returns what came of the rows, the rows, and their plan."""
         nbytes = passed = 0
 
-        def job(session: SparkSession) -> tuple[pa.Table, pa.Table, _Plan]:
+        def job(session: SparkSession) -> tuple[pa.Table, pa.Table, Plan]:
             nonlocal nbytes, passed
             plan = self._plan_of_order(order)
             table = table_of(plan)
@@ -398,7 +417,7 @@ class SparkJobs:
             plan.passed[0] = max(passed, nbytes, 1)
             return output, table, plan
 
-        def alone(loss: Loss) -> Callable[[], tuple[pa.Table, pa.Table, _Plan]] | None:
+        def alone(loss: Loss) -> Callable[[], tuple[pa.Table, pa.Table, Plan]] | None:
             if not self._apart.takes(loss, nbytes, passed):
                 return None
             return lambda: self._order_alone(order, table_of)
@@ -419,7 +438,7 @@ class SparkJobs:
             lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
         )
 
-    def _order_alone(self, order: PlanOrder, table_of: Callable[[_Plan], pa.Table]) -> tuple[pa.Table, pa.Table, _Plan]:
+    def _order_alone(self, order: PlanOrder, table_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
         """Runs an order in a session of its own; the plan is that of the worker's session, which comes first."""
         plan = self._runtime.run(lambda session: self._plan_of_order(order))
 
@@ -455,18 +474,18 @@ class SparkJobs:
         return slots
 
     # ------------------------------------------------------------------ plans
-    def _plan_of_order(self, order: PlanOrder) -> _Plan:
+    def _plan_of_order(self, order: PlanOrder) -> Plan:
         groups = tuple(ShapeGroup(steps, shape, None, {}, carry) for steps, shape, carry in order.groups)
         return self._plan_of(groups, order.slots, order.apart)
 
-    def _plan_of(self, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool) -> _Plan:
+    def _plan_of(self, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool) -> Plan:
         generation = self._runtime.generation
         key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
         return self._kept(key, lambda: self._make_plan(generation, groups, slots, apart))
 
     def _make_plan(
         self, generation: int, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool
-    ) -> _Plan:
+    ) -> Plan:
         parts: list[tuple[int | None, Compiled]] = []
         for group, slot in zip(groups, slots, strict=True):
 
@@ -489,7 +508,7 @@ class SparkJobs:
                 self._plans.popitem(last=False)
         return made
 
-    def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: _Plan) -> pa.Table:
+    def _execute(self, session: SparkSession, key: Hashable, table: pa.Table, plan: Plan) -> pa.Table:
         """Runs a plan on rows, no more at once than the session's memory has room for."""
 
         def execute(joined: pa.Table) -> pa.Table:
@@ -527,7 +546,7 @@ def _shared_table(
     slots: Sequence[int],
     order: np.ndarray,
     shared: Mapping[str, pa.Array | pa.ChunkedArray],
-    plan: _Plan,
+    plan: Plan,
 ) -> pa.Table:
     """The input of a job of several groups: columns for each of them, null in the rows of the others."""
     sizes = [len(order) if group.rows is None else len(group.rows) for group in groups]
@@ -548,7 +567,7 @@ def _shared_table(
 
 
 def _others(
-    shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: np.ndarray | None, plan: _Plan
+    shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: np.ndarray | None, plan: Plan
 ) -> Mapping[str, object]:
     """The columns of some rows that a plan needs in addition to keys and values."""
     columns = {name: shared[name] for name in shared.keys() & plan.reads}
@@ -599,7 +618,7 @@ def _suspect(order: PlanOrder) -> FaultPlace:
     return FaultPlace(stage, name, ConnectException.java_name, 0)
 
 
-def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
+def _collected(frame: DataFrame, plan: Plan, *, own: bool) -> pa.Table:
     """The frame's rows after the plan; the JVM forgets them at once, and the frame too if it is our own."""
     frames = _project(frame, plan)
     try:
@@ -608,7 +627,7 @@ def _collected(frame: DataFrame, plan: _Plan, *, own: bool) -> pa.Table:
         release([frame, *frames] if own else frames)
 
 
-def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: PreparedQueries) -> pa.Table:
+def _executed(session: SparkSession, table: pa.Table, plan: Plan, prepared: PreparedQueries) -> pa.Table:
     """The rows of a batch after the plan."""
     if table.schema not in plan.driver_plans:
         plan.driver_plans[table.schema] = driver_plan(session, table.schema, plan.projections(), prepared, plan.mapped)
@@ -620,7 +639,7 @@ def _executed(session: SparkSession, table: pa.Table, plan: _Plan, prepared: Pre
     return _collected(session.createDataFrame(table), plan, own=True)
 
 
-def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
+def _project(frame: DataFrame, plan: Plan) -> list[DataFrame]:
     """The frame after each projection of the plan; the last one is the result. Lazy."""
     frames: list[DataFrame] = []
     for columns in plan.projections():
@@ -631,7 +650,7 @@ def _project(frame: DataFrame, plan: _Plan) -> list[DataFrame]:
     return frames
 
 
-def _table(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray], plan: _Plan, rows: int) -> pa.Table:
+def _table(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray], plan: Plan, rows: int) -> pa.Table:
     columns: dict[str, object] = {input_column(name, ""): column for name, column in group.columns.items()}
     columns |= _others(shared, group.rows, plan)
     if not columns:
@@ -640,7 +659,7 @@ def _table(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray], 
     return pa.table(columns)
 
 
-def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: frozenset[str]) -> _Plan:
+def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: frozenset[str]) -> Plan:
     """Puts the compiled groups of a job side by side."""
     depth = max(len(compiled.layers) for _, compiled in parts)
     layers = [
@@ -666,4 +685,4 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
         reads |= {"topic"}
     changed = {name for end in ends for name in end.leaf.changed if name in OTHERS} | carry
     final = final_columns(ends, apart, changed)
-    return _Plan(layers, final, ends, apart, frozenset(reads | changed), frozenset(lookups), places)
+    return Plan(layers, final, ends, apart, frozenset(reads | changed), frozenset(lookups), places)

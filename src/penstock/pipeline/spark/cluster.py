@@ -1,7 +1,7 @@
 """The settings of a session whose executors are processes of a cluster: its cores, and the address for its executors.
 
-Functions: ``is_clustered``, ``cluster_settings`` (pure but for ``reach``), ``planned_cores``, ``address_towards``. A
-user's settings always win. This module does not use Spark itself. Thread: any.
+Functions: ``is_clustered``, ``cluster_settings`` (pure but for ``reach``), ``planned_cores``, ``address_towards``,
+``addresses_of``. A user's settings always win. This module does not use Spark itself. Thread: any.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def cluster_settings(
     found: dict[str, str | None] = dict.fromkeys(_ADDRESSES)
     if master.startswith(STANDALONE):
         if "spark.driver.host" not in conf and not any(environment.get(name) for name in _OWN_CHOICE):
-            masters = _addresses(master)
+            masters = addresses_of(master)
             own = next(filter(None, (reach(host, port) for host, port in masters)), None)
             if own is None:
                 log.warning(
@@ -105,10 +105,10 @@ def cluster_settings(
     return {name: value for name, value in found.items() if name not in conf}
 
 
-def _addresses(master: str) -> list[tuple[str, int]]:
+def addresses_of(master: str) -> list[tuple[str, int]]:
     """Hosts and ports of a standalone master and its standby masters.
 
-    >>> _addresses("spark://one:7077,two"), _addresses("spark://[::1]:7070")
+    >>> addresses_of("spark://one:7077,two"), addresses_of("spark://[::1]:7070")
     ([('one', 7077), ('two', 7077)], [('::1', 7070)])
     """
     found = []

@@ -1,8 +1,9 @@
 """The part of a bulk sink that runs on Spark's executors: a range is fetched, converted, and written by the task.
 
 Main types: ``RangeWork``, the function of ``mapInArrow``, which gets numbers of ranges; ``RangeAnswer``, its result for
-each. Messages become frames through the classes that the worker uses, and failed messages are reported from here. Steps
-that need a compiled plan run record by record: a Python worker has no session.
+each. Messages become frames through the classes that the worker uses, and failed messages are reported from here. A
+Python worker has no session: where messages need a compiled plan, it is between two of them, and ``RangeFetch`` reads
+for it (``range_plan``). Messages that the plan was not made for go through its steps record by record.
 
 Thread: the main thread of a Python worker of Spark.
 """
@@ -29,8 +30,10 @@ from penstock.kafka.consumer.consumer import FetchedChunk
 from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, PipelineSpec
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, PipelineSpec, SinkBatch, Submit
+from penstock.pipeline.batch.sink.ahead import PlanAhead
 from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import EXAMPLES
 from penstock.worker.bulk.shipping import Parts
@@ -159,6 +162,57 @@ class RangeAnswer:
     examples: tuple[str, ...]
 
 
+#: Messages, and their outcomes if they have been through a plan.
+GivenMessages = tuple[pa.Table, Sequence[GroupOutcome] | None]
+
+
+def failed_attempt(ranges: Sequence[TopicRange], place: int, error: Exception) -> AttemptFailedException:
+    """The failure of a range, as the worker reads it."""
+    one = ranges[place]
+    text = f"{one.topic}-{one.partition} from offset {one.start} to {one.end}: {text_of(error)}"
+    return AttemptFailedException(Failure(place, is_final(error), text).to_text())
+
+
+def _received(ahead: PlanAhead, batches: Iterator[pa.RecordBatch]) -> Iterator[GivenMessages]:
+    for batch in batches:
+        yield from ahead.received(pa.Table.from_batches([batch]))
+
+
+@dataclass(frozen=True)
+class RangeFetch:
+    """The function of ``mapInArrow`` in front of a plan: gets the places of ranges, gives their messages laid out.
+
+    Attributes:
+        ranges: All ranges of the job.
+        reading: Sorts messages.
+        ahead: The plan.
+    """
+
+    ranges: tuple[TopicRange, ...]
+    reading: TopicReading
+    ahead: PlanAhead
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fetches the ranges of one Spark partition.
+
+        Raises:
+            AttemptFailedException: With a ``Failure`` as its text.
+        """
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                try:
+                    yield from self.fetched(place)
+                except Exception as error:
+                    raise failed_attempt(self.ranges, place, error) from error
+
+    def fetched(self, place: int, reading: TopicReading | None = None) -> Iterator[pa.RecordBatch]:
+        """The messages of a range; `reading` stands in for the work's own in tests."""
+        reading = reading or self.reading
+        pipeline = reading.pipeline()
+        for table in messages_of(self.ranges[place], reading):
+            yield from self.ahead.laid_out(pipeline, table).combine_chunks().to_batches()
+
+
 @dataclass(frozen=True)
 class RangeWork:
     """The function of ``mapInArrow``: gets the places of ranges in a column, gives pickled answers.
@@ -168,12 +222,14 @@ class RangeWork:
         ranges: All ranges of the job.
         reading: Converts messages to frames.
         probe: Called at named points, for kill tests.
+        ahead: The plan in front; it gets the rows of that then, one range in each Spark partition. None: there is none.
     """
 
     task: BulkSinkTask
     ranges: tuple[TopicRange, ...]
     reading: TopicReading
     probe: Callable[[str], None]
+    ahead: PlanAhead | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Writes the ranges of one Spark partition.
@@ -181,20 +237,36 @@ class RangeWork:
         Raises:
             AttemptFailedException: With a ``Failure`` as its text.
         """
+        if self.ahead is not None:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None, "Spark runs it"
+            yield self._answered(context.partitionId(), _received(self.ahead, batches))
+            return
         for batch in batches:
             for place in batch.column(0).to_pylist():
-                try:
-                    answer = pickle.dumps(self.write(place), 5)
-                except Exception as error:
-                    one = self.ranges[place]
-                    text = f"{one.topic}-{one.partition} from offset {one.start} to {one.end}: {text_of(error)}"
-                    raise AttemptFailedException(Failure(place, is_final(error), text).to_text()) from error
-                yield pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
+                yield self._answered(place, None)
 
-    def write(self, place: int, reading: TopicReading | None = None) -> RangeAnswer:
-        """Writes one range; `reading` stands in for the work's own in tests."""
+    def _answered(self, place: int, received: Iterator[GivenMessages] | None) -> pa.RecordBatch:
+        try:
+            answer = pickle.dumps(self.write(place, received=received), 5)
+        except Exception as error:
+            raise failed_attempt(self.ranges, place, error) from error
+        return pa.RecordBatch.from_arrays([pa.array([answer], pa.binary())], ["answer"])
+
+    def write(
+        self, place: int, reading: TopicReading | None = None, received: Iterator[GivenMessages] | None = None
+    ) -> RangeAnswer:
+        """Writes one range.
+
+        Args:
+            place: Its place among the ranges.
+            reading: Stands in for the work's own in tests.
+            received: Its messages after the plan; None: they are fetched.
+        """
         one = replace(self.ranges[place], attempt=uuid.uuid4().hex[:12])
-        frames = _Frames(one, reading or self.reading)
+        frames = _Frames(one, reading or self.reading, received)
         try:
             self.probe(f"before-write-{place}")
             self.task.context = frames.context
@@ -217,8 +289,9 @@ class _Totals:
 class _Frames:
     """The frames of a range."""
 
-    def __init__(self, one: TopicRange, reading: TopicReading) -> None:
+    def __init__(self, one: TopicRange, reading: TopicReading, received: Iterator[GivenMessages] | None) -> None:
         self._range, self._reading = one, reading
+        self._received = received
         self._name = f"{reading.task.connector} task {reading.task.task}"
         self._totals = _Totals()
         self._counts = ErrorCounts()
@@ -246,8 +319,12 @@ class _Frames:
         self.given = self._made()
 
     def _made(self) -> Generator[SinkFrame]:
-        converter = MessageConverter(self._reading.pipeline(), self._errors)
-        for table in self._tables():
+        pipeline = self._reading.pipeline()
+        received = self._received
+        if received is None:
+            received = ((table, None) for table in messages_of(self._range, self._reading))
+        for table, outcomes in received:
+            converter = MessageConverter(pipeline if outcomes is None else _Planned(pipeline, outcomes), self._errors)
             ends = {self._range.place: int(table.column("offset")[-1].as_py()) + 1}
             converted = converter.begin(FetchedChunk(table, ends, 0), PendingBatch).result()
             batch, totals = converted.batch, self._totals
@@ -300,45 +377,70 @@ class _Frames:
         for one in self._reporters:
             one.close()
 
-    # ------------------------------------------------------------------ messages
-    def _tables(self) -> Iterator[pa.Table]:
-        """The messages, some thousand at once."""
-        reader = self._reading.reader()
-        try:
-            reader.assign({self._range.place: self._range.start})
-            waiting: list[pa.Table] = []
-            for table in self._fetched(reader):
-                waiting.append(table)
-                if sum(map(len, waiting)) >= ROWS_AT_ONCE or sum(one.nbytes for one in waiting) >= _BYTES_AT_ONCE:
-                    yield pa.concat_tables(waiting).combine_chunks()
-                    waiting = []
-            if waiting:
-                yield pa.concat_tables(waiting).combine_chunks()
-        finally:
-            reader.close()
 
-    def _fetched(self, reader: RangeReader) -> Iterator[pa.Table]:
-        one = self._range
-        position, deadline = one.start, time.monotonic() + _PATIENCE_S
-        while position < one.end:
-            chunks = reader.fetch(_SLICE_S)
-            for chunk in chunks:
-                offsets = chunk.table.column("offset")
-                position = int(offsets[-1].as_py()) + 1
-                table = chunk.table if position <= one.end else chunk.table.filter(pc.less(offsets, one.end))
-                if table.num_rows:
-                    yield placed(table, one.place)
-            if chunks:
-                deadline = time.monotonic() + _PATIENCE_S
-            elif reader.at_end(one.place):
-                # Offsets missing up to the end are transaction markers, or were compacted away.
-                return
-            elif time.monotonic() > deadline:
-                raise KafkaRetriableException(
-                    f"Kafka has given no message of {one.topic}-{one.partition} from offset {position} on for "
-                    f"{_PATIENCE_S:.0f} s: {reader.trouble or 'it has not said why'}. Executors need the names of the "
-                    "brokers that the worker has"
-                )
+class _Planned:
+    """A ``BatchConverter`` of messages that have been through their plan."""
+
+    def __init__(self, pipeline: SinkPipeline, outcomes: Sequence[GroupOutcome]) -> None:
+        self._pipeline, self._outcomes = pipeline, outcomes
+
+    def run(self, batch: pa.Table) -> SinkBatch:
+        """See ``BatchConverter``: converts the messages again, without the plan."""
+        return self._pipeline.run(batch)
+
+    def begin(self, batch: pa.Table, submit: Submit) -> PendingBatch[SinkBatch]:
+        """See ``BatchConverter``."""
+        return PendingBatch(lambda: self._pipeline.end(batch, self._outcomes))
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+def messages_of(one: TopicRange, reading: TopicReading, patience_s: float | None = None) -> Generator[pa.Table]:
+    """The messages of a range, some thousand at once, as ``CONSUMED_SCHEMA``.
+
+    Args:
+        one: The range.
+        reading: Makes the client.
+        patience_s: The longest time without a message.
+
+    Raises:
+        KafkaRetriableException: Kafka has given none for that time.
+    """
+    reader = reading.reader()
+    try:
+        reader.assign({one.place: one.start})
+        waiting: list[pa.Table] = []
+        for table in _fetched(one, reader, _PATIENCE_S if patience_s is None else patience_s):
+            waiting.append(table)
+            if sum(map(len, waiting)) >= ROWS_AT_ONCE or sum(one.nbytes for one in waiting) >= _BYTES_AT_ONCE:
+                yield pa.concat_tables(waiting).combine_chunks()
+                waiting = []
+        if waiting:
+            yield pa.concat_tables(waiting).combine_chunks()
+    finally:
+        reader.close()
+
+
+def _fetched(one: TopicRange, reader: RangeReader, patience_s: float) -> Iterator[pa.Table]:
+    position, deadline = one.start, time.monotonic() + patience_s
+    while position < one.end:
+        chunks = reader.fetch(_SLICE_S)
+        for chunk in chunks:
+            offsets = chunk.table.column("offset")
+            position = int(offsets[-1].as_py()) + 1
+            table = chunk.table if position <= one.end else chunk.table.filter(pc.less(offsets, one.end))
+            if table.num_rows:
+                yield placed(table, one.place)
+        if chunks:
+            deadline = time.monotonic() + patience_s
+        elif reader.at_end(one.place):
+            # Offsets missing up to the end are transaction markers, or were compacted away.
+            return
+        elif time.monotonic() > deadline:
+            raise KafkaRetriableException(
+                f"Kafka has given no message of {one.topic}-{one.partition} from offset {position} on for "
+                f"{patience_s:.0f} s: {reader.trouble or 'it has not said why'}. Executors need the names of the "
+                "brokers that the worker has"
+            )
 
 
 def placed(table: pa.Table, place: TopicPartition) -> pa.Table:

@@ -27,16 +27,18 @@ from penstock.errors import ConnectException, KafkaException, KafkaRetriableExce
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
+from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import waiting_for
 from penstock.threads import OwnedThread, in_own_thread
 from penstock.worker.bulk.jobs import Executors, judged
 from penstock.worker.bulk.planning import run_session
+from penstock.worker.bulk.range_plan import written_rows
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
 from penstock.worker.bulk.ranges import checked_plan, ends_of_ranges, open_ranges, told_ranges
 from penstock.worker.bulk.runs import AttemptCounter, Totals
-from penstock.worker.bulk.shipping import own_path, packed, probe_for_executors, shipped
+from penstock.worker.bulk.shipping import packed, probe_for_executors
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.sink.queues import SinkCounts
 from penstock.worker.task.spec import no_probe
@@ -65,6 +67,7 @@ class BulkSinkServices:
         runtime: The Spark session.
         why_not: The reason why executors cannot read messages; None if they can.
         reading: Converts messages to frames, on executors.
+        jobs: Compiles the plan in front of what executors write.
         admin: Settings of the admin client; librdkafka's names.
         committed_only: True if messages of uncommitted transactions are not read.
         errors: Counts failed records.
@@ -76,6 +79,7 @@ class BulkSinkServices:
     runtime: SparkRuntime
     why_not: str | None
     reading: TopicReading
+    jobs: SparkJobs
     admin: Mapping[str, object]
     committed_only: bool
     errors: ErrorHandler
@@ -303,8 +307,8 @@ class BulkSinkDriver(SinkTask):
         """Has the ranges written. Thread: the job's."""
         services = self._services
         todo = RangeWork(self.task, tuple(job.ranges), services.reading, probe_for_executors(services.probe))
-        payload = packed(todo, f"The bulk work of task {services.task}, or what start() has set,")
-        count = len(job.ranges)
+        what = f"The bulk work of task {services.task}, or what start() has set,"
+        payload = packed(todo, what)
 
         def on_session(session: SparkSession) -> list[RangeAnswer]:
             own = run_session(session, max(1, services.runtime.parallelism))
@@ -312,7 +316,7 @@ class BulkSinkDriver(SinkTask):
                 self._executors.probe(own, payload)
                 own.sparkContext.setJobGroup(job_group(job.work), f"ranges of {services.task}")
                 job.session = own
-                rows = own.range(0, count, 1, count).mapInArrow(shipped(payload, own_path()), "answer binary").collect()
+                rows = written_rows(own, todo, payload, services.jobs, what).collect()
             return [pickle.loads(row[0]) for row in rows]
 
         return services.runtime.run(on_session)

@@ -359,7 +359,7 @@ class TaskBuilder:
                 settings,
                 self._plugins,
                 self._runtime,
-                SinkChained(pipeline, client, errors, note),
+                SinkChained(pipeline, jobs, client, errors, note),
                 probe=self._probe,
             )
         sink = SinkServices(

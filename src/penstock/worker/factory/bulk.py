@@ -144,12 +144,14 @@ class SinkChained:
 
     Attributes:
         pipeline: Converters and transforms of the worker.
+        jobs: Compiles plans.
         consumer: Settings of the task's consumer.
         errors: Counts failed records.
         note_topics: Called with the topics that are read.
     """
 
     pipeline: SinkPipeline
+    jobs: SparkJobs
     consumer: ClientSettings
     errors: ErrorHandler
     note_topics: Callable[[Sequence[str]], None]
@@ -204,6 +206,7 @@ def make_bulk_sink(
             runtime,
             chained.pipeline.in_one_process,
             reading,
+            chained.jobs,
             admin.checked().librdkafka,
             chained.consumer.librdkafka.get("isolation.level") == "read_committed",
             chained.errors,

@@ -17,6 +17,7 @@ Did you mean one of the following? [`id`]. SQLSTATE: 42703;
 NO_DELTA = (
     "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] This Delta operation requires the SparkSession ..."
 )
+QUERY = "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: {}"
 DENIED = "java.io.FileNotFoundException: /in/a.parquet (Permission denied)"
 
 
@@ -36,6 +37,9 @@ DENIED = "java.io.FileNotFoundException: /in/a.parquet (Permission denied)"
             ["/in/a", "mend"],
             False,
         ),
+        ("Data source jdbc does not support streamed reading.", ["no reader of micro-batches", "incrementing"], False),
+        (QUERY.format("[CONCURRENT_QUERY] Another instance is running. SQLSTATE: 0A000"), ["waits for its end"], True),
+        (QUERY.format("[FAILED_READ_FILE.NO_HINT] Encountered error while reading /in/a."), ["/in/a", "mend"], False),
         ("something new", ["something new"], False),
     ],
 )

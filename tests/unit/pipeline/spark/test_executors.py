@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from penstock.pipeline.spark.driver.jvm import JavaMissingException, SessionRefusedException
-from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException
+from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException, StandaloneMaster, reason_of
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry.standstills import goes_on, standstill_of
+from penstock.threads import in_thread
 
 CLUSTER = {"spark.master": "spark://spark:7077"}
 
@@ -98,3 +101,147 @@ def test_a_cluster_that_was_there_before_is_waited_for_and_one_that_never_was_is
     assert runtime._tries_again(refused, 50, 9999)
     assert not runtime._tries_again(JavaMissingException("no Java"), 1, 0)
     assert not local._tries_again(refused, 1, 0)
+
+
+def test_a_master_that_is_asked_says_why(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def why(self: StandaloneMaster, application: str) -> str:
+        asked.append(application)
+        return "All 2 cores of the cluster are taken by other (app-2, 2)"
+
+    monkeypatch.setattr(StandaloneMaster, "why", why)
+    watch, session = ExecutorWatch(CLUSTER, 30, clock), Session()
+    watch.ask(session)  # type: ignore[arg-type]
+    session.executors = 0
+    for second in (1, 2, 3, 4, 5, 6, 7, 8):
+        clock.now = second
+        watch.ask(session)  # type: ignore[arg-type]
+        if watch._answer is not None:
+            watch._answer.result(5)
+    assert asked[0] == "app-1"
+    assert "waits for cores of the cluster. All 2 cores of the cluster are taken by other (app-2, 2)" in str(
+        watch.trouble
+    )
+    assert "(the last executor was removed: worker lost)" in str(watch.trouble)
+    session.executors = 1
+    watch.ask(session)  # type: ignore[arg-type]
+    assert watch.trouble is None
+    session.executors = 0
+    clock.now = 100
+    watch.ask(session)  # type: ignore[arg-type]
+    assert "taken by other" not in str(watch._why)
+
+
+class Session:
+    """A session, its context and its lists, as Java has them."""
+
+    def __init__(self) -> None:
+        self.executors = 1
+
+    def __getattr__(self, name: str) -> object:
+        known = {
+            "size": self.executors + 1,
+            "applicationId": "app-1",
+            "defaultParallelism": 2,
+            "getActiveJobIds": (),
+            "executorList": Removed(),
+        }
+        if name in ("sparkContext", "_jsc"):
+            return self
+        return lambda *_: known.get(name, self)
+
+
+class Removed:
+    """The executors that were there: one is removed."""
+
+    def size(self) -> int:
+        return 1
+
+    def __getattr__(self, name: str) -> object:
+        known = {"isDefined": True, "getTime": 5}
+        if name == "get":
+            return lambda: self
+        return lambda *_: known.get(name, self)
+
+    def __str__(self) -> str:
+        return "worker lost\nmore of it"
+
+
+def state(*workers: Mapping[str, object], **own: object) -> Mapping[str, object]:
+    applications = [{"id": "app-1", "name": "mine", "cores": 0, "memoryperexecutor": 512}, *own.get("others", ())]  # type: ignore[misc]
+    return {"status": "ALIVE", "workers": workers, "activeapps": applications}
+
+
+def one(cores: int, used: int, memory: int = 1024, memoryused: int = 0, state: str = "ALIVE") -> Mapping[str, object]:
+    return {"state": state, "cores": cores, "coresused": used, "memory": memory, "memoryused": memoryused}
+
+
+OTHERS = [{"id": f"app-{number}", "name": f"other {number}", "cores": number} for number in range(2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (state(), "No workers are registered with the master"),
+        (state(one(4, 0, state="DEAD")), "No workers are registered with the master"),
+        (
+            state(one(4, 4), others=OTHERS[:1]),
+            "All 4 cores of the cluster are taken by other 2 (app-2, 2): end one of them",
+        ),
+        (
+            state(one(4, 4), one(2, 2), others=OTHERS),
+            "by other 6 (app-6, 6), other 5 (app-5, 5), other 4 (app-4, 4) and 2 ",
+        ),
+        (state(one(4, 4)), "taken by applications that are ending"),
+        (state(one(4, 3, memoryused=600)), "has the 512 MiB that an executor needs (424 MiB are free)"),
+        (state(one(4, 4), one(4, 1)), "The cluster has 3 free cores and the memory for an executor"),
+        ({"status": "ALIVE", "workers": [one(1, 0)], "activeapps": OTHERS}, "does not know this worker's application"),
+        ({"workers": [{"cores": "x", "state": 1}], "activeapps": [{}]}, "does not know"),
+    ],
+)
+def test_the_state_of_a_master_says_why_an_application_has_no_executor(given: Mapping[str, object], said: str) -> None:
+    assert said in reason_of(given, "app-1")
+
+
+class Page(BaseHTTPRequestHandler):
+    body = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/json/" else 404)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def page() -> Iterator[type[Page]]:
+    with HTTPServer(("127.0.0.1", 0), Page) as server:
+        serving = in_thread("page", server.serve_forever)
+        Page.port = server.server_port  # type: ignore[attr-defined]
+        yield Page
+        server.shutdown()
+        serving.result(5)
+
+
+def test_a_master_is_asked_for_its_state_and_one_that_is_away_is_named(page: type[Page], free_port: int) -> None:
+    port = page.port  # type: ignore[attr-defined]
+    settings = {"spark.master": f"spark://127.0.0.1:{free_port}", "spark.master.ui.port": str(port)}
+    master = StandaloneMaster.of(settings)
+    assert master is not None
+    page.body = json.dumps(state()).encode()
+    assert master.why("app-1").startswith("No workers are registered")
+    for body in (b"<html>", b"[]", b"{}", b'{"workers": 1}', json.dumps({**state(), "status": "STANDBY"}).encode()):
+        page.body = body
+        away = b"STANDBY" not in body
+        assert master.why("app-1").startswith(f"The master at 127.0.0.1:{free_port} (" if away else "") is True
+        # It is there, and its web UI is not: nothing is known.
+        there = StandaloneMaster.of({**settings, "spark.master": f"spark://127.0.0.1:{port}"})
+        assert there is not None
+        assert there.why("app-1") == ""
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://there", "local[2]", ""])
+def test_other_clusters_are_not_asked(master: str) -> None:
+    assert StandaloneMaster.of({"spark.master": master}) is None

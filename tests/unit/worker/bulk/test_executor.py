@@ -11,7 +11,13 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceFrame
-from penstock.errors import ConnectException, KafkaException, ProducerFencedException, ToleranceExceededException
+from penstock.errors import (
+    ConnectException,
+    KafkaException,
+    ProducerFencedException,
+    ToleranceExceededException,
+    TransactionalIdAuthorizationException,
+)
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -277,6 +283,17 @@ def test_a_record_that_kafka_refuses_ends_the_attempt() -> None:
         work().write(3, rows(95), memory.cluster)
     assert memory.messages == values(40)
     assert not memory.markers()[3].done
+
+
+def test_a_user_without_rights_to_transactional_ids_is_told_which_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: Producer, timeout_s: float) -> None:
+        raise TransactionalIdAuthorizationException("Transactional Id authorization failed.")
+
+    monkeypatch.setattr(Producer, "init_transactions", denied)
+    memory = Memory()
+    with pytest.raises(TransactionalIdAuthorizationException, match=r"Write and Describe on .* prefix group-orders-, "):
+        work().write(0, rows(5), memory.cluster)
+    assert memory.messages == []
 
 
 def test_other_rows_than_before_are_refused_before_one_is_written() -> None:

@@ -286,6 +286,12 @@ def test_stateless_transforms_of_users_run_there() -> None:
     assert answer.file == [(0, "00"), (1, "11"), (2, "22")]
 
 
+def test_transforms_of_kafka_behind_those_of_users_run_there() -> None:
+    hoist = InstanceRecipe(HoistFieldValue, {"field": "inner"})
+    answer = written(reading(Topic(text(range(2))), StringConverter, InstanceRecipe(Stateless, {}), hoist))
+    assert answer.file == [(0, {"inner": "00"}), (1, {"inner": "11"})]
+
+
 def test_answers_are_given_one_by_one_and_a_failure_names_its_range() -> None:
     given = reading(Topic(text(range(10))))
     ranges = (TopicRange(*PLACE, 0, 4), TopicRange(*PLACE, 4, 6))

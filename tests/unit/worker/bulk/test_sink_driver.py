@@ -16,7 +16,7 @@ from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
-from penstock.worker.bulk import jobs
+from penstock.worker.bulk import jobs, range_plan
 from penstock.worker.bulk import sink_driver as module
 from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.range_work import RangeWork
@@ -177,7 +177,7 @@ class Lab:
             ("TopicAdmin", lambda settings, name: Admin(self)),
             ("_ASK_S", 0.0),
         ):
-            monkeypatch.setattr(module, name, value)
+            monkeypatch.setattr(range_plan if name == "shipped" else module, name, value)
         monkeypatch.setattr(jobs, "probe_executors", lambda *_: None)
 
     def driver(self, places: Sequence[TopicPartition] = (PLACE,), **own: Any) -> BulkSinkDriver:
@@ -189,6 +189,7 @@ class Lab:
             spark,
             own.get("why_not"),
             self.reading,
+            spark,
             {},
             False,
             handler,

@@ -22,7 +22,8 @@ from pyarrow import fs
 
 from penstock.api import TopicPartition
 from penstock.api.bulk import TopicRange
-from penstock.errors import ConfigException, ConnectException, RetriableException
+from penstock.connectors.spark.places import place_of, reachable
+from penstock.errors import ConnectException
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class RangeFiles:
     def __init__(self, path: str, connector: str) -> None:
         self._path = path
         self._connector = connector
-        self._fs, self._root = _filesystem(path)
+        self._fs, self._root = place_of(path, "spark.path")
         self._own = f"{self._root}/{HIDDEN}/{connector}"
 
     def __reduce__(self) -> tuple[type[RangeFiles], tuple[str, str]]:
@@ -113,7 +114,7 @@ class RangeFiles:
         """
         more = f"-{part}" if part else ""
         file = RangeFile(f"{one.name}{more}-{one.attempt}{extension}", f"{one.name}{more}{extension}")
-        with _faults(self._path):
+        with reachable(self._path):
             self._fs.create_dir(self._own, recursive=True)
             with self._fs.open_output_stream(f"{self._own}/{file.staged}") as out:
                 yield file, out
@@ -149,7 +150,7 @@ class RangeFiles:
                 )
             if before is not None:
                 self._move(place, before)
-            with _faults(self._path):
+            with reachable(self._path):
                 self._write(self._name(place), note.to_bytes())
             self._move(place, note)
             self._sweep(place, note.end)
@@ -161,7 +162,7 @@ class RangeFiles:
         for place, offset in offsets.items():
             at = 0 if offset is None else offset
             if self._note(place) is not None:
-                with _faults(self._path):
+                with reachable(self._path):
                     self._write(self._name(place), Note(at, at, (), replaces=True).to_bytes())
 
     def check(self) -> None:
@@ -170,7 +171,7 @@ class RangeFiles:
         Raises:
             RetriableException: The file system refuses.
         """
-        with _faults(self._path):
+        with reachable(self._path):
             self._fs.get_file_info(self._root)
 
     # ------------------------------------------------------------------ steps
@@ -178,7 +179,7 @@ class RangeFiles:
         return f"{self._own}/{place.topic}-{place.partition}.json"
 
     def _note(self, place: TopicPartition) -> Note | None:
-        with _faults(self._path):
+        with reachable(self._path):
             try:
                 with self._fs.open_input_stream(self._name(place)) as file:
                     return Note.from_bytes(file.read())
@@ -195,7 +196,7 @@ class RangeFiles:
 
     def _move(self, place: TopicPartition, note: Note) -> None:
         """Completes a noted commit."""
-        with _faults(self._path):
+        with reachable(self._path):
             there = [one for one in note.files if self._is_there(f"{self._own}/{one.staged}")]
             if note.replaces and (there or not note.files):
                 self._remove_between(place, note)
@@ -233,24 +234,3 @@ class RangeFiles:
                 end = rest[:20]
                 if len(start) == len(end) == 20 and start.isdigit() and end.isdigit():
                     yield name, int(start), int(end)
-
-
-def _filesystem(path: str) -> tuple[Any, str]:
-    uri = path
-    for spark, arrow in (("s3a://", "s3://"), ("s3n://", "s3://")):
-        uri = uri.replace(spark, arrow, 1) if uri.startswith(spark) else uri
-    if uri.startswith("file:"):
-        uri = "/" + uri.removeprefix("file:").lstrip("/")
-    try:
-        filesystem, root = fs.FileSystem.from_uri(uri)
-    except (pa.ArrowException, ValueError, OSError) as error:
-        raise ConfigException(f"spark.path={path} is nothing that PyArrow can write to: {error}") from error
-    return filesystem, root.rstrip("/")
-
-
-@contextmanager
-def _faults(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise RetriableException(f"{path} cannot be written: {error}") from error

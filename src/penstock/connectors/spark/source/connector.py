@@ -17,6 +17,7 @@ _FIELDS = {
     ReadMode.FILES: "through",
     ReadMode.INCREMENTING: "value",
     ReadMode.VERSIONS: "version",
+    ReadMode.STREAM: "batch",
 }
 
 

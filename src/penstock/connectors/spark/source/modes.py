@@ -1,4 +1,4 @@
-"""The modes, each of which can resume from an offset: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
+"""The modes over rows that can be read again: `Bulk`, `BulkFiles`, `NewFiles`, `Incrementing`, `Versions`.
 
 Each yields chunks after an offset, in a repeatable order, and ends when there is nothing more for now. Thread: the
 task's. Source: Penstock's own.
@@ -57,6 +57,8 @@ def reading_of(config: SparkSourceConfig, reader: SparkReader, progress: Progres
             return Incrementing(config, reader)
         case ReadMode.VERSIONS:
             return Versions(config, reader)
+        case ReadMode.STREAM:
+            raise ValueError("Streams has parts of its own")
 
 
 class Runs:

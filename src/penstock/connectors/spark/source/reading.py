@@ -41,7 +41,8 @@ class SparkReader:
 
     def __init__(self, config: SparkSourceConfig, session: Callable[[], SparkSession]) -> None:
         self._config = config
-        self._session = session
+        #: Returns the session.
+        self.session = session
         self._inferred: StructType | None = None
         self.what = f"reading {config.label}"
 
@@ -53,22 +54,25 @@ class SparkReader:
         """Errors of Spark in the block are errors for users."""
         return translated(self.what, self._config.format, self._config.spark_path)
 
-    def all(self) -> DataFrame:
+    def all(self, *, stream: bool = False) -> DataFrame:
         """The rows of the whole path, table or query, with columns that Kafka Connect has.
+
+        Args:
+            stream: True for those of the format's reader of micro-batches.
 
         Raises:
             ConnectException: Spark refuses.
         """
-        session, config = self._session(), self._config
+        session, config = self.session(), self._config
         with self.translated():
             if not config.spark_query.strip():
-                return _plain(self._load(session, None))
+                return _plain(self._load(session, None, stream=stream))
             query = config.spark_query
             if SOURCE_VIEW not in query:
                 return _plain(session.sql(query))
             # Braces of the query's own are doubled: PySpark takes the text for a pattern.
             pattern = query.replace("{", "{{").replace("}", "}}").replace("{{source}}", "{source}")
-            return _plain(session.sql(pattern, source=self._load(session, None)))
+            return _plain(session.sql(pattern, source=self._load(session, None, stream=stream)))
 
     def kind_of(self, column: str) -> str:
         """The type of a position column, by its name in Spark's JSON.
@@ -104,7 +108,7 @@ class SparkReader:
             ConnectException: Spark refuses.
         """
         with self.translated():
-            return _plain(self._load(self._session(), [one.path for one in files]))
+            return _plain(self._load(self.session(), [one.path for one in files]))
 
     def option(self, **options: str | int) -> DataFrame:
         """The rows of the path, read with more options.
@@ -113,7 +117,7 @@ class SparkReader:
             ConnectException: Spark refuses.
         """
         with self.translated():
-            reader = self._session().read.format(self._config.format).options(**self._config.options())
+            reader = self.session().read.format(self._config.format).options(**self._config.options())
             return _plain(reader.options(**options).load(self._config.spark_path))
 
     def files(self) -> list[File]:
@@ -126,7 +130,7 @@ class SparkReader:
         given = self._config.options()
         options = {name: value for name, value in given.items() if name.lower() in map(str.lower, _OF_LISTING)}
         with self.translated():
-            listing = self._session().read.format("binaryFile").options(**options).load(self._config.spark_path)
+            listing = self.session().read.format("binaryFile").options(**options).load(self._config.spark_path)
             # Seconds and fractions as numbers, because PySpark would show a time in the local zone of the machine.
             rows = (
                 listing.selectExpr("path", "unix_millis(modificationTime) AS modified", "length").toArrow().to_pylist()
@@ -185,12 +189,13 @@ class SparkReader:
             ConnectException: Spark refuses.
         """
         with self.translated():
-            found: list[dict[str, Any]] = self._session().sql(text).toArrow().to_pylist()
+            found: list[dict[str, Any]] = self.session().sql(text).toArrow().to_pylist()
             return found
 
-    def _load(self, session: SparkSession, files: Sequence[str] | None) -> DataFrame:
+    def _load(self, session: SparkSession, files: Sequence[str] | None, *, stream: bool = False) -> DataFrame:
         config = self._config
-        reader = session.read.format(config.format).options(**config.options())
+        reader: Any = session.readStream if stream else session.read
+        reader = reader.format(config.format).options(**config.options())
         is_pattern = any(sign in config.spark_path for sign in "*?[]{}")
         if files is not None and not is_pattern and "basepath" not in map(str.lower, config.options()):
             # Where the directories of columns begin.
@@ -200,9 +205,12 @@ class SparkReader:
         elif files is not None and config.format not in SELF_DESCRIBING:
             # Guessed from all files, and once: from some of them it would change with each query.
             reader = reader.schema(self._guessed(session))
+        found: DataFrame
         if files is not None:
-            return reader.load(list(files))
-        return reader.load(config.spark_path) if config.spark_path else reader.load()
+            found = reader.load(list(files))
+        else:
+            found = reader.load(config.spark_path) if config.spark_path else reader.load()
+        return found
 
     def _guessed(self, session: SparkSession) -> StructType:
         if self._inferred is None:

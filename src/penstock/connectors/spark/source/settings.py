@@ -20,6 +20,7 @@ class ReadMode(Enum):
     FILES = "files"
     INCREMENTING = "incrementing"
     VERSIONS = "versions"
+    STREAM = "stream"
 
 
 class SparkSourceConfig(SparkConfig):
@@ -31,7 +32,13 @@ class SparkSourceConfig(SparkConfig):
         doc="How new rows are found. bulk: all rows once, and again every bulk.interval.ms. files: the files of "
         "spark.path "
         "that were not read yet. incrementing: rows whose incrementing.column.name is greater than that of all rows "
-        "before. versions: a table of Delta as it is, and then the changes of each new version.",
+        "before. versions: a table of Delta as it is, and then the changes of each new version. stream: what the "
+        "format's reader of micro-batches (readStream) finds; needs spark.checkpoint.path.",
+    )
+    spark_checkpoint_path: str = setting(
+        default="",
+        doc="The directory in which mode=stream keeps the position of the query and the rows that are not in Kafka "
+        "yet, below the connector's name. All workers and executors have to see it: /data/streams, s3a://bucket/dir.",
     )
     spark_query: str = setting(
         default="",
@@ -115,7 +122,8 @@ class SparkSourceConfig(SparkConfig):
         yield from self._faults_of_mode(query)
 
     def _faults_of_mode(self, query: str) -> Iterator[tuple[str, str]]:
-        found = list(doubts(query))
+        # A micro-batch that was read is kept.
+        found = [] if self.mode is ReadMode.STREAM else list(doubts(query))
         if found:
             yield (
                 "spark.query",
@@ -136,6 +144,13 @@ class SparkSourceConfig(SparkConfig):
                 yield "mode", f"{self.format} has no files that could be listed: take bulk or incrementing"
             case ReadMode.INCREMENTING if not self.incrementing_column_name.strip():
                 yield "incrementing.column.name", "is missing: mode=incrementing goes by a column that only grows"
+            case ReadMode.STREAM if not self.format:
+                yield "spark.format", "is missing: mode=stream reads with the reader of micro-batches of a format"
+            case ReadMode.STREAM if not self.spark_checkpoint_path.strip():
+                yield (
+                    "spark.checkpoint.path",
+                    "is missing: mode=stream keeps its position there, where all workers and executors see it",
+                )
             case ReadMode.VERSIONS if self.format != "delta" or query:
                 yield "mode", "versions are those of a table of Delta: spark.format=delta with spark.path"
         if self.spark_bulk and self.mode is not ReadMode.BULK:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedTask, assigned_partitions
 from penstock.api.partitioned import Partition
 from penstock.connectors.spark.source.backfill import SparkBackfill
-from penstock.connectors.spark.source.modes import reading_of
+from penstock.connectors.spark.source.modes import ReadStrategy, reading_of
 from penstock.connectors.spark.source.reading import SparkReader
-from penstock.connectors.spark.source.settings import SparkSourceConfig
+from penstock.connectors.spark.source.settings import ReadMode, SparkSourceConfig
+from penstock.connectors.spark.source.streams import StagedBatches, Streams
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +29,7 @@ class SparkSourceTask(PartitionedTask):
         self.idle_s = config.poll_interval_ms / 1000
         self._props = dict(props)
         self._reader = SparkReader(config, self._session)
-        self._reading = reading_of(config, self._reader, self.context.progress)
+        self._reading = self._mode_of(config)
 
     def read(self, partition: Partition, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """See ``PartitionedTask.read``."""
@@ -43,6 +44,14 @@ class SparkSourceTask(PartitionedTask):
     def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """See ``SourceTask.backfill``."""
         return SparkBackfill(self.settings, self._reader, part.partition, self.context.progress).read(part, offset)
+
+    def _mode_of(self, config: SparkSourceConfig) -> ReadStrategy:
+        if config.mode is not ReadMode.STREAM:
+            return reading_of(config, self._reader, self.context.progress)
+        staged = StagedBatches(config.spark_checkpoint_path.strip(), self._props["name"])
+        (partition,) = assigned_partitions(self._props)
+        offsets = self.context.offset_storage_reader()
+        return Streams(config, self._reader, staged, lambda: offsets.offset(partition), self.context.stopping)
 
     def _session(self) -> SparkSession:
         return self.context.spark()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -132,6 +132,21 @@ def build_sink_pipeline(
     return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
 
 
+@dataclass(frozen=True)
+class GroupsAhead:
+    """The groups of a batch, before their plan.
+
+    Attributes:
+        groups: The groups.
+        shared: The other columns of the bag, for the whole batch.
+        failed: True if a message has failed, as far as columns were taken.
+    """
+
+    groups: Sequence[ShapeGroup]
+    shared: Mapping[str, pa.Array | pa.ChunkedArray]
+    failed: Callable[[], bool]
+
+
 class SinkPipeline:
     """Converts batches of consumed messages to the records or frames of one sink task. Thread: its pipeline thread."""
 
@@ -221,17 +236,28 @@ class SinkPipeline:
             return PendingBatch(lambda: SinkBatch(None if self._form else (), () if self._form else None, {}, 0))
         table = self._jobs.through(batch) if self._whole else batch
         failures = Failures()
-        groups, alone, why, messages = self._parted(table, failures)
-        job = self._begin_reading(groups, table, messages, failures, submit)
+        groups, alone, why, messages = self._parted(table, failures, no_session=self._no_session)
+        job = self._begin_reading(groups, self._shared(table, failures), table, messages, failures, submit)
         # This runs while Spark processes earlier batches; failures are noted when that is done.
+        loose = self._begin_loose(table, failures)
+
+        def finish() -> SinkBatch:
+            outcomes = job.result()
+            failures.found(outcomes)
+            made = self._finish(outcomes, alone, table, failures, why, loose())
+            self._moved(failures.paths(table.num_rows, consumed=True))
+            return made
+
+        return PendingBatch(finish)
+
+    def _begin_loose(self, table: pa.Table, failures: Failures) -> Callable[[], Mapping[SideName, LooseValues]]:
+        """Reads keys and values that no plan reads; the returned function notes failures."""
         topics, everything = table.column("topic"), np.arange(table.num_rows)
         objects = {side: self._alone[side].all_objects(table.column(side)) for side in self._loose}
         left = [side for side in self._loose if objects[side] is None]
         values = {side: self._alone[side].all_values(topics, table.column(side)) for side in left}
 
-        def finish() -> SinkBatch:
-            outcomes = job.result()
-            failures.found(outcomes)
+        def finish() -> Mapping[SideName, LooseValues]:
             loose = {side: LooseValues(side, objects=objects.get(side)) for side in _SIDES if side in self._typed}
             for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
                 if side not in values:
@@ -240,13 +266,44 @@ class SinkPipeline:
                 for row, error in values[side][1].items():
                     if side == "key" or failures.of_row(row) is None:
                         self._alone[side].note(failures, row, error)
-            made = self._finish(outcomes, alone, table, failures, why, loose)
-            self._moved(failures.paths(table.num_rows, consumed=True))
-            return made
+            return loose
 
-        return PendingBatch(finish)
+        return finish
 
-    def _parted(self, table: pa.Table, failures: Failures) -> tuple[list[ShapeGroup], np.ndarray, Why | None, pa.Table]:
+    # ------------------------------------------------------------------ a plan that another process runs
+    def groups_ahead(self, table: pa.Table, *, whole: bool = True) -> GroupsAhead | None:
+        """The groups of a batch all of whose messages need a plan; None for any other batch.
+
+        See ``penstock.pipeline.batch.sink.ahead``, which has the plan run elsewhere and calls ``end`` then.
+
+        Args:
+            table: The messages.
+            whole: False: some of them may need none, and some may be unreadable.
+        """
+        failures = Failures()
+        groups, rest, _, _ = self._parted(table, failures, no_session=False, mixed=not whole)
+        unplanned, groups = parted_by_plan(groups)
+        if not groups or (whole and (len(rest) or unplanned)):
+            return None
+        return GroupsAhead(groups, self._shared(table, failures), lambda: bool(failures.errors))
+
+    def end(self, table: pa.Table, outcomes: Sequence[GroupOutcome]) -> SinkBatch:
+        """Ends a batch whose groups have been through their plan elsewhere.
+
+        Args:
+            table: The messages.
+            outcomes: What came of all of them.
+        """
+        failures = Failures()
+        loose = self._begin_loose(table, failures)
+        failures.found(outcomes)
+        made = self._finish(outcomes, np.arange(0), table, failures, None, loose())
+        self._moved(failures.paths(table.num_rows, consumed=True))
+        return made
+
+    def _parted(
+        self, table: pa.Table, failures: Failures, *, no_session: bool, mixed: bool = False
+    ) -> tuple[list[ShapeGroup], np.ndarray, Why | None, pa.Table]:
         """Returns the groups of the messages that are columns; the rows of the others; the reason if the batch goes as
         rows; and the messages, as they were sorted.
         """
@@ -275,7 +332,7 @@ class SinkPipeline:
             failures.went_as_rows(unread, Why.ONE_BY_ONE)
         for one in found:
             why = why_rows(one.steps, one.shape, to_records=to_records)
-            if why is None and self._no_session and parted_by_plan([one])[1]:
+            if why is None and no_session and parted_by_plan([one])[1]:
                 why = Why.NO_SPARK
             if why is None:
                 groups.append(one)
@@ -287,7 +344,7 @@ class SinkPipeline:
             left[everything if one.rows is None else one.rows] = True
             # All rows of frames, so that rows of both paths do not alternate: each run of equal columns is a frame.
             failures.went_as_rows(one.rows if self._form is None else None, why)
-        if self._form is not None and left.any():
+        if self._form is not None and left.any() and not mixed:
             return [], everything, None, table
         left[unread] = True
         return groups, np.flatnonzero(left), None, messages
@@ -340,15 +397,24 @@ class SinkPipeline:
         return SinkBatch(aligned, None, failures.errors, dropped, failures.origins)
 
     # ------------------------------------------------------------------ reading
-    def _begin_reading(
-        self, groups: Sequence[ShapeGroup], table: pa.Table, messages: pa.Table, failures: Failures, submit: Submit
-    ) -> PendingBatch[list[GroupOutcome]]:
-        rows = table.num_rows
+    def _shared(self, table: pa.Table, failures: Failures) -> LazyColumns:
+        """The columns of the bag, without keys and values."""
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
         }
         makers["headers"] = partial(self._headers_column, table, failures)
-        shared = LazyColumns(makers)
+        return LazyColumns(makers)
+
+    def _begin_reading(
+        self,
+        groups: Sequence[ShapeGroup],
+        shared: Mapping[str, pa.Array | pa.ChunkedArray],
+        table: pa.Table,
+        messages: pa.Table,
+        failures: Failures,
+        submit: Submit,
+    ) -> PendingBatch[list[GroupOutcome]]:
+        rows = table.num_rows
         if not groups and self._without_spark:
             return PendingBatch(list)
         unplanned, planned = ([], list(groups)) if self._whole else parted_by_plan(groups)
@@ -507,7 +573,8 @@ class SinkPipeline:
     ) -> Rows:
         """Runs column steps between transforms in Python, for the records that are columns."""
         groups: list[ShapeGroup] = []
-        for one in self._grouped(segment.steps, *given, failures, mixed=False) if why is None else ():
+        in_plans = why is None and not self._no_session
+        for one in self._grouped(segment.steps, *given, failures, mixed=False) if in_plans else ():
             reason = why_rows(one.steps, one.shape)
             if reason is None:
                 groups.append(one)
