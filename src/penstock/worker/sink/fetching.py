@@ -338,9 +338,9 @@ class SinkConverter:
     # -- Conversion --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        lookahead = OverlappingBatches(self._task, self, self._converter.begin, self._stages.busy, self._load)
+        overlapping = OverlappingBatches(self._task, self, self._converter.begin, self._stages.busy, self._load)
         try:
-            while (converted := lookahead.next()) is not None:
+            while (converted := overlapping.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):
                     # Invariant 2: the retries were cut short, so the outcome of these records is unknown.
                     return
@@ -349,7 +349,7 @@ class SinkConverter:
         except BaseException as failure:
             self._stages.post(StageFailed(as_exception(failure)))
         finally:
-            lookahead.close()
+            overlapping.close()
 
 
 def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: object) -> None:

@@ -285,7 +285,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         converter = SourceConverter(
             str(spec.id), source.pipeline, services.errors, whole_polls=self.committer.whole_polls
         )
-        self._lookahead = OverlappingBatches[TakenBatch, Outgoing](
+        self._overlapping = OverlappingBatches[TakenBatch, Outgoing](
             str(spec.id), self._batcher, converter.begin, self.busy, services.load
         )
         self.delivery = SourceDelivery(
@@ -479,7 +479,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     def _convert(self) -> None:
         with log_context(self.id.connector, self.id.task):
             try:
-                while (outgoing := self._lookahead.next()) is not None:
+                while (outgoing := self._overlapping.next()) is not None:
                     if not self._handover.offer(outgoing, outgoing.size, outgoing.nbytes):
                         return
                     if outgoing.failure is not None:
@@ -494,7 +494,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
                 self._batcher.discard()
                 self.fail(self._services.session.named(error))
             finally:
-                self._lookahead.close()
+                self._overlapping.close()
                 self._handover.close()
 
     # ---------------------------------------------------------------- delivery thread

@@ -56,7 +56,7 @@ class Gated(FakePipeline):
 
 
 class Rig:
-    """A lookahead behind a batcher that holds one record at a time, and what polls into it."""
+    """Overlapping batches after a batcher that holds one record at a time, and what polls into it."""
 
     def __init__(self) -> None:
         self.batcher = Batcher(BatchLimits(max_records=1))
@@ -71,7 +71,7 @@ class Rig:
             ErrorPolicy(), [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5, cancelled=threading.Event()
         )
         converter = SourceConverter("t-0", self.pipeline, errors)
-        self.lookahead = OverlappingBatches[TakenBatch, Outgoing](
+        self.overlapping = OverlappingBatches[TakenBatch, Outgoing](
             "t-0", self.batcher, converter.begin, BusyTimes(["spark"]), self.load
         )
 
@@ -89,7 +89,7 @@ class Rig:
 
     def rest(self) -> list[object]:
         """What comes until the end."""
-        return [value_of(one) for one in iter(self.lookahead.next, None)]
+        return [value_of(one) for one in iter(self.overlapping.next, None)]
 
 
 def value_of(outgoing: Outgoing) -> object:
@@ -103,7 +103,7 @@ def rig() -> Iterator[Rig]:
     for gate in made.pipeline.gates.values():
         gate.set()
     made.batcher.discard()
-    made.lookahead.close()
+    made.overlapping.close()
     if made.polling is not None:
         made.polling.join(WAIT_S)
 
@@ -111,7 +111,7 @@ def rig() -> Iterator[Rig]:
 def test_a_lone_batch_stays_on_the_thread_that_asks_for_it(rig: Rig) -> None:
     rig.batcher.put([record(1, "a")])
 
-    assert value_of(rig.lookahead.next() or pytest.fail("no batch")) == b"a"
+    assert value_of(rig.overlapping.next() or pytest.fail("no batch")) == b"a"
     assert rig.pipeline.threads == {"a": threading.current_thread().name}
 
 
@@ -138,7 +138,7 @@ def test_no_more_than_two_are_begun(rig: Rig) -> None:
     rig.pipeline.gates = {"b": threading.Event()}
     rig.poll(["a", "b", "c", "d", "e"])
 
-    assert value_of(rig.lookahead.next() or pytest.fail("no batch")) == b"a"
+    assert value_of(rig.overlapping.next() or pytest.fail("no batch")) == b"a"
     assert len(rig.pipeline.began) <= 2
 
 
@@ -146,9 +146,9 @@ def test_a_batch_that_cannot_be_begun_fails_after_the_one_before_it(rig: Rig) ->
     rig.pipeline.refused = "b"
     rig.poll(["a", "b", "c"])
 
-    assert value_of(rig.lookahead.next() or pytest.fail("no batch")) == b"a"
+    assert value_of(rig.overlapping.next() or pytest.fail("no batch")) == b"a"
     with pytest.raises(ConnectException, match="cannot be begun"):
-        rig.lookahead.next()
+        rig.overlapping.next()
 
 
 def test_a_job_that_fails_on_its_own_thread_fails_its_batch(rig: Rig) -> None:
@@ -156,14 +156,14 @@ def test_a_job_that_fails_on_its_own_thread_fails_its_batch(rig: Rig) -> None:
     rig.poll(["a", "b", "c"])
 
     with pytest.raises(ConnectException, match="no Spark session"):
-        rig.lookahead.next()
+        rig.overlapping.next()
 
 
 def test_no_second_batch_is_begun_where_other_tasks_keep_the_cores_busy(rig: Rig) -> None:
     rig.load.begin()
     rig.poll(["a", "b", "c"])
 
-    assert value_of(rig.lookahead.next() or pytest.fail("no batch")) == b"a"
+    assert value_of(rig.overlapping.next() or pytest.fail("no batch")) == b"a"
     assert rig.pipeline.began == ["a"]
     rig.load.end()
     assert rig.rest() == [b"b", b"c"]
@@ -196,7 +196,7 @@ def test_batches_that_share_a_job_are_begun_beside_each_other_whatever_other_tas
     rig.poll([*"abcdefghijkl"])
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(rig.lookahead.next)
+        first = pool.submit(rig.overlapping.next)
         await_true(lambda: len(sharing.began) == SHARING)
         assert not first.done()
         sharing.gates["a"].set()
@@ -213,11 +213,11 @@ def test_batches_that_share_a_job_do_not_hold_more_than_they_may_together(rig: R
     rig.poll([*"abcdef"])
 
     with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(rig.lookahead.next)
+        first = pool.submit(rig.overlapping.next)
         await_true(lambda: len(sharing.began) == 2)
         sharing.gates["a"].set()
         first.result(WAIT_S)
     assert len(sharing.began) <= 3
     rig.batcher.discard()
-    rig.lookahead.close()
+    rig.overlapping.close()
     assert rig.load.bytes_left == WAITING_BYTES
