@@ -102,7 +102,7 @@ class Plan:
         final: The projection that is selected last.
         ends: Where records may end.
         apart: True if outcomes of different shapes have columns of their own.
-        reads: The columns of the bag that the input needs in addition to keys and values.
+        reads: The columns of the record that the input needs in addition to keys and values.
         lookups: What has to be found for each topic before.
         places: Where faults arise.
     """

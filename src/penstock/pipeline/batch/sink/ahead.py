@@ -50,7 +50,7 @@ class PlanAhead:
 
     Attributes:
         groups: Steps and shapes of its groups; the slot of each is its place, unless there is only one.
-        reads: Columns of the bag that it needs in addition to keys and values.
+        reads: Columns of the record that it needs in addition to keys and values.
         lookups: What has to be found for each topic, by the names of the columns, which this process cannot know.
         ends: Where records may end; without the expressions.
         places: Where faults arise.

@@ -138,7 +138,7 @@ class GroupsAhead:
 
     Attributes:
         groups: The groups.
-        shared: The other columns of the bag, for the whole batch.
+        shared: The other columns of the record, for the whole batch.
         failed: True if a message has failed, as far as columns were taken.
     """
 
@@ -398,7 +398,7 @@ class SinkPipeline:
 
     # ------------------------------------------------------------------ reading
     def _shared(self, table: pa.Table, failures: Failures) -> LazyColumns:
-        """The columns of the bag, without keys and values."""
+        """The columns of the record, without keys and values."""
         makers: dict[str, Callable[[], pa.Array | pa.ChunkedArray]] = {
             name: partial(table.column, name) for name in ("topic", "partition", "timestamp", "offset")
         }
