@@ -219,4 +219,5 @@ def test_most_messages_are_read_in_front_of_the_plan(
     monkeypatch.setattr(PlainPayloads, "read", noted)
     run(spark_runtime, {}, messages(envelope=True), in_front=True, form=ValueForm.TEXT, transformed=True)
 
-    assert read[-1] > 200
+    # Keys are read there, too.
+    assert max(read) > 200

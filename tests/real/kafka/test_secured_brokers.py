@@ -255,7 +255,7 @@ def test_logging_in_again_under_load_loses_and_doubles_nothing(
         ("SASL_SSL", TRUST | login("PLAIN") | {"sasl.mechanism": "GSSAPI"}, "sasl.jaas.config"),
         ("SSL", {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(TLS / "elsewhere.pem")}, "unable to get"),
         ("MUTUAL", TRUST, "ssl.keystore.*"),
-        ("SSL", TRUST | {"security.protocol": "SASL_SSL"} | login("PLAIN"), "listener has no SASL"),
+        ("SSL", TRUST | {"security.protocol": "SASL_SSL"} | login("PLAIN"), "takes no logins, because it has no SASL"),
     ],
     ids=[
         "PLAIN",

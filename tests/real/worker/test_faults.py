@@ -120,4 +120,5 @@ def test_a_stalled_producer_costs_no_memory_and_goes_on_afterwards(
         print(f"\n{STALL_S:.0f} s without a broker: {added:+.0f} MiB to the {flowing / 1024:.0f} MiB of the flow")
     assert worker.end() == 0
     assert flow.sent_count() == LINES, "nothing lost, nothing twice"
-    assert added < 50
+    # The producer holds 32 MiB of lines, and a batch of each thread comes on top.
+    assert added < 64

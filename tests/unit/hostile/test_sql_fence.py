@@ -215,7 +215,7 @@ def test_the_lists_of_functions_have_none_twice():
         ({"select": "'${env:HOME}' as home"}, ("configuration select", "character 2", "'$' || '{...'")),
         (
             {"select": "repeat(a, 2000000000) as x"},
-            ("character 1", "repeat is told to make 2000000000", "at most 1000000"),
+            ("character 1", "repeat would make 2000000000", "at most 1000000"),
         ),
     ],
 )

@@ -58,8 +58,8 @@ class Location:
 
         Empty if there is none.
 
-        >>> Location("nothing://a").missing()[:37]
-        'No file system for "nothing:" is here'
+        >>> Location("nothing://a").missing()[:42]
+        'No file system for "nothing:" is supported'
         """
         scheme = self.scheme
         if scheme in ("s3", "s3a", "s3n"):

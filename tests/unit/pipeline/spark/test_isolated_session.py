@@ -183,7 +183,7 @@ def test_a_task_keeps_away_from_the_workers_session_for_a_while_since_its_last_l
     now[0] += 2
     assert not keeps_away(apart)
     work.end()
-    with pytest.raises(SparkStoppedException, match="given up"):
+    with pytest.raises(SparkStoppedException, match="abandoned"):
         apart.run(order)
 
 

@@ -80,7 +80,7 @@ def test_what_is_under_way_is_cancelled(deaf: int, connect: bool, monkeypatch: p
     work.end()
     thread.join(10)
     assert said == ["cancelled"]
-    with pytest.raises(ConnectException, match="given up"), work.under_way(session):
+    with pytest.raises(ConnectException, match="abandoned"), work.under_way(session):
         pass
 
 

@@ -873,7 +873,7 @@ def test_a_table_that_was_dropped_or_made_again_is_named(tmp_path: Path, lake: s
     other = Writing(tmp_path, lake, name="other")
     other.put(records(0, 1))
     other.tick()
-    with pytest.raises(ConnectException, match="dropped and made again"):
+    with pytest.raises(ConnectException, match="dropped and created again"):
         writing.tick()
 
 
