@@ -242,6 +242,7 @@ def _table(directory: Path) -> dict[str, str]:
         "table.format": "delta",
         "url": str(directory),
         "tables.bulk": "true",
+        "commit.interval.ms": "1000",
         "auto.create": "true",
         "consumer.override.auto.offset.reset": "earliest",
         **_JSON,
