@@ -46,6 +46,7 @@ from penstock.worker.bulk.runs import (
     Totals,
     beginning,
     same_partitions,
+    start_of,
     told,
 )
 from penstock.worker.bulk.shipping import own_path, packed, shipped
@@ -233,7 +234,8 @@ class BulkEngine:
     def _plan_now(self, frame: BulkFrame, offsets: OffsetStorageReader) -> RunPlan:
         partition, end = _canonical(dict(frame.source_partition)), _canonical(dict(frame.source_offset))
         cores = max(1, self._services.runtime.parallelism)
-        return RunPlan(0, cores, partition, _committed(offsets, partition), end, self._topic_id(frame.topic))
+        start = start_of(self._ended.values(), partition, _committed(offsets, partition))
+        return RunPlan(0, cores, partition, start, end, self._topic_id(frame.topic))
 
     def _topic_id(self, topic: str | None) -> str:
         if topic is None:

@@ -18,7 +18,7 @@ import json
 import logging
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -116,7 +116,7 @@ class RunPlan:
         partitions: The number of Spark partitions of its query.
         cores: The number of cores by which Spark divided data without partitions of its own.
         source_partition: The frame's, as JSON.
-        start: The offset that was committed when it began, as JSON; "null" for none.
+        start: The committed offset that it follows, as JSON; "null" for none. See ``start_of``.
         end: The frame's source offset, as JSON.
         topic_id: The id of the topic that it writes to; empty if unknown.
     """
@@ -225,6 +225,22 @@ def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
             "has another name; rows that the run has written stay where they are"
         )
     return Beginning.GO_ON
+
+
+def start_of(ended: Iterable[RunPlan], source_partition: str, committed: str) -> str:
+    """The offset at which a run starts.
+
+    That is the end of the run before it, even while its offset is being committed: a task that begins again finds it
+    committed, and has to take the markers of this run for its own.
+
+    Args:
+        ended: The runs that this task has ended, in order.
+        source_partition: The run's source partition, as JSON.
+        committed: Its committed offset, as JSON.
+    """
+    before = [one for one in ended if one.source_partition == source_partition]
+    on_the_way = {offset for one in before for offset in (one.start, one.end)}
+    return before[-1].end if committed in on_the_way else committed
 
 
 def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:

@@ -22,6 +22,7 @@ from penstock.worker.bulk.runs import (
     beginning,
     digest,
     same_partitions,
+    start_of,
 )
 
 RUN = RunKey("connect-cluster", "orders", "first")
@@ -98,6 +99,25 @@ def test_a_run_goes_on_behind_markers_of_the_same_work_only(stored: RunPlan | No
 def test_a_name_that_stands_for_two_pieces_of_work_is_refused(stored: RunPlan, told: str) -> None:
     with pytest.raises(ConnectException, match=told):
         beginning(RUN, stored, PLAN)
+
+
+@pytest.mark.parametrize(
+    ("committed", "start"),
+    [
+        ("null", "2"),
+        ("1", "2"),
+        ("2", "2"),
+        # Records that were polled since have moved it, or somebody has.
+        ("7", "7"),
+    ],
+)
+def test_a_run_starts_where_the_run_before_it_ends_even_while_that_is_committed(committed: str, start: str) -> None:
+    ended = [RunPlan(8, 2, "p", "null", "1"), RunPlan(8, 2, "other", "null", "5"), RunPlan(8, 2, "p", "1", "2")]
+    assert start_of(ended, "p", committed) == start
+    assert start_of(ended[:0], "p", committed) == committed
+    # Begun again, the task finds the offset committed: the markers are its own.
+    stored, again = RunPlan(8, 2, "p", start, "9"), RunPlan(8, 2, "p", start_of([], "p", start), "9")
+    assert beginning(RunKey("g", "c", "r"), stored, again) is Beginning.GO_ON
 
 
 def test_a_query_with_other_spark_partitions_is_refused() -> None:
