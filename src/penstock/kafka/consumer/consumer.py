@@ -452,7 +452,7 @@ class RecordConsumer:
                     raise KafkaException(f"{self._name} could not seek {where} to {position.offset}: {error}") from None
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetches nothing of these until ``resume``; the group membership continues."""
+        """Stops fetching these partitions until ``resume``; the group membership continues."""
         if asked := self._those_owned(partitions):
             self._consumer.pause(asked)
 

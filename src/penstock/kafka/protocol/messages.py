@@ -164,6 +164,9 @@ class FieldReader:
             return None
         if length < 0:
             raise self._malformed(f"a string of {length} bytes")
+        return self._text(length)
+
+    def _text(self, length: int) -> str:
         start = self._at
         self._advance(length)
         try:
@@ -183,12 +186,7 @@ class FieldReader:
         length = self._unsigned() - 1
         if length < 0:
             return None
-        start = self._at
-        self._advance(length)
-        try:
-            return str(self._payload[start : self._at], "utf-8")
-        except UnicodeDecodeError as error:
-            raise self._malformed("a string that is not UTF-8") from error
+        return self._text(length)
 
     def compact_string(self) -> str:
         """A string in the form of newer requests."""

@@ -70,49 +70,7 @@ class ConnectorRequests(Protocol):
 
 
 class _Calls:
-    """The common calls of both contexts; open until ``close``."""
-
-    def __init__(
-        self,
-        connector: str,
-        requests: ConnectorRequests,
-        raise_error: Callable[[BaseException], None],
-        metrics: InstanceMetrics,
-    ) -> None:
-        self.connector = connector
-        self._requests = requests
-        self._raise_error = raise_error
-        self._metrics = metrics
-        self._plugin_metrics = metrics.plugin()
-        self._closed = threading.Event()
-
-    def check_open(self) -> None:
-        if self._closed.is_set():
-            raise IllegalWorkerStateException(f"the context of connector {self.connector} is closed: it was shut down")
-
-    def request_task_reconfiguration(self) -> None:
-        self.check_open()
-        self._requests.request_task_reconfiguration(self.connector)
-
-    def raise_error(self, error: BaseException) -> None:
-        self.check_open()
-        self._raise_error(error)
-
-    def restart_tasks(self, task_ids: Iterable[int] | None) -> None:
-        self.check_open()
-        self._requests.restart_tasks(self.connector, None if task_ids is None else sorted(set(task_ids)))
-
-    def plugin_metrics(self) -> PluginMetrics:
-        self.check_open()
-        return self._plugin_metrics
-
-    def close(self) -> None:
-        self._closed.set()
-        self._metrics.close()
-
-
-class RunnerSinkContext(SinkConnectorContext):
-    """The context of a sink connector.
+    """The calls that both contexts have, for a class to inherit before the context's own; open until ``close``.
 
     Args:
         connector: Its name.
@@ -128,30 +86,48 @@ class RunnerSinkContext(SinkConnectorContext):
         raise_error: Callable[[BaseException], None],
         metrics: InstanceMetrics,
     ) -> None:
-        self._calls = _Calls(connector, requests, raise_error, metrics)
+        self._connector = connector
+        self._requests = requests
+        self._raise_error = raise_error
+        self._metrics = metrics
+        self._plugin_metrics = metrics.plugin()
+        self._closed = threading.Event()
 
     def request_task_reconfiguration(self) -> None:
         """See ``ConnectorContext``."""
-        self._calls.request_task_reconfiguration()
+        self._check_open()
+        self._requests.request_task_reconfiguration(self._connector)
 
     def raise_error(self, error: BaseException) -> None:
         """See ``ConnectorContext``."""
-        self._calls.raise_error(error)
+        self._check_open()
+        self._raise_error(error)
 
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
         """See ``ConnectorContext``."""
-        self._calls.restart_tasks(task_ids)
+        self._check_open()
+        self._requests.restart_tasks(self._connector, None if task_ids is None else sorted(set(task_ids)))
 
     def plugin_metrics(self) -> PluginMetrics:
         """See ``ConnectorContext``."""
-        return self._calls.plugin_metrics()
+        self._check_open()
+        return self._plugin_metrics
 
     def close(self) -> None:
         """Makes every later call fail and removes the connector's own metrics."""
-        self._calls.close()
+        self._closed.set()
+        self._metrics.close()
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise IllegalWorkerStateException(f"the context of connector {self._connector} is closed: it was shut down")
 
 
-class RunnerSourceContext(SourceConnectorContext):
+class RunnerSinkContext(_Calls, SinkConnectorContext):
+    """The context of a sink connector. Arguments as for `_Calls`."""
+
+
+class RunnerSourceContext(_Calls, SourceConnectorContext):
     """The context of a source connector: the above and a reader of its committed offsets."""
 
     def __init__(
@@ -162,35 +138,19 @@ class RunnerSourceContext(SourceConnectorContext):
         offsets: OffsetStorageReader,
         metrics: InstanceMetrics,
     ) -> None:
-        self._calls = _Calls(connector, requests, raise_error, metrics)
+        super().__init__(connector, requests, raise_error, metrics)
         self._offsets = _ClosableReader(connector, offsets)
-
-    def request_task_reconfiguration(self) -> None:
-        """See ``ConnectorContext``."""
-        self._calls.request_task_reconfiguration()
-
-    def raise_error(self, error: BaseException) -> None:
-        """See ``ConnectorContext``."""
-        self._calls.raise_error(error)
-
-    def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
-        """See ``ConnectorContext``."""
-        self._calls.restart_tasks(task_ids)
-
-    def plugin_metrics(self) -> PluginMetrics:
-        """See ``ConnectorContext``."""
-        return self._calls.plugin_metrics()
 
     def offset_storage_reader(self) -> OffsetStorageReader:
         """See ``SourceConnectorContext``. Raises once the context is closed."""
-        self._calls.check_open()
+        self._check_open()
         return self._offsets
 
     def close(self) -> None:
         """Makes every later call fail, including calls of the offset reader, and removes the connector's own
         metrics.
         """
-        self._calls.close()
+        super().close()
         self._offsets.close()
 
 

@@ -72,7 +72,7 @@ class SinkConsumer(Protocol):
         """Sets the next offsets to fetch; returns the epoch of the fetches that follow."""
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetches nothing of these partitions until ``resume``."""
+        """Stops fetching these partitions until ``resume``."""
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetches these partitions again."""

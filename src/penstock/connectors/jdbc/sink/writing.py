@@ -165,13 +165,11 @@ class TableChangeWriter(ABC):
                 self._run([create_table(name, columns, self._catalog.dialect)])
             except ConnectException:
                 # Another task may have made it; not every database has IF NOT EXISTS.
-                found = self._catalog.table(name)
-                if found is None:
+                if self._catalog.table(name) is None:
                     raise
-            else:
-                found = self._catalog.table(name)
-                if found is None:
-                    raise missing_table(name, self._address)
+            found = self._catalog.table(name)
+            if found is None:
+                raise missing_table(name, self._address)
         lacking = _lacking(found, columns)
         if lacking:
             names = ", ".join(one.name for one in lacking)

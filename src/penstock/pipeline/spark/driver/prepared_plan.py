@@ -98,7 +98,7 @@ _OUTCOME_TIMEOUT: Final = "10s"
 
 
 def call(target: Any, method: str, *args: Any) -> Any:
-    """Calls a method of a Java object that keeps nothing of it.
+    """Calls a method of a Java object, and leaves no attribute in the Python object.
 
     An attribute of Py4J's objects is kept in them and refers to them: a cycle for the garbage collector.
     """
