@@ -51,7 +51,8 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     """Returns the seconds that an answer asks to wait, at most an hour, or None. ``now`` is in seconds since 1970."""
     text = headers.get("retry-after", "").strip()
     try:
-        wait = float(text) if text.isdecimal() else parsedate_to_datetime(text).timestamp() - now
+        # A date is in GMT, whatever it says: without a zone Python would take the zone of this machine.
+        wait = float(text) if text.isdecimal() else parsedate_to_datetime(text).replace(tzinfo=UTC).timestamp() - now
     except (ValueError, TypeError, OverflowError):
         return None
     return min(3600.0, max(0.0, wait))
@@ -82,17 +83,17 @@ class Client:
     """Sends requests. Credentials and configured headers go to the origin of ``http.api.url`` only."""
 
     def __init__(self, config: HttpConfig) -> None:
-        import httpx
-
         self._config = config
         self._origin = _origin(config.http_api_url)
-        timeout = config.request_timeout_ms / 1000
-        self._http: httpx.Client = httpx.Client(timeout=timeout, follow_redirects=False)
+        self._clients: dict[str, httpx.Client] = {}
+        self._closed = False
         self._token, self._token_until = "", 0.0
 
     def close(self) -> None:
         """Closes the client; a request in flight fails."""
-        self._http.close()
+        self._closed = True
+        for client in list(self._clients.values()):
+            client.close()
 
     def send(
         self, method: str, url: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -134,13 +135,36 @@ class Client:
         own = {**self._config.header_pairs(), **self._login()} if _origin(url) == self._origin else {}
         return self._exchange(method, url, body, {**headers, **own})
 
+    def _client(self, url: str) -> httpx.Client:
+        """The client for the scheme of a URL. Only https reads the trusted authorities, which takes time and may fail.
+
+        Raises:
+            ConnectException: The authorities of the environment cannot be read.
+        """
+        import httpx
+
+        scheme = urlsplit(url).scheme
+        if scheme not in self._clients:
+            try:
+                timeout, verify = self._config.request_timeout_ms / 1000, scheme == "https"
+                self._clients[scheme] = httpx.Client(timeout=timeout, follow_redirects=False, verify=verify)
+            except (OSError, ValueError) as error:
+                raise ConnectException(
+                    f"No request to {shown(url)} can be made: {error}. Check SSL_CERT_FILE, SSL_CERT_DIR and the "
+                    "proxies in the environment of the worker"
+                ) from error
+            if self._closed:
+                self._clients[scheme].close()
+        return self._clients[scheme]
+
     def _exchange(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> HttpResponse:
         import httpx
 
+        client = self._client(url)
         ends = time.monotonic() + self._config.request_timeout_ms / 1000
         found = bytearray()
         try:
-            with self._http.stream(method, url, content=body, headers=dict(headers)) as response:
+            with client.stream(method, url, content=body, headers=dict(headers)) as response:
                 for part in response.iter_bytes(65_536):
                     found += part
                     if len(found) > self._config.response_max_bytes:
@@ -152,6 +176,8 @@ class Client:
                 return HttpResponse(url, response.status_code, response.headers, bytes(found), link)
         except httpx.InvalidURL as error:
             raise ConnectException(f"{shown(url)} is no URL: {error}") from error
+        except UnicodeError as error:
+            raise ConnectException(f"A header of the request to {shown(url)} is not ASCII: {error.reason}") from error  # type: ignore[attr-defined]
         except (httpx.HTTPError, RuntimeError) as error:
             raise RetriableException(f"{method} {shown(url)}: {type(error).__name__}: {error}") from error
 

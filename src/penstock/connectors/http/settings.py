@@ -113,6 +113,8 @@ class HttpConfig(AbstractConfig):
             },
         }.get(self.auth_type, {})
         found += [(name, f"auth.type={self.auth_type.value} needs it") for name, value in needed.items() if not value]
+        if not self.bearer_token.value.isascii() or not self.bearer_token.value.isprintable():
+            found.append(("bearer.token", "must be of printable ASCII characters: it is sent in a header"))
         if self.oauth2_token_url and (text := _fault_of_url(self.oauth2_token_url)):
             found.append(("oauth2.token.url", text))
         if any(not _is_header(one) for one in self._header_texts()):
@@ -300,6 +302,11 @@ class HttpSinkConfig(HttpConfig):
         unknown = places(self.http_api_url) - _PLACES
         if unknown:
             found.append(("http.api.url", f"${{{min(unknown)}}} is not known; there are ${{topic}} and ${{key}}"))
+        if self.behavior_on_null_values is NullValues.DELETE and "key" not in places(self.http_api_url):
+            text = "delete needs ${key} in http.api.url: a DELETE would be sent to the address of all records"
+            found.append(("behavior.on.null.values", text))
+        if not self.content_type.isascii() or not self.content_type.isprintable():
+            found.append(("content.type", "must be of printable ASCII characters: it is sent in a header"))
         try:
             self.retries(0)
         except ConfigException as error:

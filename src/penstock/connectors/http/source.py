@@ -31,7 +31,7 @@ class HttpSourceTask(SourceTask):
         super().start(props)
         self._partition = {"url": shown(self.settings.http_api_url)}
         self._place: dict[str, Any] = dict(self.context.offset_storage_reader().offset(self._partition) or {})
-        self._client, self._due = Client(self.settings), 0.0
+        self._client, self._due, self._round = Client(self.settings), 0.0, _Round()
 
     def poll(self) -> list[SourceRecord] | None:
         """See ``SourceTask.poll``."""
@@ -50,7 +50,7 @@ class HttpSourceTask(SourceTask):
         page, cursor = str(place.get("page", config.page_first)), str(place.get("cursor", ""))
         values = {"offset": str(place.get("offset", config.offset_initial)), "page": page, "cursor": cursor}
         answer = self._client.send("GET", place.get("link") or expand(config.http_api_url, values))
-        if answer.status != 200:
+        if not 200 <= answer.status < 300:
             raise _fault(answer)
         try:
             body = json.loads(answer.body) if answer.body.strip() else []
@@ -74,21 +74,51 @@ class HttpSourceTask(SourceTask):
         config, place = self.settings, self._place
         seen = [place[name] for name in ("last", "offset") if name in place][:1]
         if config.offset_pointer is not None:
-            seen += [text_of(at(item, config.offset_pointer, "an item (offset.pointer)")) for item in items]
+            seen += [_offset_of(item, config.offset_pointer) for item in items]
         last = max(seen, key=_order) if seen else None
         begun = {name: place[name] for name in ("offset",) if name in place} | ({} if last is None else {"last": last})
         found = None
         if config.page_mode is Paging.NUMBER and items:
+            self._round.check(
+                hash(answer.body), f"{shown(answer.url)} gives the same answer for two values of ${{page}}"
+            )
             return {**begun, "page": int(place.get("page", config.page_first)) + 1}
         if config.page_mode in (Paging.LINK, Paging.CURSOR):
             found = at(body, config.page_pointer, "", missing=None) if config.page_pointer else answer.next_link
         if found not in (None, "", False):
             name = config.page_mode.value
             following = self._client.absolute(answer.url, str(found)) if name == "link" else text_of(found)
-            if place.get(name) == following:
-                raise ConnectException(f"The answer of {shown(answer.url)} has itself as the next page ({name})")
+            text = f"The answer of {shown(answer.url)} has itself, or a page before it, as the next page ({name})"
+            self._round.check(following, text)
             return {**begun, name: following}
+        self._round = _Round()
         return {} if last is None else {"offset": last}
+
+
+class _Round:
+    """The pages since the first one, to find a circle with the memory of one page. Source: Brent's algorithm."""
+
+    _kept: object = None
+    _count, _until = 0, 1
+
+    def check(self, page: object, text: str) -> None:
+        """Compares a page with an earlier one.
+
+        Raises:
+            ConnectException: They are the same.
+        """
+        if page == self._kept:
+            raise ConnectException(text)
+        self._count += 1
+        if self._count == self._until:
+            self._kept, self._until = page, 2 * self._until
+
+
+def _offset_of(item: Any, pointer: str) -> str:
+    found = at(item, pointer, "an item (offset.pointer)")
+    if found is None or isinstance(found, dict | list):
+        raise ConnectException(f"The offset at {pointer} in an item is no number and no text: {found!r:.80}")
+    return text_of(found)
 
 
 def _order(offset: str) -> tuple[int, float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -49,6 +50,8 @@ def test_an_empty_value_is_fine_in_a_query() -> None:
         ("0", 0.0),
         ("Thu, 01 Jan 1970 00:01:00 GMT", 50.0),
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
+        ("Thu, 01 Jan 1970 00:01:00 -0000", 50.0),
+        ("Thu, 01 Jan 1970 00:01:00", 50.0),
         ("99999999", 3600.0),
         ("soon", None),
         ("", None),
@@ -71,6 +74,8 @@ def test_retry_after_is_read(text: str, wait: float | None) -> None:
         ({"http.api.url": "http://${key}/"}, "http.api.url", "the host must not have places"),
         ({"auth.type": "basic"}, "connection.user", "auth.type=basic needs it"),
         ({"auth.type": "bearer"}, "bearer.token", "auth.type=bearer needs it"),
+        ({"auth.type": "bearer", "bearer.token": "\u20ac"}, "bearer.token", "printable ASCII"),
+        ({"auth.type": "bearer", "bearer.token": "a\nb"}, "bearer.token", "printable ASCII"),
         ({"oauth2.token.url": "x"}, "oauth2.token.url", "begins with http://"),
         ({"headers": "X"}, "headers", "each must be NAME:VALUE"),
         ({"headers": "X:a\r\nY: b"}, "headers", "each must be NAME:VALUE"),
@@ -201,6 +206,26 @@ def test_a_token_is_used_until_it_ends_or_is_refused() -> None:
         "client_secret": ["s&"],
         "scope": ["read"],
     }
+
+
+def test_a_token_that_no_header_can_have_fails_the_task() -> None:
+    with serving(lambda _: Reply({"access_token": "\u20ac"})) as web:
+        client = client_of(web.url, **OAUTH, oauth2_token_url=f"{web.url}/token")
+        with pytest.raises(ConnectException, match="is not ASCII"):
+            client.send("GET", web.url)
+        client.close()
+
+
+def test_only_https_reads_the_trusted_authorities(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+    with serving(lambda _: Reply(b"ok")) as web:
+        client = client_of(web.url)
+        assert client.send("GET", web.url).body == b"ok"
+        with pytest.raises(ConnectException, match=r"https://127.0.0.1/.* SSL_CERT_FILE"):
+            client.send("GET", "https://127.0.0.1/")
+        client.close()
+        with pytest.raises(RetriableException):
+            client.send("GET", web.url)
 
 
 def test_what_is_no_token_is_refused_without_telling_it() -> None:

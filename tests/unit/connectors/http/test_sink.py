@@ -263,6 +263,8 @@ def test_values_of_connect_are_json() -> None:
         ({"batch.max.size": "0"}, "batch.max.size", "at least 1"),
         ({"request.method": "GET"}, "request.method", "GET"),
         ({"behavior.on.null.values": "drop"}, "behavior.on.null.values", "drop"),
+        ({"behavior.on.null.values": "delete"}, "behavior.on.null.values", "delete needs ${key} in http.api.url"),
+        ({"content.type": "text/\u00e4"}, "content.type", "printable ASCII"),
         ({"batch.key.pattern": "${topic}"}, "batch.key.pattern", "is not there: a batch has one address"),
         ({"behavior.on.error": "ignore"}, "behavior.on.error", "errors.tolerance"),
     ],
@@ -277,7 +279,7 @@ def test_wrong_settings_are_named(settings: dict[str, str], name: str, text: str
 
 def test_settings_of_the_java_connector_are_taken_as_they_are_written_there() -> None:
     settings = {
-        "http.api.url": "http://h/",
+        "http.api.url": "http://h/${key}",
         "auth.type": "NONE",
         "request.method": "put",
         "behavior.on.null.values": "DELETE",

@@ -145,6 +145,12 @@ def test_an_answer_is_its_items(web: Web, answer: Any, items: list[Any]) -> None
     assert values(polled(started(web.url, {}), 1)) == [items]
 
 
+def test_an_answer_without_content_has_no_items(web: Web) -> None:
+    web.answer = lambda _: Reply(b"", 204)
+
+    assert values(polled(started(web.url, {}), 1)) == [[]]
+
+
 @pytest.mark.parametrize(
     ("reply", "settings", "text"),
     [
@@ -154,6 +160,8 @@ def test_an_answer_is_its_items(web: Web, answer: Any, items: list[Any]) -> None
         (Reply({"a": 1}), {"response.pointer": "/data"}, "nothing at /data in the answer of .*an object with 'a'"),
         (Reply([{"a": 1}]), {"key.pointer": "/id"}, r"nothing at /id in an item \(key.pointer\)"),
         (Reply([5]), {"offset.pointer": "/id"}, r"an item \(offset.pointer\): 'id' is not in 5"),
+        (Reply([{"id": 1}, {"id": None}]), {"offset.pointer": "/id"}, "offset at /id in an item is no number .*None"),
+        (Reply([{"id": [1]}]), {"offset.pointer": "/id"}, "offset at /id in an item is no number"),
         (Reply(b"not for you", 403), {}, "answered with status 403: 'not for you'"),
         (Reply([], headers={"link": '<file:///x>; rel="next"'}), {"page.mode": "link"}, "not http or https"),
     ],
@@ -169,13 +177,34 @@ def test_an_answer_that_does_not_fit_fails_the_task_with_what_and_where(
     assert not isinstance(raised.value, RetriableException)
 
 
-def test_a_page_that_leads_to_itself_ends_the_walk(web: Web) -> None:
-    web.answer = lambda _: Reply({"next": "same"})
-    task = started(f"{web.url}/${{cursor}}".replace("/$", "/?c=$"), {"page.mode": "cursor", "page.pointer": "/next"})
-    task.poll()
+CIRCLES = {
+    "a cursor that stands still": ("/?c=${cursor}", "cursor", lambda path: "same"),
+    "cursors in a circle": ("/?c=${cursor}", "cursor", lambda path: {"": "a", "a": "b", "b": "c"}.get(path[4:], "a")),
+    "a link to itself": ("/", "link", lambda path: path),
+    "links in a circle": ("/", "link", lambda path: "/b" if path == "/a" else "/a"),
+    "a number that makes no difference": ("/?p=${page}", "number", lambda path: None),
+}
 
-    with pytest.raises(ConnectException, match=r"has itself as the next page \(cursor\)"):
-        task.poll()
+
+@pytest.mark.parametrize("name", CIRCLES)
+def test_pages_that_never_end_fail_the_task(web: Web, name: str) -> None:
+    path, mode, following = CIRCLES[name]
+    web.answer = lambda request: Reply({"items": [1], "next": following(request.path)})
+    pointers = {} if mode == "number" else {"page.pointer": "/next"}
+    task = started(web.url + path, {"page.mode": mode, "response.pointer": "/items", **pointers})
+
+    with pytest.raises(ConnectException, match=r"as the next page|same answer for two values of \$\{page\}"):
+        polled(task, 12)
+
+
+def test_a_second_round_may_have_the_pages_of_the_first(web: Web) -> None:
+    web.answer = numbered
+    settings = {**ITEMS, "page.mode": "number", "request.interval.ms": "0"}
+
+    pages = polled(started(f"{web.url}/?page=${{page}}", settings), 12)
+
+    assert values(pages[:4]) == values(pages[4:8]) == values(pages[8:])
+    assert len(pages[8]) == 2
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
