@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 from penstock.api import TopicPartition
 from penstock.errors import OwnershipLostException
 from penstock.files.generations import Generation, OpenFile
-from penstock.files.names import FileNames
+from penstock.files.names import FileNames, path_part
 from penstock.files.publishing import Beside, FileWriter, Publisher, end_uploads
 from penstock.files.stores import GoneException, Store
 
@@ -76,8 +76,10 @@ class Manifests:
         self.store = store
         self.names = names
         self._root = root
-        self._manifests = f"{root}/{MANIFESTS}/{connector}".lstrip("/")
-        self._claims = f"{root}/{CLAIMS}/{connector}".lstrip("/")
+        # A name is a path below these directories, unless it leads out of them.
+        own = path_part(connector) if {"", ".", ".."} & set(connector.split("/")) else connector
+        self._manifests = f"{root}/{MANIFESTS}/{own}".lstrip("/")
+        self._claims = f"{root}/{CLAIMS}/{own}".lstrip("/")
         #: The end of the last commit of each partition, as this task knows it.
         self._ends: dict[TopicPartition, int] = {}
         #: The time, in milliseconds, in the last id of a commit of any of the partitions that the task has had.

@@ -8,9 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from penstock.api import TopicPartition
 from penstock.files.generations import OpenFile
+
+
+def path_part(name: str) -> str:
+    """A name, such as that of a connector, as one part of a path.
+
+    >>> path_part("a/b"), path_part(".."), path_part("orders.v2")
+    ('a%2Fb', '%2E%2E', 'orders.v2')
+    """
+    found = quote(name, safe="")
+    return found if found.strip(".") else found.replace(".", "%2E")
 
 
 @dataclass(frozen=True, slots=True)

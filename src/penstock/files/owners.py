@@ -13,9 +13,10 @@ import io
 import logging
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from penstock.errors import ConnectException, RetriableException
+from penstock.files.names import path_part
 from penstock.files.stores import Store
 
 log = logging.getLogger(__name__)
@@ -95,8 +96,8 @@ class Owners:
         Returns:
             The names of others that have marked it.
         """
-        own = quote(self._connector, safe="")
-        former = quote(self.renamed_from, safe="") if self.renamed_from else None
+        own = path_part(self._connector)
+        former = path_part(self.renamed_from) if self.renamed_from else None
         there = list(store.list_from(where, ""))
         if own not in there and not set(there) - {former}:
             store.put(f"{where}/{own}", io.BytesIO(), 0)

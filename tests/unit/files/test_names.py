@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from penstock.api import TopicPartition
+from penstock.api import SinkRecord, TopicPartition
+from penstock.connectors.files import FileSink
 from penstock.files.generations import OpenFile
 from penstock.files.names import FileNames
+from penstock.testing import numbered, run_sink
 
 HERE = TopicPartition("a.b+c", 12)
 
@@ -35,3 +39,23 @@ def test_stale_are_files_whose_first_row_is_in_another_one() -> None:
     own = [names.start(HERE) + "05.a"]
     stale = names.stale(HERE, 5, 10, own, there)
     assert [name.removeprefix(names.start(HERE)) for name in stale] == ["05.b", "07-1.a", "09.a"]
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../x", "a/../../x", "/x", "a/b", "\u00fc x%2F", "a"])
+@pytest.mark.parametrize("manifest", [True, False])
+def test_the_name_of_a_connector_never_leads_out_of_its_directory(tmp_path: Path, name: str, manifest: bool) -> None:
+    settings = {"name": name, "url": str(tmp_path / "root"), "format.class": "json", "flush.size": "2"}
+    records = numbered([SinkRecord("t", 0, 0, {"a": row}) for row in range(5)])
+    for _ in range(2):
+        more = {"layout": "manifest"} if manifest else {}
+        run_sink(FileSink, {**settings, **more}, records, timeout_s=5).finish(2)
+
+    there = [one.relative_to(tmp_path) for one in tmp_path.rglob("*") if one.is_file()]
+    kept = [one.parts for one in there if one.parts[:3] != ("root", "topics", "t")]
+    assert {one[:3] if one[1] == "topics" else one[:2] for one in kept} == (
+        {("root", "topics", "_manifests"), ("root", "topics", "_ranges"), ("root", "_owners")}
+        if manifest
+        else {("root", "_owners")}
+    )
+    texts = [(tmp_path / one).read_text() for one in there if one.parts[:3] == ("root", "topics", "t")]
+    assert sum(one.count("\n") for one in texts) == 5

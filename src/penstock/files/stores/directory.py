@@ -131,7 +131,7 @@ class DirectoryStore(Store):
         """See ``Store``."""
         path = self._root / found.key
         try:
-            return pa.OSFile(str(path))
+            return pa.OSFile(os.fsencode(path))  # A name need not be UTF-8.
         except OSError as error:
             raise of_system(error, str(path), "read") from error
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, SourceFrame
-from penstock.connectors.files.source.ledger import FilePosition
+from penstock.connectors.files.source.ledger import FilePosition, as_text
 from penstock.connectors.files.source.listing import FileSelection
 from penstock.connectors.files.source.readers.opening import Readers
 from penstock.connectors.files.source.readers.reader import Bad, FileRows, Input, rest
@@ -105,13 +105,14 @@ class FilesBackfill:
             ConnectException: A row or a file cannot be read, and ``halt.on.error`` is set.
         """
         at = offset or {"file": "", "read": True}
-        files = sorted(self._files(part.reads), key=lambda one: one[0].key)
+        files = sorted(self._files(part.reads), key=lambda one: as_text(one[0].key))
         total, done = sum(found.size for _, found in files), 0
         for named, found in files:
-            if named.key > at["file"] or (named.key == at["file"] and not at.get("read")):
-                place = _place(at) if named.key == at["file"] else FilePosition()
+            name = as_text(named.key)
+            if name > at["file"] or (name == at["file"] and not at.get("read")):
+                place = _place(at) if name == at["file"] else FilePosition()
                 yield from self._rows_of(named, found, place, part.partition)
-                yield Chunk(None, offset={"file": named.key, "read": True})
+                yield Chunk(None, offset={"file": name, "read": True})
             done += found.size
             self._progress(done, total, "bytes")
 
@@ -169,7 +170,7 @@ class FilesBackfill:
                 piece = rest(self._records.fitted(whole), begin)
                 if piece is None:
                     continue
-                after = {"file": named.key, **asdict(piece.next)}
+                after = {"file": as_text(named.key), **asdict(piece.next)}
                 if piece.bad:
                     bad_rows = self._tell(name, piece, bad_rows)
                     yield from self._letters_of(piece.bad, named, partition, after)
@@ -179,7 +180,7 @@ class FilesBackfill:
             raise
         except (GoneException, ChangedException) as error:
             log.warning("%s. The rest of it is left out of the backfill", error)
-        except (DataException, pa.ArrowException, UnicodeError) as error:
+        except (DataException, pa.ArrowException, UnicodeError, RecursionError) as error:
             text = " ".join(str(error).split())
             if self._config.halts:
                 raise ConnectException(
@@ -188,7 +189,7 @@ class FilesBackfill:
                 ) from error
             log.error("%s %s. It is left out of the backfill", name, text)
             fault = [Bad(0, b"", f"the file {text}", 0)]
-            yield from self._letters_of(fault, named, partition, {"file": named.key, "read": True})
+            yield from self._letters_of(fault, named, partition, {"file": as_text(named.key), "read": True})
         except OSError as error:
             raise RetriableException(f"Cannot read {name}: {error}") from error
 

@@ -60,6 +60,8 @@ def character(text: str) -> str | None:
     """
     if text in ("\\t", "\t"):
         return "\t"
+    if len(text) != 1 and not text.isdigit():
+        raise ValueError(text)
     number = int(text) if text.isdigit() else ord(text)
     if number > 127:
         raise ValueError(text)

@@ -5,9 +5,11 @@ Source: the settings ``cleanup.policy``, ``finished.path`` and ``error.path`` of
 
 from __future__ import annotations
 
-import datetime
 import logging
 from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
 
 from penstock.connectors.files.source.ledger import FileOutcome
 from penstock.connectors.files.source.settings import OnDone
@@ -15,6 +17,8 @@ from penstock.errors import ConnectException
 from penstock.files.stores import Found, Store
 
 log = logging.getLogger(__name__)
+
+_DAY_NS: Final = 86_400_000_000_000
 
 
 @dataclass
@@ -63,4 +67,5 @@ class Cleanup:
     def _day(self, found: Found) -> str:
         if self.policy is not OnDone.MOVE_BY_DATE:
             return ""
-        return f"{datetime.datetime.fromtimestamp(found.time_ns / 1e9, datetime.UTC):%Y-%m-%d}/"
+        # Any time of a file has a day, also one after the last of Python's dates.
+        return f"{np.datetime64(found.time_ns // _DAY_NS, 'D')}/"

@@ -99,6 +99,15 @@ def identity(*parts: object) -> int:
     return int.from_bytes(found, "big") & ~_FAILED
 
 
+def as_text(key: str) -> str:
+    """The key of a file for offsets, which are text: bytes of its name that are not UTF-8 are written as escapes.
+
+    >>> as_text("a/b.csv"), as_text("a\\udcff")
+    ('a/b.csv', 'a\\\\xff')
+    """
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
 class Log:
     """One log of this task.
 

@@ -147,9 +147,9 @@ class FrameBuilder:
         """Converts bad rows, or a bad file, to dead letter records."""
         headers = [
             [
-                {"key": "file", "value": f"{self.address}/{found.key}".encode()},
+                {"key": "file", "value": _bytes(f"{self.address}/{found.key}")},
                 {"key": "line", "value": str(one.line).encode()},
-                {"key": "error", "value": one.reason.encode()},
+                {"key": "error", "value": _bytes(one.reason)},
             ]
             for one in bad
         ]
@@ -249,7 +249,12 @@ class FrameBuilder:
             "file.length": str(found.size),
             "file.last.modified": str(found.time_ns // 1_000_000),
         }
-        return [{"key": name, "value": value.encode()} for name, value in values.items()]
+        return [{"key": name, "value": _bytes(value)} for name, value in values.items()]
+
+
+def _bytes(text: str) -> bytes:
+    """A text with names of files, whose bytes need not be UTF-8."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _told(table: pa.Table, side: str, kind: pa.DataType) -> Schema | None:

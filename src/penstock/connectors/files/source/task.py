@@ -20,7 +20,15 @@ from penstock.connectors.files.source.archive import Archive, JoinedReader, comm
 from penstock.connectors.files.source.backfill import FilesBackfill
 from penstock.connectors.files.source.cleanup import Cleanup
 from penstock.connectors.files.source.connector import TASK, TASKS
-from penstock.connectors.files.source.ledger import LOGS, FileInProgress, FileLedger, FileOutcome, FilePosition, Log
+from penstock.connectors.files.source.ledger import (
+    LOGS,
+    FileInProgress,
+    FileLedger,
+    FileOutcome,
+    FilePosition,
+    Log,
+    as_text,
+)
 from penstock.connectors.files.source.listing import FileSelection, FileUnit, Listing
 from penstock.connectors.files.source.readers.opening import Readers
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input, rest
@@ -268,7 +276,7 @@ class FileSourceTask(FrameSourceTask):
 
     def _place_of(self, unit: FileUnit, reader: FormatReader) -> FilePosition:
         """Returns the position to begin at."""
-        found, before = unit.found, self._log_of(unit).reading_of(unit.found.key, unit.part)
+        found, before = unit.found, self._log_of(unit).reading_of(as_text(unit.found.key), unit.part)
         if before is None:
             if found.key in self._recent and unit.part == 0:
                 self._warn_once(
@@ -406,7 +414,7 @@ class FileSourceTask(FrameSourceTask):
             self._moved(file.unit)
         elif isinstance(error, ConnectException) and not isinstance(error, DataException):
             self._postpone(file, error)
-        elif isinstance(error, (DataException, pa.ArrowException, UnicodeError)):
+        elif isinstance(error, (DataException, pa.ArrowException, UnicodeError, RecursionError)):
             self._fail(file, error)
         elif isinstance(error, OSError):
             self._again = file.unit
@@ -573,7 +581,7 @@ def selection_of(
 
 def _reading(unit: FileUnit, place: FilePosition) -> FileInProgress:
     found = unit.found
-    return FileInProgress(found.key, unit.part, unit.identity, found.version, found.size, place)
+    return FileInProgress(as_text(found.key), unit.part, unit.identity, found.version, found.size, place)
 
 
 def _raising(error: Exception) -> Iterator[FileRows]:

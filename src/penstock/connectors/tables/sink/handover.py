@@ -18,7 +18,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 from pyarrow import fs
@@ -26,6 +25,7 @@ from pyarrow import fs
 from penstock.api import TopicPartition
 from penstock.connectors.tables.faults import fault_of
 from penstock.connectors.tables.lake import Files, LakeTable, Moves
+from penstock.files.names import path_part
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class Handover:
         self._where = f"the files that tasks hand over for the table {table.name}"
         with self._faults("open"):
             self._system, root = table.beside()
-            self._directory = "/".join(filter(None, (root.rstrip("/"), HIDDEN, quote(connector, safe=""))))
+            self._directory = "/".join(filter(None, (root.rstrip("/"), HIDDEN, path_part(connector))))
 
     def names(self) -> list[str]:
         """The names of all units, in order."""

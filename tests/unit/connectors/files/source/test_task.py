@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import logging
 import os
@@ -15,10 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.files import FileSource
+from penstock.connectors.files.source.cleanup import Cleanup
+from penstock.connectors.files.source.ledger import FileOutcome
+from penstock.connectors.files.source.settings import OnDone
 from penstock.data import Struct
 from penstock.errors import ConnectException, RetriableException
+from penstock.files.stores import Found
 from penstock.files.stores.faults import of_system
-from penstock.testing import run_source
+from penstock.testing import MemoryStore, run_source
 from penstock.testing.kit.sources import SourceRun
 
 QUICK = {"topic": "t", "file.minimum.age.ms": "0", "empty.poll.wait.ms": "10"}
@@ -344,3 +349,73 @@ def test_manifests_of_a_file_sink_are_no_files_to_be_read(tmp_path: Path) -> Non
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text('{"id": 1}\n')
     assert read(tmp_path) == [{"id": 1}]
+
+
+def test_names_that_are_not_utf8_are_read_reported_and_moved(tmp_path: Path) -> None:
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.csv")).write_text("id\n1\n2,3\n")
+
+    with source(
+        tmp_path,
+        metadata_location="HEADERS",
+        errors_deadletterqueue_topic_name="letters",
+        finished_path="done",
+    ) as run:
+        run.finish()
+
+    assert [(one.topic, plain(one.value)) for one in run.records] == [("letters", "2,3"), ("t", {"id": 1})]
+    header = run.records[0].headers.last_with_name("file")
+    assert header is not None
+    assert isinstance(header.value, bytes)
+    assert b"a\xff.csv" in header.value
+    with source(tmp_path / "done") as run:
+        run.finish()
+    assert [plain(one.value) for one in run.records] == [{"id": 1}]
+
+
+DEEP = {
+    "objects.json": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "field.json": b'{"x":' + b"[" * 3000 + b"]" * 3000 + b"}",
+    "less.json": b'{"x":' + b'{"a":' * 500 + b"1" + b"}" * 500 + b"}",
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_a_line_that_is_nested_too_deep_is_a_bad_row(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / name).write_bytes(b'{"b":1}\n' + DEEP[name] + b'\n{"b":2}\n')
+
+    assert read(tmp_path) == [{"b": 1}, {"b": 2}]
+    assert f"{name}, line 2" in caplog.text
+
+
+NESTED_FILES = {
+    "a.xml": b"<r>" + b"<a>" * 3000 + b"</a>" * 3000 + b"</r>",
+    "a.json": b"[\n" * 3000 + b"]\n" * 3000,
+    "a.csv": b'"id,name\n' + b"1,a\n" * 50_000,
+}
+
+
+@pytest.mark.parametrize("name", NESTED_FILES)
+def test_a_file_that_no_parser_takes_is_left_out(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / name).write_bytes(NESTED_FILES[name])
+    (tmp_path / "b.jsonl").write_text('{"b":1}\n')
+
+    assert read(tmp_path) == [{"b": 1}]
+    assert f"{name} " in caplog.text
+
+
+@pytest.mark.parametrize("value", ["", "||", "\u00b2", "\u20ac", "300"])
+def test_what_is_no_character_is_a_wrong_setting(value: str) -> None:
+    found = FileSource().validate({"name": "n", "url": "/x", "topic": "t", "csv.separator.char": value})
+
+    assert "is one ASCII character" in str(found.errors()["csv.separator.char"])
+
+
+def test_a_file_of_any_time_has_a_day() -> None:
+    store = MemoryStore()
+    for seconds in (0, 3_000_000_000, 300_000_000_000):
+        store.put("a", io.BytesIO(b"x"), 1)
+        Cleanup(store, OnDone.MOVE_BY_DATE, "done")(Found("a", 1, seconds * 1_000_000_000), FileOutcome.READ)
+
+    assert list(store.files) == ["done/1970-01-01/a", "done/2065-01-24/a", "done/11476-08-15/a"]

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import count
 from typing import Any, Final
 
 import pyarrow as pa
@@ -62,14 +63,14 @@ def missing_library(codec: str) -> str:
 def _renamed(table: pa.Table) -> pa.Table:
     """The same rows, with names of fields that Avro allows, at every depth."""
     columns = [one_array(column) for column in table.columns]
-    return pa.table(
-        [_retyped(one, _renamed_type(one.type)) for one in columns], [_name(one) for one in table.column_names]
-    )
+    return pa.table([_retyped(one, _renamed_type(one.type)) for one in columns], _names(table.column_names))
 
 
 def _renamed_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(_name(one.name), _renamed_type(one.type)) for one in kind])
+        return pa.struct(
+            [pa.field(name, _renamed_type(one.type)) for name, one in zip(_names(kind.names), kind, strict=True)]
+        )
     if pa.types.is_map(kind):
         return pa.map_(kind.key_type, _renamed_type(kind.item_type))
     return pa.list_(_renamed_type(kind.value_type)) if pa.types.is_list(kind) else kind
@@ -90,10 +91,22 @@ def _retyped(array: pa.Array, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [child])
 
 
-def _name(name: str) -> str:
-    """Converts a name for Avro: invalid characters become underscores."""
-    found = re.sub(r"[^A-Za-z0-9_]", "_", name)
-    return found if re.match(r"[A-Za-z_]", found) else f"_{found}"
+def _names(names: Iterable[str]) -> list[str]:
+    """Converts names for Avro: invalid characters become underscores, and names that would be equal get numbers.
+
+    >>> _names(["a_b", "a-b", "1", "a b"])
+    ['a_b', 'a_b_2', '_1', 'a_b_3']
+    """
+    given = list(names)
+    made = {name: name for name in given if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)}
+    used = set(made)
+    for name in given:
+        if name not in made:
+            found = re.sub(r"^(?![A-Za-z_])", "_", re.sub(r"[^A-Za-z0-9_]", "_", name))
+            others = (f"{found}_{at}" for at in count(2))
+            made[name] = found if found not in used else next(one for one in others if one not in used)
+            used.add(made[name])
+    return [made[name] for name in given]
 
 
 def _optional(kind: pa.DataType, path: str) -> Any:
@@ -104,8 +117,8 @@ def _optional(kind: pa.DataType, path: str) -> Any:
 def _type(kind: pa.DataType, path: str) -> Any:
     if pa.types.is_struct(kind):
         fields = [
-            {"name": _name(one.name), "type": _optional(one.type, f"{path}_{_name(one.name)}"), "default": None}
-            for one in kind
+            {"name": name, "type": _optional(one.type, f"{path}_{name}"), "default": None}
+            for name, one in zip(_names(kind.names), kind, strict=True)
         ]
         return {"type": "record", "name": path, "fields": fields}
     if pa.types.is_map(kind):

@@ -134,7 +134,10 @@ class CsvReader(FormatReader):
             quoting=csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE,
             escapechar=dialect.escape if dialect.escape != dialect.quote else None,
         )
-        return next(found, [])
+        try:
+            return next(found, [])
+        except csv.Error as error:
+            raise BadFileException(f"has no header that can be read: {error}; check csv.quote.char") from error
 
     def _unique(self, file: Input, names: Sequence[str]) -> list[str]:
         made: list[str] = []

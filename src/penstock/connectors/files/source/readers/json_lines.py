@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.json as pajson
@@ -31,6 +32,9 @@ from penstock.files.widening import inferred, widened
 
 _SAMPLE_BYTES = 1 << 20
 _MOST_BYTES = 256 << 20
+#: The depth of nested values that a line may have, and the one above which PyArrow's reader ends the process.
+_DEEPEST = 200
+_FATAL = 1000
 #: The mark of a table of values that are no objects.
 _SINGLE = {"single": "true"}
 
@@ -73,10 +77,10 @@ class JsonLinesReader(FormatReader):
     def _types(self, data: bytes) -> dict[str, pa.DataType]:
         """The types of a sample; texts that look like times stay text, as JSON has no times."""
         try:
-            table = pajson.read_json(pa.BufferReader(data))
-        except pa.ArrowInvalid:
+            table = self._read(data, {})
+            found = {field.name: _without_times(field.type) for field in table.schema}
+        except (pa.ArrowInvalid, RecursionError):
             return dict(self._given)
-        found = {field.name: _without_times(field.type) for field in table.schema}
         return found | dict(self._given)
 
     def _piece(self, block: TextBlock, types: dict[str, pa.DataType]) -> tuple[FileRows, dict[str, pa.DataType]]:
@@ -90,11 +94,13 @@ class JsonLinesReader(FormatReader):
                 }
                 table = self._read(block.data, types)
             return FileRows(table, start, block.end), {**types, **new}
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, RecursionError):
             table, bad, types = self._by_lines(block, types)
             return FileRows(table, start, block.end, bad, is_single=_is_single(table)), types
 
     def _read(self, data: bytes, types: Mapping[str, pa.DataType]) -> pa.Table:
+        if _is_deeper(data, _FATAL):
+            raise pa.ArrowInvalid("values are nested too deep")
         schema = pa.schema([pa.field(name, kind) for name, kind in types.items()])
         return pajson.read_json(
             pa.BufferReader(data),
@@ -113,7 +119,11 @@ class JsonLinesReader(FormatReader):
             line = block.line + block.data.count(b"\n", 0, start) if block.line else 0
             raw = block.data[start:end].rstrip(b"\r\n")
             try:
-                values.append(orjson.loads(raw))
+                value = orjson.loads(raw)
+                if _is_deeper(raw, _DEEPEST):
+                    bad.append(Bad(line, raw, f"has values that are nested more than {_DEEPEST} deep", len(values)))
+                    continue
+                values.append(value)
                 lines.append((line, raw))
             except orjson.JSONDecodeError as error:
                 bad.append(Bad(line, raw, f"is no JSON: {error}", len(values)))
@@ -232,6 +242,27 @@ def _grew(table: pa.Table, types: Mapping[str, pa.DataType]) -> bool:
     )
 
 
+def _is_deeper(data: bytes, depth: int) -> bool:
+    """True if a line has values that are nested deeper; brackets in texts count, too.
+
+    >>> _is_deeper(b"[[]]\\n[{}]", 1), _is_deeper(b"[[]]\\n[{}]", 2)
+    (True, False)
+    """
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.append(np.flatnonzero(raw == ord("\n")), len(raw))
+    if np.diff(ends, prepend=0).max() <= depth:
+        return False
+    opening = (raw & 0xDF) == ord("[")  # { differs from [ in one bit, and } from ].
+    if np.diff(np.searchsorted(np.flatnonzero(opening), ends), prepend=0).max() <= depth:
+        return False
+    levels = np.cumsum(opening.astype(np.int64) - ((raw & 0xDF) == ord("]")))
+    starts = np.append(0, ends[:-1] + 1)
+    before = np.append(0, levels)[starts]
+    return any(
+        (levels[start:end].max(initial=0) - left) > depth for start, end, left in zip(starts, ends, before, strict=True)
+    )
+
+
 def _is_document(data: bytes) -> bool:
     """True if the first line is no JSON by itself, and the beginning looks like an object or an array."""
     first = data.lstrip()[:1]
@@ -261,6 +292,6 @@ def _values(data: bytes) -> list[Any]:
             return found
         try:
             value, at = decoder.raw_decode(text, at)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadFileException(f"is no JSON: {error}") from error
         found += value if isinstance(value, list) else [value]

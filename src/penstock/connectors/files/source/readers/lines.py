@@ -39,7 +39,7 @@ class JsonTextsReader(FormatReader):
         found = [one for piece in self._lines.pieces(file, place) for one in piece.table.column(VALUE).to_pylist()]
         try:
             values = inferred([json.loads(text) for text in found])
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadFileException(f"is no JSON: {error}") from error
         yield FileRows(pa.table({VALUE: values}), place, place, is_single=True)
 

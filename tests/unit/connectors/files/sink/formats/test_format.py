@@ -166,3 +166,14 @@ def test_metadata_is_beside_the_fields_of_json_and_beside_a_value_that_has_none(
     assert json.loads(line) == {"a": 1, "kafka_key": "k", "kafka_offset": 9}
     line = written(form, frame(pa.array([5]), None, keys=["k"]))
     assert json.loads(line) == {"value": 5, "kafka_key": "k", "kafka_offset": 0}
+
+
+def test_fields_whose_names_avro_makes_equal_keep_their_values() -> None:
+    inner = pa.array([{"x y": 1, "x_y": 2}])
+    table = pa.table({"a-b": [1], "a_b": [2], "a b": inner})
+    out = io.BytesIO()
+
+    AvroFormat().write(iter([table]), table.schema, out)
+
+    out.seek(0)
+    assert list(fastavro.reader(out)) == [{"a_b_2": 1, "a_b": 2, "a_b_3": {"x_y_2": 1, "x_y": 2}}]
