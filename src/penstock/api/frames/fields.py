@@ -132,8 +132,9 @@ class _Reader:
             return self._fit(array, wanted)
         except (pa.ArrowException, ValueError) as error:
             first = self._first_misfit(array, wanted)
+            path = ".".join(split_path(name))
             raise DataException(
-                f'The field "{name}" is of the type {array.type} and does not fit {wanted} in the message of '
+                f'The field "{path}" is of the type {array.type} and does not fit {wanted} in the message of '
                 f"{self._place(int(rows[first]))}: {error}"
             ) from error
 

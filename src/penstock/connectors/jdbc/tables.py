@@ -8,11 +8,12 @@ Thread: any; one call at a time.
 from __future__ import annotations
 
 import fnmatch
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect, Engine, Inspector
@@ -24,6 +25,10 @@ from penstock.connectors.jdbc.columns import TableColumn, TypeMapping, column_of
 from penstock.connectors.jdbc.faults import fault_of
 from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER
 from penstock.errors import ConnectException, RetriableException
+
+_QUOTES: Final = '"`'
+_PART: Final = re.compile(r'"[^"]+"|`[^`]+`|[^.]+')
+_PARTS: Final = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,13 +44,20 @@ class TableName:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.schema}.{self.name}" if self.schema else self.name
+        """The text that ``of`` reads: a part with a dot in it is in quotation marks."""
+        return ".".join(f'"{one}"' if "." in one else one for one in (self.schema, self.name) if one)
 
     @staticmethod
     def of(text: str) -> TableName:
-        """A name as it is written in settings: ``schema.table`` or ``table``."""
-        schema, dot, name = text.rpartition(".")
-        return TableName(schema.rpartition(".")[2] or None, name) if dot else TableName(None, text)
+        """A name as it is written in settings: ``schema.table`` or ``table``, where ``"a.b"`` is one part.
+
+        >>> TableName.of("public.orders"), TableName.of('"shop.orders"')
+        (TableName(schema='public', name='orders'), TableName(schema=None, name='shop.orders'))
+        """
+        if not _PARTS.fullmatch(text):
+            return TableName(None, text)
+        *schema, name = (one[1:-1] if one[0] in _QUOTES and one[0] == one[-1] else one for one in _PART.findall(text))
+        return TableName(schema[-1] if schema else None, name)
 
 
 @dataclass(frozen=True, slots=True)

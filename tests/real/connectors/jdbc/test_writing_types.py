@@ -29,9 +29,15 @@ def test_values_without_a_schema_take_the_types_of_the_table(
     start: Start, database: Database, name: str, made: Callable[[list[Any]], Any]
 ) -> None:
     database.run(
-        f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text, price numeric(10,2), ok boolean, day date, n smallint)"
+        f"CREATE TABLE {name} (id bigint PRIMARY KEY, name text, price numeric(10,2), ok boolean, day date, "
+        f"n smallint, moment time, raw {'bytea' if database.kind == 'postgresql' else 'blob'})"
     )
     writing = start(database, name, KEYED)
+    # As JsonConverter writes Connect's Date, Time and bytes.
+    writing.put(made([{"id": 9, "day": -135_081, "moment": 3_600_000, "raw": "AP8="}]), None, key_schema=None)
+    [(day, moment, raw)] = database.rows(f"SELECT CAST(day AS char(10)), CAST(moment AS char(8)), raw FROM {name}")
+    assert (day, moment[:8], bytes(raw)) == ("1600-02-29", "01:00:00", b"\0\xff")
+    database.run(f"DELETE FROM {name}")
     values = [
         {"id": 1, "name": "a", "price": 2, "ok": True, "day": "2024-02-29", "n": 3},
         {"id": 2, "price": 2.5, "ok": None},

@@ -27,7 +27,7 @@ from penstock.connectors.jdbc.sink.statements import (
     create_table,
     write_rows,
 )
-from penstock.connectors.jdbc.sink.writing import Write, writer_for
+from penstock.connectors.jdbc.sink.writing import Write, _of_schema, writer_for
 from penstock.connectors.jdbc.tables import Table, TableName
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Decimal, Schema, SchemaBuilder, Timestamp
 from penstock.errors import ConfigException, ConnectException, DataException
@@ -159,6 +159,7 @@ def test_fields_are_chosen_by_either_name_of_the_setting() -> None:
     ("settings", "rows", "key", "value", "said"),
     [
         (UPSERT, [(1, "a"), (2, None)], KEY, VALUE, "offset 1, is null: with delete.enabled=true"),
+        (UPSERT, [(1, None), (2, "a"), (3, None), (4, None)], KEY, VALUE, "offset 0 and 2 more, is null"),
         (UPSERT, [(None, "a")], KEY, VALUE, "'id' of the primary key is null in the records of t, offset 0"),
         (UPSERT, [(1, "a")], None, VALUE, "The key of the records of t has no schema"),
         (UPSERT, [(1, "a")], INT64_SCHEMA, VALUE, "pk.fields has to name one column"),
@@ -392,3 +393,25 @@ def test_rows_that_a_database_refused_are_not_kept(url: str) -> None:
         assert kept() is None, "nothing waits for the collector"
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'refuses the statement: schema "d.10" does not exist LINE 1',
+        "(1049, \"Unknown database 'd.10'\")",
+        'unknown database "d.10"',
+        "Catalog Error: Schema with name d.10 does not exist!",
+        'The specified schema name "d.10" either does not exist or you do not have permission to use it.',
+    ],
+)
+def test_a_schema_that_comes_from_a_dot_in_a_topic_is_explained(text: str) -> None:
+    said = str(_of_schema(ConnectException(text), TableName("d.10", "orders")))
+    assert said.startswith(text)
+    assert "a dot in the topic or in table.name.format ends a schema" in said
+
+
+@pytest.mark.parametrize("name", [TableName(None, "orders"), TableName("shop", "orders")])
+def test_another_refusal_is_left_as_it_is(name: TableName) -> None:
+    error = ConnectException("The database sqlite:a.db refuses the statement: disk full")
+    assert _of_schema(error, name) is error

@@ -322,6 +322,49 @@ def test_lists_name_tables_with_or_without_their_schema() -> None:
 
 
 @pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        (r"public\..*", ["public.a", "public.b"]),
+        (".*[.]a", ["public.a", "other.a"]),
+        ("shop.public.(a|c)", ["public.a"]),
+        ("public.a,other.*", ["public.a", "other.a", 'other."b.c"']),
+        ('other."b.c"', ['other."b.c"']),
+        ("b.c", ['other."b.c"']),
+        ("a*", []),
+        ("[a", []),
+    ],
+)
+def test_lists_may_have_patterns_for_whole_names_and_quoted_names(listed: str, expected: list[str]) -> None:
+    found = [TableName.of(one) for one in ("public.a", "public.b", "other.a", 'other."b.c"')]
+    url = {"connection.url": "jdbc:postgresql://h/shop"}
+    included = JdbcSourceConfig.parse({**SETTINGS, **url, "table.include.list": listed})
+    assert wanted_tables(included, found) == expected
+    excluded = JdbcSourceConfig.parse({**SETTINGS, **url, "table.exclude.list": listed})
+    assert wanted_tables(excluded, found) == [str(one) for one in found if str(one) not in expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("orders", TableName(None, "orders")),
+        ("public.orders", TableName("public", "orders")),
+        ("shop.public.orders", TableName("public", "orders")),
+        ('"shop.orders"', TableName(None, "shop.orders")),
+        ("`shop.orders`", TableName(None, "shop.orders")),
+        ('public."shop.orders"', TableName("public", "shop.orders")),
+        ('"a.b"."c.d"', TableName("a.b", "c.d")),
+        ('5" pipes', TableName(None, '5" pipes')),
+        ("größe ü", TableName(None, "größe ü")),
+        ("a..b", TableName(None, "a..b")),
+        ("", TableName(None, "")),
+    ],
+)
+def test_a_name_with_a_dot_stands_in_quotation_marks(text: str, name: TableName) -> None:
+    assert TableName.of(text) == name
+    assert TableName.of(str(name)) == name or ".." in text
+
+
+@pytest.mark.parametrize(
     ("value", "expected"),
     [
         (datetime.datetime.fromisoformat("2024-07-01T12:00"), 1719828000_000_000_000),

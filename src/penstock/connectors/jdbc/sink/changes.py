@@ -259,10 +259,15 @@ def _refuse_null_keys(table: pa.Table, names: Sequence[str], origin: pa.Table, w
             )
 
 
-def _first(origin: pa.Table, mask: pa.Array) -> int:
-    """The offset of the first of the rows of a mask."""
-    offset: int = origin.column("offset")[pc.index(mask, True).as_py()].as_py()
-    return offset
+def _first(origin: pa.Table, mask: pa.Array) -> str:
+    """The offset of the first of the rows of a mask, and how many more there are: one error is reported for all."""
+    offset = origin.column("offset")[pc.index(mask, True).as_py()].as_py()
+    return and_more(offset, pc.sum(mask).as_py())
+
+
+def and_more(offset: int, count: int) -> str:
+    """An offset, for messages about several records."""
+    return str(offset) if count == 1 else f"{offset} and {count - 1} more"
 
 
 def _last_of_each_key(keys: pa.Table) -> pa.Array:

@@ -16,15 +16,18 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.sql.sqltypes import _Binary  # BLOB of MySQL is no LargeBinary.
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import connect_schema, is_variant, one_array
 from penstock.api.frames.variant_fields import OBJECT, Variants
-from penstock.connectors.jdbc.sink.changes import RowsRefused
+from penstock.connectors.jdbc.sink.changes import RowsRefused, and_more
 from penstock.connectors.jdbc.tables import Table
 from penstock.data import Schema
+from penstock.errors import DataException
 
 
 def is_schemaless(column: pa.ChunkedArray, schema: Schema | None) -> bool:
@@ -125,7 +128,8 @@ def _are_objects(column: pa.ChunkedArray) -> np.ndarray:
 
 def _refused(part: SinkFrame, mask: np.ndarray, text: str) -> RowsRefused:
     at = part.origin.slice(int(np.flatnonzero(mask)[0]), 1).to_pylist()[0]
-    place = f"topic {at['topic']}, partition {at['partition']}, offset {at['offset']}"
+    offset = and_more(at["offset"], int(mask.sum()))
+    place = f"topic {at['topic']}, partition {at['partition']}, offset {offset}"
     return RowsRefused(f"The value of the message of {place} {text}", pa.array(mask), len(mask))
 
 
@@ -135,11 +139,59 @@ def _cells(
     path = f"`{name}`"
     if isinstance(kind, sa.JSON):
         return json_texts(part.objects(path, of=of))
+    if isinstance(kind, (sa.Date, sa.Time)) and _are_only(int, part, path, of):
+        return _counted(part, name, kind, one_array(part.fields({path: pa.int64()}, of=of).column(0)))
+    if isinstance(kind, _Binary) and _are_only(str, part, path, of):
+        return _decoded(part, name, part.objects(path, of=of))
     wanted = pa.string() if _parsed(kind) and _are_only(str, part, path, of) else _arrow(kind)
     if isinstance(kind, mysql.TINYINT) and _are_only(bool, part, path, of):
         wanted = pa.bool_()  # BOOLEAN is another name of that type.
-    cells = one_array(part.fields({path: wanted}, of=of).column(0))
+    try:
+        cells = one_array(part.fields({path: wanted}, of=of).column(0))
+    except DataException:
+        # JSON has no number for these.
+        values = [_FLOATS.get(one, one) if isinstance(one, str) else one for one in part.objects(path, of=of)]
+        if wanted != pa.float64() or not {*map(type, values)} <= {int, float, type(None)}:
+            raise
+        return pa.array(values, wanted)
     return cells.cast(pa.float64()) if pa.types.is_null(cells.type) else cells
+
+
+def _counted(part: SinkFrame, name: str, kind: sa.types.TypeEngine[Any], numbers: pa.Array) -> pa.Array:
+    """Days since 1970 as dates, or milliseconds since midnight as times: the numbers of Connect's Date and Time."""
+    is_date = isinstance(kind, sa.Date)
+    low, high = (_FIRST_DAY, _LAST_DAY) if is_date else (0, _DAY_MS - 1)
+    outside = pc.invert(pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high)))
+    mask = pc.fill_null(outside, False).to_numpy(zero_copy_only=False)
+    if mask.any():
+        what = "days since 1970, and no date" if is_date else "milliseconds since midnight, and no time of a day"
+        raise _refused(part, mask, f"has a number in the field {name} that is {what}")
+    days_or_ms = numbers.cast(pa.int32())
+    return days_or_ms.cast(pa.date32()) if is_date else days_or_ms.cast(pa.time32("ms")).cast(pa.time64("us"))
+
+
+def _decoded(part: SinkFrame, name: str, texts: Sequence[object]) -> pa.Array:
+    """The bytes of base64, as JsonConverter writes them."""
+    found: list[bytes | None] = []
+    mask = np.zeros(len(texts), np.bool_)
+    for place, text in enumerate(texts):
+        try:
+            found.append(None if text is None else base64.b64decode(str(text), validate=True))
+        except ValueError:
+            found.append(None)
+            mask[place] = True
+    if mask.any():
+        raise _refused(part, mask, f"has a text in the field {name} that is no base64, which bytes are in JSON")
+    return pa.array(found, pa.binary())
+
+
+#: As JsonConverter writes them.
+_FLOATS: Final = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
+
+#: Of the years 1 and 9999.
+_FIRST_DAY: Final = -719_162
+_LAST_DAY: Final = 2_932_896
+_DAY_MS: Final = 86_400_000
 
 
 def _are_only(kind: type, part: SinkFrame, path: str, of: Literal["value", "key"]) -> bool:
@@ -173,5 +225,5 @@ _ARROW: Final[tuple[tuple[type[Any], pa.DataType], ...]] = (
     (sa.DateTime, pa.timestamp("us", "UTC")),
     (sa.Date, pa.date32()),
     (sa.Time, pa.time64("us")),
-    (sa.LargeBinary, pa.binary()),
+    (_Binary, pa.binary()),
 )

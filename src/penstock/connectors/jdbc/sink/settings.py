@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from penstock.config import AbsentSetting, CaseInsensitiveValidString, Importance, Range, setting
+from penstock.config import AbsentSetting, CaseInsensitiveValidString, Importance, NonEmptyString, Range, setting
 from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 
 #: The columns of ``pk.mode=kafka``, unless ``pk.fields`` names others.
@@ -75,7 +75,10 @@ class JdbcSinkConfig(ConnectionConfig):
         "SQLite and DuckDB.",
     )
     table_name_format: str = setting(
-        default="${topic}", doc="The table of a topic, as TABLE or SCHEMA.TABLE; ${topic} stands for the topic."
+        default="${topic}",
+        validator=NonEmptyString(),
+        doc="The table of a topic, as TABLE or SCHEMA.TABLE; ${topic} stands for the topic. A name with a dot is in "
+        'quotation marks: "${topic}".',
     )
     topic_to_table_map: tuple[str, ...] = setting(
         default=(), doc="Tables of single topics, as TOPIC:TABLE; all others go by table.name.format."

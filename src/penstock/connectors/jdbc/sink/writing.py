@@ -9,6 +9,7 @@ Thread: the task's.
 
 from __future__ import annotations
 
+import re
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -110,7 +111,10 @@ class TableChangeWriter(ABC):
         """
         known = self._tables.get(name)
         if known is None or _lacking(known, columns):
-            known = self._look(name, columns, bool(rows.num_rows))
+            try:
+                known = self._look(name, columns, bool(rows.num_rows))
+            except ConnectException as error:
+                raise _of_schema(error, TableName.of(name)) from error
         if known is not None and self._config.auto_evolve:
             known = self._widened(known, columns, rows)
         if known is None:
@@ -198,6 +202,18 @@ class TableChangeWriter(ABC):
         with self._catalog.connection() as connection, connection.begin():
             for statement in statements:
                 connection.exec_driver_sql(statement.replace("%", "%%") if "%" in statement else statement)
+
+
+def _of_schema(error: ConnectException, name: TableName) -> ConnectException:
+    """The same error, or if the schema of the table is not there, one that says why the table has one."""
+    missing = rf"(?i)(schema|database)( name| with name)? ['\"]?{re.escape(name.schema or '')}\b"
+    if name.schema is None or isinstance(error, RetriableException) or not re.search(missing, str(error)):
+        return error
+    return ConnectException(
+        f"{error}. The table is {name.name!r} in the schema {name.schema!r}, because a dot in the topic or in "
+        "table.name.format ends a schema. Create it; or take the dot out with the transform RegexRouter; or set "
+        'table.name.format="${topic}", in quotation marks, for a table with the dot in its name'
+    )
 
 
 def without_key(table: Table, keys: Sequence[str]) -> ConnectException:

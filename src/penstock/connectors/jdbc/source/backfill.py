@@ -15,7 +15,7 @@ from penstock.connectors.jdbc.source.position import QueryMode, RowPosition, par
 from penstock.connectors.jdbc.source.queries import Bound, ResultRows, RowSelection, pieces
 from penstock.connectors.jdbc.source.ranges import SNAPSHOT
 from penstock.connectors.jdbc.source.reading import ReadConnection
-from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_named
+from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_meant
 from penstock.errors import BadRequestException
 
 _MS: Final = 1_000_000
@@ -61,7 +61,7 @@ class JdbcBackfill:
         reads = self._range(span)
         tables = [table_of(one) for one in partitions if SNAPSHOT not in one]
         if span.of is not None:
-            tables = [one for one in tables if one is not None and is_named(one, span.of)]
+            tables = [one for one in tables if one is not None and is_meant(one, span.of)]
         found = []
         for table in tables:
             selection, first, end = self._within(table, reads)

@@ -23,7 +23,7 @@ from penstock.connectors.jdbc.source.ranges import (
     plan_partition,
     range_of,
 )
-from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_named, wanted_tables
+from penstock.connectors.jdbc.source.settings import JdbcSourceConfig, is_meant, is_pattern, wanted_tables
 from penstock.errors import BadRequestException, ConfigException, ConnectException
 
 if TYPE_CHECKING:
@@ -205,8 +205,12 @@ def _look(config: JdbcSourceConfig) -> tuple[list[str], list[str]]:
         raise ConfigException(f"connection.url: {missing}")
     from penstock.connectors.jdbc.tables import catalog_of
 
-    found = wanted_tables(config, catalog_of(config.address()).tables(config.table_types, config.schema_pattern))
-    return found, [name for name in config.include if not any(is_named(table, name) for table in found)]
+    tables = catalog_of(config.address()).tables(config.table_types, config.schema_pattern)
+    names, database = [str(one) for one in tables], config.address().database or ""
+    # The tables of a pattern may come later.
+    named = [one for one in config.include if not is_pattern(one)]
+    lacking = [one for one in named if not any(is_meant(table, one, database) for table in names)]
+    return wanted_tables(config, tables), lacking
 
 
 def _no_tables(names: Sequence[str], config: JdbcSourceConfig) -> str:

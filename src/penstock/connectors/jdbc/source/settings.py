@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from penstock.config import ConfigType, Importance, NonEmptyString, Password, Range, setting
+from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.patterns.translation import compile_java
 from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.connectors.jdbc.source.column_mappings import ColumnMapping
 from penstock.connectors.jdbc.source.position import QueryMode
 from penstock.errors import ConfigException
+
+if TYPE_CHECKING:
+    from penstock.connectors.jdbc.tables import TableName
 
 
 class JdbcSourceConfig(ConnectionConfig):
@@ -94,9 +100,11 @@ class JdbcSourceConfig(ConnectionConfig):
         doc="The schemas to look for tables in, as an SQL pattern (% and _). Left out: all but the database's own.",
     )
     table_include_list: tuple[str, ...] = setting(
-        default=(), doc="The tables to read, as TABLE or SCHEMA.TABLE. Left out: all that there are."
+        default=(),
+        doc="The tables to read, as TABLE or SCHEMA.TABLE, or as regular expressions for SCHEMA.TABLE. Left "
+        "out: all that there are.",
     )
-    table_exclude_list: tuple[str, ...] = setting(default=(), doc="Tables that are not read.")
+    table_exclude_list: tuple[str, ...] = setting(default=(), doc="Tables that are not read, named in the same way.")
     table_whitelist: tuple[str, ...] = setting(
         default=(), importance=Importance.LOW, doc="The former name of table.include.list."
     )
@@ -228,7 +236,7 @@ class JdbcSourceConfig(ConnectionConfig):
     def faults(self) -> list[tuple[str, str]]:
         """Names of settings that do not fit others, each with a text for people."""
         found = super().faults()
-        if self.catalog_pattern is not None and not _is_like(self.address().database or "", self.catalog_pattern):
+        if self.catalog_pattern and not _is_like(self.address().database or "", self.catalog_pattern):
             text = (
                 f"{self.catalog_pattern!r} does not match {self.address().database}, the one catalog of the connection"
             )
@@ -283,15 +291,38 @@ def _is_like(text: str, pattern: str) -> bool:
 _ISOLATIONS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
-def wanted_tables(config: JdbcSourceConfig, found: Iterable[Any]) -> list[str]:
-    """The found tables that the lists of the settings select; each is text as ``SCHEMA.TABLE``."""
-
-    tables = [str(one) for one in found]
-    if config.include:
-        return [table for table in tables if any(is_named(table, name) for name in config.include)]
-    return [table for table in tables if not any(is_named(table, name) for name in config.exclude)]
+def wanted_tables(config: JdbcSourceConfig, found: Iterable[TableName]) -> list[str]:
+    """The found tables that the lists of the settings select, each as text."""
+    listed, database = config.include or config.exclude, config.address().database or ""
+    wanted = bool(config.include)
+    return [str(one) for one in found if wanted is any(is_meant(str(one), name, database) for name in listed)]
 
 
-def is_named(table: str, name: str) -> bool:
-    """True if a name of the settings means a table, with or without its schema or its database."""
-    return table == name or table.endswith(f".{name}") or name.endswith(f".{table}")
+def is_meant(table: str, name: str, database: str = "") -> bool:
+    """True if an entry of the lists means a table.
+
+    Args:
+        table: The table with its schema; quotation marks are left out.
+        name: Its name, with or without its schema or its database, or a regular expression for the whole of it.
+        database: The name of the database.
+    """
+    table, plain = (one.replace('"', "").replace("`", "") for one in (table, name))
+    if table == plain or table.endswith(f".{plain}") or plain.endswith(f".{table}"):
+        return True
+    pattern = _pattern(name)
+    return pattern is not None and any(map(pattern.matches, (table, f"{database}.{table}")))
+
+
+def is_pattern(name: str) -> bool:
+    """True if an entry of the lists is a regular expression, and not only a name."""
+    return _pattern(name) is not None
+
+
+@cache
+def _pattern(name: str) -> JavaPattern | None:
+    if not set(name) & set("\\*+?[](){}|^$"):
+        return None
+    try:
+        return compile_java(name, name="table.include.list")
+    except ConfigException:
+        return None  # A table may have such a name.
