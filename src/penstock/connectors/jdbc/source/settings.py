@@ -291,7 +291,7 @@ def _is_like(text: str, pattern: str) -> bool:
 _ISOLATIONS: Final = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
 
-def wanted_tables(config: JdbcSourceConfig, found: Iterable[TableName]) -> list[str]:
+def wanted_tables(config: JdbcSourceConfig, found: Iterable[TableName | str]) -> list[str]:
     """The found tables that the lists of the settings select, each as text."""
     listed, database = config.include or config.exclude, config.address().database or ""
     wanted = bool(config.include)
