@@ -6,7 +6,7 @@ Main names: ``running`` (a context manager), ``Setup`` (what a test works with).
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from penstock.api import BackfillPart, Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
@@ -251,6 +251,8 @@ class Setup:
         self.store = MemoryOffsetStore()
         self.store.start()
         self.groups = FakeGroups()
+        #: The source partitions whose bulk runs were forgotten, by connector; None: all of them.
+        self.forgotten: list[tuple[str, Collection[Mapping[str, object] | None] | None]] = []
         plugins = plugins or Plugins(stock=())
         self.validator = LaxValidator(Plugins())
         parts = WorkerParts(
@@ -260,7 +262,11 @@ class Setup:
             offset_reader=lambda name, config: EchoOffsets(OffsetReader(self.store, name)),
             make_task=self._make_task,
             offsets=WorkerOffsets(
-                SourceOffsets(self.store), _group, lambda group, timeout_s: self.groups, _no_producer
+                SourceOffsets(self.store),
+                _group,
+                lambda group, timeout_s: self.groups,
+                _no_producer,
+                lambda name, config, partitions: self.forgotten.append((name, partitions)),
             ),
             preview=self._preview,
             settings=WORKER_SETTINGS,

@@ -42,7 +42,8 @@ class BulkFrame:
     repeated. So the query has to be repeatable: the same rows in the same Spark partitions each time that ``data`` is
     called for this run.
 
-    The worker calls ``poll`` again when the run has ended. After a restart of the task ``poll`` has to return the
+    The worker commits everything that was polled before the run, and calls ``poll`` again when the run and its offset
+    are committed. After a restart of the task ``poll`` has to return the
     unfinished run again: derive ``run`` and the query from the committed offset.
 
     Attributes:

@@ -494,8 +494,14 @@ class SourceConnector(Connector):
 
 
 class SinkConnector(Connector):
-    """A connector that moves data out of Kafka. Source: org.apache.kafka.connect.sink.SinkConnector, KIP-131."""
+    """A connector that moves data out of Kafka. Source: org.apache.kafka.connect.sink.SinkConnector, KIP-131.
 
+    Attributes:
+        has_positions: True if the target may have a position in partitions for which the group has no offset: a reset
+            passes all partitions of the connector's topics to ``alter_offsets`` then, not only those with an offset.
+    """
+
+    has_positions: ClassVar[bool] = False
     TOPICS_CONFIG: ClassVar[str] = "topics"
     TOPICS_REGEX_CONFIG: ClassVar[str] = "topics.regex"
 

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.api import Connector, SinkConnector, SourceConnector, TopicPartition
 from penstock.errors import BadRequestException, ConflictException, ConnectException, DataException
 from penstock.model import ConnectorType
 from penstock.stores.offsets import key_bytes, partition_identity, value_bytes
 from penstock.worker.connector.offsets import ConnectorOffsets, SinkPlan
+
+if TYPE_CHECKING:
+    from penstock.kafka.consumer.subscription import Subscription
 
 TOPIC: Final = "kafka_topic"
 PARTITION: Final = "kafka_partition"
@@ -299,7 +302,8 @@ class OffsetChanges:
             return PreparedChange(stated, lambda: self.offsets.alter_sink(self.connector, self.config, wanted))
         entries = self._source_target(request)
         stated = self._ask_source("alter", entries)
-        return PreparedChange(stated, lambda: self._write_source(entries))
+        partitions = [entry.partition for entry in entries]
+        return PreparedChange(stated, lambda: self._write_source(entries, partitions))
 
     def plan_alter(self, request: AlterRequest) -> dict[str, object]:
         """Describes the effect of the request."""
@@ -313,11 +317,15 @@ class OffsetChanges:
         """Like ``prepare_alter``, for the removal of all offsets."""
         if self.type is ConnectorType.SINK:
             known = dict.fromkeys(self.offsets.read_sink(self.connector, self.config))
+            instance = self.new_connector()
+            if isinstance(instance, SinkConnector) and instance.has_positions:
+                topics = self.subscription()
+                known |= dict.fromkeys(self.offsets.partitions_of(self.connector, self.config, topics))
             stated = self._ask_sink("reset", known)
             return PreparedChange(stated, lambda: self.offsets.reset_sink(self.connector, self.config))
         entries = [replace(entry, offset=None) for entry in self.read()]
         stated = self._ask_source("reset", entries)
-        return PreparedChange(stated, lambda: self._write_source(entries))
+        return PreparedChange(stated, lambda: self._write_source(entries, None))
 
     def plan_reset(self) -> dict[str, object]:
         """Describes the effect of a reset."""
@@ -327,6 +335,16 @@ class OffsetChanges:
             return describe_sink_plan("reset", plan, self._begins_at_start())
         before = self.read()
         return describe_source_plan("reset", before, [replace(entry, offset=None) for entry in before])
+
+    def subscription(self) -> Subscription:
+        """The topics that a sink reads."""
+        # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+        from penstock.kafka.consumer.subscription import Subscription
+
+        regex, topics = self.config.get("topics.regex"), self.config.get("topics") or ""
+        if regex:
+            return Subscription.matching(regex)
+        return Subscription.of(filter(None, map(str.strip, topics.split(","))))
 
     # ------------------------------------------------------------------ parts
     def _sink_target(self, request: AlterRequest) -> dict[TopicPartition, int | None]:
@@ -346,7 +364,11 @@ class OffsetChanges:
             )
         return source_offsets(request.entries)
 
-    def _write_source(self, entries: Sequence[OffsetEntry]) -> None:
+    def _write_source(
+        self, entries: Sequence[OffsetEntry], partitions: Collection[Mapping[str, object] | None] | None
+    ) -> None:
+        # First: with the new offsets and old markers, rows that are to be read again would count as written.
+        self.offsets.forget_runs(self.connector, self.config, partitions)
         offsets = [(entry.partition, entry.offset) for entry in entries]
         self.offsets.write_source(self.connector, self.config, offsets, self.transactional_id)
 

@@ -211,14 +211,8 @@ def look_around(changes: OffsetChanges, target: TargetState, kafka: str | None) 
 def _topic_faults(changes: OffsetChanges) -> Sequence[str]:
     if changes.type is not ConnectorType.SINK:
         return ()
-    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
-    from penstock.kafka.consumer.subscription import Subscription
-
-    regex, topics = changes.config.get("topics.regex"), changes.config.get("topics") or ""
     try:
-        wanted = (
-            Subscription.matching(regex) if regex else Subscription.of(filter(None, map(str.strip, topics.split(","))))
-        )
+        wanted = changes.subscription()
         return changes.offsets.within(_KAFKA_TIMEOUT_S).topic_faults(changes.connector, changes.config, wanted)
     except KafkaException as error:
         return [str(error)]

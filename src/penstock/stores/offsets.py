@@ -352,6 +352,12 @@ class OffsetWriter:
         """True if the writer was taken from its owner."""
         return self._fenced.is_set()
 
+    @property
+    def has_pending(self) -> bool:
+        """True if an offset was noted that is not written."""
+        with self._pending_lock:
+            return bool(self._pending)
+
     def put(self, partition: Partition, offset: Offset) -> None:
         """Note the offset that the next `flush` writes; None removes the partition's offset."""
         with self._pending_lock:

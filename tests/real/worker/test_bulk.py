@@ -228,7 +228,7 @@ def test_whatever_is_killed_at_a_commit_each_record_counts_once(
     load.delete()
 
 
-def test_a_run_that_is_paused_stops_at_once_and_goes_on_where_it_was(
+def test_a_run_that_is_paused_goes_on_where_it_was_and_begins_anew_after_a_reset(
     worker: WorkerProcess, broker: EmbeddedBroker
 ) -> None:
     load = Load(worker, broker, query=SLOWLY, partitions="8").create()
@@ -250,8 +250,17 @@ def test_a_run_that_is_paused_stops_at_once_and_goes_on_where_it_was(
     paused = load.ids()
     assert 0 < len(paused) < COUNT
     worker.ask("PUT", f"/connectors/{load.name}/resume")
+    worker.wait(lambda: len(load.ids()) > len(paused), "it goes on", 60)
+    worker.ask("PUT", f"/connectors/{load.name}/stop")
+    worker.wait(lambda: worker.states(load.name) == ["STOPPED"], "it is stopped", 30)
+    before = load.ids()
+    assert set(before.values()) == {1}
+    assert len(before) < COUNT
+    answer = worker.ask("DELETE", f"/connectors/{load.name}/offsets")
+    assert answer[0] == 200, answer
+    worker.ask("PUT", f"/connectors/{load.name}/resume")
     load.done()
-    assert load.ids() == ONCE
+    assert load.ids() == ONCE + before
     load.delete()
 
 

@@ -393,7 +393,7 @@ def changing(
     def no_group(*_: object) -> NoReturn:
         raise AssertionError("no sink")
 
-    return WorkerOffsets(around.offsets, no_group, no_group, make)
+    return WorkerOffsets(around.offsets, no_group, no_group, make, lambda *_: None)
 
 
 def test_offsets_that_are_changed_in_a_transaction_are_read_when_that_is_answered(

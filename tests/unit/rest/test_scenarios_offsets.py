@@ -10,7 +10,7 @@ from testkit.doubles.control_plane import SINK, SOURCE
 from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.api import TopicPartition
+from penstock.api import SinkConnector, TopicPartition
 from penstock.errors import ConnectException
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 
@@ -69,6 +69,8 @@ def test_offsets_of_a_source_are_read_changed_and_reset(api: Api) -> None:
     assert BOARD.altered[-1] == ("a", {frozenset({("file", "f")}): None})
     assert api.call("GET", O) == (200, {"offsets": []})
     assert api.call("DELETE", O) == (200, RESET)
+    # Rows that executors have written of a run are to be read again, too, also of one that has no offset yet.
+    assert api.setup.forgotten == [("a", [{"file": "f"}]), ("a", [{"file": "g"}]), ("a", None), ("a", None)]
 
 
 def test_a_source_partition_is_the_same_one_in_any_order_of_its_keys(api: Api) -> None:
@@ -112,6 +114,21 @@ def test_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
     assert BOARD.altered[-1] == ("a", {TopicPartition("t", 0): None})
     assert api.setup.groups.groups == {}
     assert api.call("GET", O) == (200, {"offsets": []})
+
+
+@pytest.mark.parametrize("topics", [{}, {"topics": "", "topics.regex": "t."}])
+def test_a_reset_names_all_partitions_to_a_sink_whose_target_has_positions(
+    api: Api, monkeypatch: pytest.MonkeyPatch, topics: dict[str, str]
+) -> None:
+    monkeypatch.setattr(SinkConnector, "has_positions", True)
+    api.setup.groups.topics = {"t": 1, "t2": 2, "other": 1}
+    sink(api, **topics)
+    assert api.call("PATCH", O, {"offsets": [at(0, 2)]}) == (200, ALTERED)
+    # The group may have lost its offsets, or a task was killed before it had committed the first ones.
+    api.setup.groups.groups.clear()
+    assert api.call("DELETE", O) == (200, RESET)
+    read = [TopicPartition("t2", 0), TopicPartition("t2", 1)] if topics else [TopicPartition("t", 0)]
+    assert BOARD.altered[-1] == ("a", dict.fromkeys(read))
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PAUSED"])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
-from penstock.errors import ConnectException, KafkaException
+from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
 from penstock.kafka.admin.fencing import fence_producers
 from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.kafka.admin.topics import TopicAdmin
@@ -31,7 +31,6 @@ from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.stores.offsets import value_bytes
 from penstock.telemetry import waiting_for
 from penstock.threads import in_own_thread
 from penstock.worker.bulk.executor import MessageTarget, PartitionWork
@@ -45,8 +44,9 @@ from penstock.worker.bulk.runs import (
     RunPlan,
     Totals,
     beginning,
+    canonical,
+    is_over,
     same_partitions,
-    start_of,
     told,
 )
 from penstock.worker.bulk.shipping import own_path, packed, shipped
@@ -124,7 +124,7 @@ class BulkEngine:
         self._services = services
         self._log: MadeLog | None = None
         self._markers = Markers()
-        self._ended: dict[RunKey, RunPlan] = {}
+        self._ended: set[RunKey] = set()
         self._executors = Executors(services.runtime)
         self._lock = threading.Lock()
         self._totals: tuple[Totals, int] = Totals(), 0
@@ -146,7 +146,7 @@ class BulkEngine:
 
         Args:
             frame: The run.
-            offsets: The committed offsets.
+            offsets: The committed offsets, with those of all records that were polled before the run.
             ended: True if the task is to pause or to end; called twice a second.
             tell: Receives the progress.
 
@@ -165,6 +165,7 @@ class BulkEngine:
         self._check_settings(frame)
         begun = time.monotonic()
         markers = self._opened()
+        self.forget_ended(offsets)
         if frame.topic is not None and not self._services.chain.pipeline.changes_topic:
             self._services.topics.ensure([frame.topic])
         now = self._plan_now(frame, offsets)
@@ -189,16 +190,18 @@ class BulkEngine:
             tell(None)
 
     def forget_ended(self, offsets: OffsetStorageReader) -> None:
-        """Removes the markers of runs whose offsets are committed, because they are of no further use.
+        """Removes the markers of the connector's runs whose offsets are committed: they are of no further use.
+
+        Those of this task, and those that a killed one has left.
 
         Args:
             offsets: The committed offsets.
         """
-        ended, self._ended = self._ended, {}
-        if not ended or self._log is None:
+        if self._log is None:
             return
-        for run, plan in ended.items():
-            if _committed(offsets, plan.source_partition) == plan.end:
+        for run, plan in self._markers.plans(self._services.group, self._task.connector).items():
+            committed = _committed(offsets, plan.source_partition)
+            if is_over(plan, committed) or (run in self._ended and committed == plan.end):
                 self._log.write(self._markers.entries_of(run), _READ_S)
 
     def close(self) -> None:
@@ -232,10 +235,10 @@ class BulkEngine:
         return self._log
 
     def _plan_now(self, frame: BulkFrame, offsets: OffsetStorageReader) -> RunPlan:
-        partition, end = _canonical(dict(frame.source_partition)), _canonical(dict(frame.source_offset))
+        partition, end = canonical(dict(frame.source_partition)), canonical(dict(frame.source_offset))
         cores = max(1, self._services.runtime.parallelism)
-        start = start_of(self._ended.values(), partition, _committed(offsets, partition))
-        return RunPlan(0, cores, partition, start, end, self._topic_id(frame.topic))
+        start = _committed(offsets, partition)
+        return RunPlan(0, cores, partition, start, end, self._topic_id(frame.topic), frame.topic or "")
 
     def _topic_id(self, topic: str | None) -> str:
         if topic is None:
@@ -243,6 +246,9 @@ class BulkEngine:
         admin = TopicAdmin(dict(self._services.delivery.admin), name=str(self._task))
         try:
             found = admin.describe_topics([topic]).get(topic)
+        except KafkaRetriableException:
+            # A topic that was made anew must not be taken for the one that has the written records.
+            raise
         except KafkaException as error:
             log.debug("The topic %s cannot be described: %s", topic, error)
             return ""
@@ -420,16 +426,11 @@ class BulkEngine:
             done.rows - before.rows,
             seconds,
         )
-        self._ended[run] = replace(plan)
+        self._ended.add(run)
         return Finished(done, plan.partitions)
 
 
 def _committed(offsets: OffsetStorageReader, partition: str) -> str:
     """The committed offset of a source partition, as JSON."""
     found = offsets.offset(json.loads(partition))
-    return _canonical(None if found is None else dict(found))
-
-
-def _canonical(offset: Mapping[str, object] | None) -> str:
-    """An offset, or a source partition, as JSON that does not hang on the order of its names."""
-    return json.dumps(json.loads(value_bytes(offset) or b"null"), sort_keys=True)
+    return canonical(None if found is None else dict(found))

@@ -18,7 +18,7 @@ import json
 import logging
 import threading
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ import numpy as np
 from penstock.errors import ConnectException
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.model.progress import Progress
+from penstock.stores.offsets import value_bytes
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,13 @@ _PART_S: Final = 30.0
 TRIES: Final = 4
 #: Descriptions of failed records that a marker has room for.
 EXAMPLES: Final = 5
+
+
+#: The remedy if the markers of a run do not fit what is read now.
+_RESET: Final = (
+    "have all of it written again: name the run otherwise, or reset the connector's offsets (penstock connectors "
+    "offsets reset), which removes its markers"
+)
 
 
 class NotRepeatableException(ConnectException):
@@ -116,9 +124,10 @@ class RunPlan:
         partitions: The number of Spark partitions of its query.
         cores: The number of cores by which Spark divided data without partitions of its own.
         source_partition: The frame's, as JSON.
-        start: The committed offset that it follows, as JSON; "null" for none. See ``start_of``.
+        start: The committed offset that it follows, as JSON; "null" for none.
         end: The frame's source offset, as JSON.
         topic_id: The id of the topic that it writes to; empty if unknown.
+        topic: Its name; empty if the rows name their topics.
     """
 
     partitions: int
@@ -127,6 +136,7 @@ class RunPlan:
     start: str
     end: str
     topic_id: str = ""
+    topic: str = ""
 
     def to_bytes(self) -> bytes:
         """As it is in the topic."""
@@ -175,6 +185,11 @@ class Markers:
         with self._lock:
             return self._plans.get(run)
 
+    def plans(self, group: str, connector: str) -> dict[RunKey, RunPlan]:
+        """The runs of a connector that were begun, with their terms."""
+        with self._lock:
+            return {run: plan for run, plan in self._plans.items() if (run.group, run.connector) == (group, connector)}
+
     def entries_of(self, run: RunKey) -> list[tuple[bytes, bytes | None]]:
         """The tombstones that remove a run; its plan goes last, so that the rest is still recognized after a crash."""
         with self._lock:
@@ -182,6 +197,27 @@ class Markers:
             if run in self._plans:
                 gone.append(run.marker(None))
         return [(key, None) for key in gone]
+
+    def entries_of_connector(
+        self, group: str, connector: str, partitions: Collection[str] | None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The tombstones that remove runs of a connector.
+
+        Args:
+            group: Of the workers.
+            connector: The connector.
+            partitions: The source partitions, as JSON, whose runs go; None: all of them.
+        """
+        with self._lock:
+            known = {*self._markers, *self._plans}
+            plans = dict(self._plans)
+        gone = [
+            run
+            for run in known
+            if (run.group, run.connector) == (group, connector)
+            and (partitions is None or run not in plans or plans[run].source_partition in partitions)
+        ]
+        return [entry for run in gone for entry in self.entries_of(run)]
 
 
 # --------------------------------------------------------------------------------------------------------- beginning
@@ -210,37 +246,54 @@ def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
     if stored.source_partition != now.source_partition:
         raise ConnectException(
             f"The run '{run.run}' was begun for the source partition {stored.source_partition}, and is now returned "
-            f"for {now.source_partition}: no two runs of a connector have one name. Put the partition into the name"
+            f"for {now.source_partition}: no two runs of a connector have one name. Put the partition into the name, "
+            f"or, if the connector reads something else now, {_RESET}"
         )
-    if stored.topic_id and now.topic_id and stored.topic_id != now.topic_id:
-        # The written records are gone with the topic.
+    if _differ(stored.topic_id, now.topic_id) or _differ(stored.topic, now.topic):
+        # The written records are gone with the topic, or are in another one.
         return Beginning.ANEW
     if stored.start != now.start:
-        # It has ended and was committed, or somebody has moved the offset since.
+        # The offset was moved since.
         return Beginning.ANEW
     if stored.end != now.end:
         raise ConnectException(
             f"The run '{run.run}' was begun with the source offset {stored.end}, and is now returned with {now.end}: "
             "the name of a run stands for one piece of work. Name the run after what it reads, so that another range "
-            "has another name; rows that the run has written stay where they are"
+            f"has another name; rows that the run has written stay where they are. Or {_RESET}"
         )
     return Beginning.GO_ON
 
 
-def start_of(ended: Iterable[RunPlan], source_partition: str, committed: str) -> str:
-    """The offset at which a run starts.
+def _differ(one: str, other: str) -> bool:
+    """True if both are known and not the same."""
+    return bool(one and other) and one != other
 
-    That is the end of the run before it, even while its offset is being committed: a task that begins again finds it
-    committed, and has to take the markers of this run for its own.
+
+def is_over(plan: RunPlan, committed: str) -> bool:
+    """True if the offset of a run is committed, so that its markers are of no further use.
 
     Args:
-        ended: The runs that this task has ended, in order.
-        source_partition: The run's source partition, as JSON.
-        committed: Its committed offset, as JSON.
+        plan: The terms of the run.
+        committed: The committed offset of its source partition, as JSON.
+
+    >>> is_over(RunPlan(8, 2, "p", "1", "2"), "2"), is_over(RunPlan(8, 2, "p", "1", "2"), "1")
+    (True, False)
+
+    The offset of a run that ends where it begins tells nothing:
+
+    >>> is_over(RunPlan(8, 2, "p", "2", "2"), "2")
+    False
     """
-    before = [one for one in ended if one.source_partition == source_partition]
-    on_the_way = {offset for one in before for offset in (one.start, one.end)}
-    return before[-1].end if committed in on_the_way else committed
+    return committed == plan.end != plan.start
+
+
+def canonical(values: Mapping[str, object] | None) -> str:
+    """An offset, or a source partition, as JSON that does not depend on the order of its names.
+
+    >>> canonical({"b": 1, "a": None}), canonical(None)
+    ('{"a": null, "b": 1}', 'null')
+    """
+    return json.dumps(json.loads(value_bytes(values) or b"null"), sort_keys=True)
 
 
 def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
@@ -253,8 +306,7 @@ def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
         raise NotRepeatableException(
             f"The run '{run.run}' was begun with {stored.partitions} Spark partitions, and its query has {partitions} "
             "now, so the written rows are unknown. Its source has changed, or settings that divide it have "
-            "(spark.sql.files.*, spark.sql.shuffle.partitions). Put that back, or name the run otherwise to have all "
-            "of it written again"
+            f"(spark.sql.files.*, spark.sql.shuffle.partitions). Put that back, or {_RESET}"
         )
 
 
@@ -351,8 +403,7 @@ class Skipping:
         return NotRepeatableException(
             f"Of Spark partition {self._partition} of the run '{self._run.run}' {self._marker.rows:,} rows are in "
             f"Kafka, but the query {how}: it is not repeatable, or its source has changed under the run. Read a fixed "
-            "state of the source (a snapshot, a version, a range of keys), order rows within partitions, and name the "
-            "run otherwise to have all of it written again"
+            f"state of the source (a snapshot, a version, a range of keys), order rows within partitions, and {_RESET}"
         )
 
 

@@ -53,6 +53,8 @@ _ASK_S: Final = 1.0
 _LOOK_S: Final = 0.2
 #: The seconds between two requests to Spark for the progress of a job.
 _COUNT_S: Final = 2.0
+#: The time for which a partition may end before the task's position, before the topic is taken for another one.
+_BEYOND_S: Final = 10.0
 _END_S: Final = 30.0
 #: Failed records that a job names on the worker's log.
 _NAMED: Final = 5
@@ -139,6 +141,8 @@ class BulkSinkDriver(SinkTask):
         self._tries = AttemptCounter()
         self._next_look = 0.0
         self._ends: dict[TopicPartition, int] = {}
+        #: Partitions that end before their positions, and since when.
+        self._beyond: dict[TopicPartition, float] = {}
         self._abandoned = threading.Event()
         self._totals = Totals(), 0
 
@@ -291,6 +295,7 @@ class BulkSinkDriver(SinkTask):
             return []
         except KafkaException as error:
             raise ConnectException(f"Task {self._services.task} cannot ask for new messages: {error}") from error
+        self._check_beyond(positions, ends)
         for place, begin in begins.items():
             if begin > positions[place]:
                 log.warning(
@@ -301,6 +306,20 @@ class BulkSinkDriver(SinkTask):
                     begin,
                 )
         return open_ranges(positions, begins, ends)
+
+    def _check_beyond(self, positions: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> None:
+        """Fails the task if a partition keeps ending before its position: its messages would be passed over."""
+        now = time.monotonic()
+        beyond = [place for place, offset in positions.items() if offset > ends.get(place, offset)]
+        self._beyond = {place: self._beyond.get(place, now) for place in beyond}
+        for place, since in self._beyond.items():
+            if now - since >= _BEYOND_S:
+                raise ConnectException(
+                    f"{place.topic}-{place.partition} ends at offset {ends[place]}, and the connector has written it "
+                    f"up to {positions[place]}: the topic was deleted and made again, or has lost messages. Stop the "
+                    "connector and reset its offsets (penstock connectors offsets reset) to have the messages written "
+                    "that are there now, beside the rows of the old ones"
+                )
 
     # ------------------------------------------------------------------ the job
     def _written(self, job: _Job) -> list[RangeAnswer]:

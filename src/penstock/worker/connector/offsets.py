@@ -9,7 +9,7 @@ Source: org.apache.kafka.connect.runtime.Worker.connectorOffsets, alterConnector
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -156,6 +156,17 @@ class ConnectorOffsets(Protocol):
             transactional_id: The id for this write, if tasks write in transactions; no other producer may use it.
         """
 
+    def forget_runs(
+        self, connector: str, config: Mapping[str, str], partitions: Collection[SourcePartition] | None
+    ) -> None:
+        """Removes the markers of bulk runs, so that their rows are written again.
+
+        Args:
+            connector: The connector's name.
+            config: Its settings, placeholders resolved.
+            partitions: The source partitions whose runs are forgotten; None: all.
+        """
+
     def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
         """The committed offsets of the connector's group."""
 
@@ -180,6 +191,9 @@ class ConnectorOffsets(Protocol):
     ) -> SinkPlan:
         """Computes the result of a change without making it."""
 
+    def partitions_of(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[TopicPartition]:
+        """The partitions of the topics that a sink reads."""
+
     def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
         """Returns the reasons why topics that a sink reads cannot be read."""
 
@@ -193,6 +207,7 @@ class WorkerOffsets:
         new_admin: Makes a client with a time limit for each call, in seconds (None: its own limit); closed here after
             each use.
         new_producer: Makes a producer with the clients' settings of a connector and a transactional id; closed here.
+        forget_runs: See ``ConnectorOffsets``.
         timeout_s: The limit of clients of groups.
     """
 
@@ -202,17 +217,21 @@ class WorkerOffsets:
         group_of: Callable[[str, Mapping[str, str]], SinkGroup],
         new_admin: Callable[[SinkGroup, float | None], GroupAdmin],
         new_producer: Callable[[str, Mapping[str, str], str], OffsetProducer],
+        forget_runs: Callable[[str, Mapping[str, str], Collection[SourcePartition] | None], None],
         timeout_s: float | None = None,
     ) -> None:
         self._sources = sources
         self._group_of = group_of
         self._new_admin = new_admin
         self._new_producer = new_producer
+        self.forget_runs = forget_runs
         self._timeout_s = timeout_s
 
     def within(self, timeout_s: float) -> WorkerOffsets:
         """See ``ConnectorOffsets``."""
-        return WorkerOffsets(self._sources, self._group_of, self._new_admin, self._new_producer, timeout_s)
+        return WorkerOffsets(
+            self._sources, self._group_of, self._new_admin, self._new_producer, self.forget_runs, timeout_s
+        )
 
     def read_source(
         self, connector: str, config: Mapping[str, str]
@@ -324,6 +343,13 @@ class WorkerOffsets:
             committed = admin.group_offsets(group.id)
             before = {at: committed[at].offset for at in offsets if at in committed}
             return SinkPlan(before, dict(offsets), admin.beginning_offsets(offsets), admin.end_offsets(offsets))
+
+    def partitions_of(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[TopicPartition]:
+        """See ``ConnectorOffsets``."""
+        with self._admin(connector, config) as (admin, _):
+            if wanted.pattern is None:
+                return sorted(admin.existing_partitions(wanted.topics))
+            return sorted(one for one in admin.existing_partitions(None) if wanted.covers(one.topic))
 
     def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
         """See ``ConnectorOffsets``."""

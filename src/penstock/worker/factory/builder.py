@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
@@ -71,7 +72,7 @@ from penstock.worker.errors.reporters import (
     message_as_text,
 )
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.factory.bulk import Chained, SinkChained, make_bulk, make_bulk_sink
+from penstock.worker.factory.bulk import Chained, SinkChained, forget_bulk_runs, make_bulk, make_bulk_sink
 from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
 from penstock.worker.isolation.process import TaskProcess
@@ -163,7 +164,8 @@ class TaskBuilder:
 
     def connector_offsets(self) -> WorkerOffsets:
         """Reads and changes the committed offsets of connectors."""
-        return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer)
+        forget_runs = partial(forget_bulk_runs, self._settings)
+        return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer, forget_runs)
 
     def _offset_producer(self, connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
         """A producer for a change of offsets in a transaction."""

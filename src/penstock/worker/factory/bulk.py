@@ -11,12 +11,14 @@ import hashlib
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.api.bulk import BulkSinkTask
+from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
+from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.settings.client import (
     ClientSettings,
     admin_client_id,
@@ -26,7 +28,7 @@ from penstock.kafka.settings.client import (
     source_producer_id,
 )
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, MadeLog
 from penstock.kafka.topic_log.settings import connector_offset_log, on_producers_cluster
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.sink.path import SinkPipeline
@@ -40,6 +42,7 @@ from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import MessageTarget
 from penstock.worker.bulk.planning import Chain
 from penstock.worker.bulk.range_work import Letters, TopicReading
+from penstock.worker.bulk.runs import Markers, canonical
 from penstock.worker.bulk.shipping import probe_for_executors
 from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
 from penstock.worker.errors.dead_letter import DeadLetterSettings
@@ -117,7 +120,7 @@ def make_bulk(
         ColumnSettings.of(plain),
         transactions,
         not settings.errors_tolerance_all,
-        InternalTopic.of(Kind.BULK, {**worker.raw, "bulk.storage.topic": worker.bulk_storage_topic}),
+        _marker_topic(worker),
         connector_offset_log(worker.raw, config, *task, transactional=True),
         admin_settings(worker.raw, config, client_id=admin_client_id(*task)).checked().librdkafka,
         None if rules is None else plan_of(rules),
@@ -136,6 +139,54 @@ def make_bulk(
             probe_for_executors(probe),
         ),
     )
+
+
+def _marker_topic(worker: WorkerSettings) -> InternalTopic:
+    return InternalTopic.of(Kind.BULK, {**worker.raw, "bulk.storage.topic": worker.bulk_storage_topic})
+
+
+def forget_bulk_runs(
+    worker: WorkerSettings,
+    connector: str,
+    config: Mapping[str, str],
+    partitions: Collection[Mapping[str, object] | None] | None,
+) -> None:
+    """Removes markers of a connector's runs, where there are any. Waits for the brokers.
+
+    Args:
+        worker: The worker's settings.
+        connector: The connector.
+        config: Its settings, placeholders resolved.
+        partitions: The source partitions whose runs are forgotten; None: all.
+
+    Raises:
+        KafkaException: Kafka cannot be reached, or refuses.
+    """
+    config = on_producers_cluster(config)
+    topic = _marker_topic(worker)
+    admin = admin_settings(worker.raw, config, client_id=admin_client_id(connector)).checked().librdkafka
+    client = TopicAdmin(dict(admin), name=f"the topic {topic.name}")
+    try:
+        if not client.topic_exists(topic.name):
+            return
+    except KafkaRetriableException:
+        raise
+    except KafkaException as error:
+        log.info("Connector %s has no markers of bulk runs that the worker may see: %s", connector, error)
+        return
+    finally:
+        client.close()
+    made = MadeLog(topic, connector_offset_log(worker.raw, config, connector, transactional=True), admin)
+    markers = Markers()
+    try:
+        made.start(markers.take)
+        known = None if partitions is None else {canonical(one) for one in partitions}
+        group = writers_name(worker.raw, socket.gethostname())
+        if gone := markers.entries_of_connector(group, connector, known):
+            made.write(gone)
+            log.info("The markers of bulk runs of connector %s are removed: %d records", connector, len(gone))
+    finally:
+        made.stop()
 
 
 @dataclass(frozen=True)

@@ -189,6 +189,11 @@ class TransactionCommitter:
         return self._has_committed
 
     @property
+    def all_committed(self) -> bool:
+        """See `Committer`."""
+        return self._boundaries.began is None
+
+    @property
     def held_up(self) -> str | None:
         """See `Committer`."""
         return self._held_up.text

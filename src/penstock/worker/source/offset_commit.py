@@ -223,6 +223,10 @@ class Committer(Protocol):
         """True if anything that the task has delivered is committed by now."""
 
     @property
+    def all_committed(self) -> bool:
+        """True if everything that was delivered by now is committed."""
+
+    @property
     def hint(self) -> str | None:
         """The condition that an open transaction waits for, as a text, or None if there is nothing to say."""
 
@@ -267,7 +271,10 @@ class Committer(Protocol):
         """The error that the task fails with after sending or committing has raised; ends an open transaction."""
 
     def run_early(self, timeout_s: float) -> None:
-        """Commits the records that are already acknowledged, while the end of the task takes long. Thread: task."""
+        """Commits the records that are already acknowledged, before a bulk run or while the end of the task takes long.
+
+        Thread: task.
+        """
 
     def finish(self, timeout_s: float, *, failed: bool) -> None:
         """Makes the last commit: everything was delivered or abandoned.
@@ -331,6 +338,11 @@ class OffsetCommitter:
     def has_committed(self) -> bool:
         """See `Committer`: delivered records count."""
         return self._batches > 0
+
+    @property
+    def all_committed(self) -> bool:
+        """See `Committer`."""
+        return self.submitted.is_empty and not self._writer.has_pending
 
     @property
     def hint(self) -> str | None:

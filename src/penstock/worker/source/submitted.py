@@ -250,6 +250,12 @@ class SubmittedOffsets:
         """Positions that have moved without a record, and wait for the records before them."""
         return self._moves_left
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing was added that was not taken."""
+        with self._lock:
+            return not self._queues and not self._committable
+
     def add(self, submission: Submission, settled: Iterable[int] = ()) -> None:
         """Queue a batch after the earlier ones of its source partitions.
 

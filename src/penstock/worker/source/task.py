@@ -54,7 +54,7 @@ from penstock.model.runner_life import PollOverdue, PollReturned, RunnerPhase, S
 from penstock.pipeline.batch.batches import PolledBatch
 from penstock.pipeline.batch.source.frame_input import in_arrow
 from penstock.stores.offsets import OffsetReader
-from penstock.telemetry import BusyTimes, log_context
+from penstock.telemetry import BusyTimes, log_context, waiting_for
 from penstock.threads import Deadline, OwnedThread
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.source.batcher import Batcher, TakenBatch, empty_poll_delay_s
@@ -279,6 +279,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self.counts = self._poller.counts
         self.busy = BusyTimes(STAGES)
         self._empty_polls = 0
+        #: Ends of pieces for bulk runs: polled, and handed to the committer.
+        self._bulk_ends = self._bulk_ends_passed = 0
         self.committer = source.committer
         self._batcher = Batcher(spec.limits, join_frames=not self.committer.hooks.wants_frames, load=services.load)
         self._handover: BoundedQueue[Outgoing] = BoundedQueue(_WAITING_BATCHES, _WAITING)
@@ -371,7 +373,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._await_retry("poll", error)
             return
         self.retries.succeeded()
-        if self._poller.has_bulk and not moves:
+        if self._poller.has_bulk and not pieces:
             # The next round does it: the task may be paused, or to end, by then.
             return
         took_s = time.monotonic() - started
@@ -393,13 +395,16 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             self._batcher.wait_to_poll()
 
     def _do_bulk(self, frame: BulkFrame) -> None:
-        """Lets executors write a run; its offset is committed like any other, after all records polled before.
+        """Lets executors write a run, between the commit of everything that was polled before and that of its offset.
 
-        A run that was cancelled stays, and is gone on with when the task is resumed.
+        So a run always follows a committed offset, and its markers are only needed until its own is committed. A run
+        that was cancelled stays, and continues when the task is resumed.
         """
         engine = self._source.bulk
         if engine is None:
             raise ConnectException(f"Task {self.id} has returned a BulkFrame, and there is no Spark session here")
+        if not self._commit_polled(()):
+            return
         done = engine.run(
             frame,
             self._source.offset_reader,
@@ -412,11 +417,23 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self.counts.records += done.totals.rows
         self.delivery.counts.records_written += done.totals.sent
         self._poller.moves.add(frame.source_partition, frame.source_offset)
-        if self._source.requests is not None:
-            self._source.requests.commit_transaction()
-        pieces = [] if self._source.requests is None else self._source.requests.pieces(None)
-        for polled, end in pieces or [((), PieceEnd.POLL)]:
-            self._batcher.put(polled, end, self._poller.moves.take())
+        if self._commit_polled(self._poller.moves.take()):
+            engine.forget_ended(self._source.offset_reader)
+
+    def _commit_polled(self, moves: Sequence[Move]) -> bool:
+        """Commits everything that was polled, then these positions; False if the task is to pause or to end first."""
+        self._bulk_ends += 1
+        self._batcher.put((), PieceEnd.BULK, moves)
+        pause_s = 0.005
+        while not (self._bulk_ends_passed == self._bulk_ends and self.committer.all_committed):
+            if self._life.paused or self._life.is_ending:
+                return False
+            if self._bulk_ends_passed == self._bulk_ends and not self.committer.submitted.rows_left:
+                self.committer.run_early(self._spec.offset_flush_timeout_s)
+            with waiting_for("broker", "what was polled before is committed"):
+                self._stopping.wait(pause_s)
+            pause_s = min(1.0, pause_s * 1.5)
+        return True
 
     def _poll(self) -> tuple[list[tuple[PolledBatch, PieceEnd]], list[Move]]:
         try:
@@ -518,6 +535,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     def _deliver_one(self, outgoing: Outgoing) -> None:
         self.delivery.deliver(outgoing)
         self.committer.delivered(outgoing, waiting=len(self._handover) > 0)
+        self._bulk_ends_passed += outgoing.end is PieceEnd.BULK
         if outgoing.failure is not None:
             raise outgoing.failure
 

@@ -42,6 +42,8 @@ class PieceEnd(Enum):
     """A place where the task aborts everything since the last commit."""
     REST = auto()
     """The end of a poll after which the task is paused."""
+    BULK = auto()
+    """The end of the polls before a bulk run, or of the run itself: all of it counts now."""
 
 
 class BoundaryAction(Enum):
@@ -117,6 +119,8 @@ class Boundaries:
         self._end = end
         if end is PieceEnd.INSIDE:
             return BoundaryAction.GO_ON
+        if end is PieceEnd.BULK:
+            return BoundaryAction.COMMIT
         if self._boundary is TransactionBoundary.CONNECTOR:
             return {PieceEnd.COMMIT: BoundaryAction.COMMIT, PieceEnd.ABORT: BoundaryAction.ABORT}.get(
                 end, BoundaryAction.GO_ON

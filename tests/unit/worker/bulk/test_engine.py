@@ -20,6 +20,7 @@ from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import PartitionWork
 from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.planning import Planned
+from penstock.worker.bulk.runs import Markers
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 
@@ -94,10 +95,10 @@ class Offsets:
 
     def __init__(self) -> None:
         self.committed: dict[str, Any] | None = None
+        self.partition: dict[str, Any] = PARTITION
 
     def offset(self, partition: Mapping[str, object]) -> dict[str, Any] | None:
-        assert dict(partition) == PARTITION
-        return self.committed
+        return self.committed if dict(partition) == self.partition else None
 
 
 class Lab:
@@ -146,6 +147,16 @@ class Lab:
     def run(self, engine: BulkEngine | None = None, frame: BulkFrame = FRAME, ended: Any = lambda: False) -> Any:
         offsets: Any = self.offsets
         return (engine or self.engine()).run(frame, offsets, ended, self.told.append)
+
+    def markers(self) -> Markers:
+        markers, log = Markers(), Log(self.memory)
+        log.start(markers.take, 1.0)
+        log.read_to_end(1.0)
+        return markers
+
+    def reset(self, partitions: set[str] | None) -> None:
+        """Does what a change of the connector's offsets does to the markers."""
+        self.memory.entries += self.markers().entries_of_connector("group", "orders", partitions)
 
     @property
     def each_once(self) -> bool:
@@ -252,6 +263,99 @@ def test_markers_are_forgotten_once_the_offset_is_committed(lab: Lab) -> None:
     lab.offsets.committed = {"next": 100}
     again.forget_ended(offsets)
     assert lab.memory.markers() == {}
+
+
+def frame_of(run: str, end: object, topic: str | None = "t", partition: dict[str, Any] = PARTITION) -> BulkFrame:
+    return BulkFrame(data=FRAME.data, topic=topic, source_partition=partition, source_offset={"next": end}, run=run)
+
+
+def test_markers_that_a_killed_task_has_left_are_removed_when_the_next_run_begins(lab: Lab) -> None:
+    lab.run()
+    lab.offsets.committed = {"next": 100}
+    # Killed here, before it has removed them.
+    lab.run(frame=frame_of("second", 200))
+    assert {run.run for run in lab.markers().plans("group", "orders")} == {"second"}
+
+
+@pytest.mark.parametrize("committed", [None, {"next": 50}])
+@pytest.mark.parametrize("partitions", [None, {'{"shop": "a"}'}])
+def test_after_a_reset_or_an_alteration_a_run_writes_all_of_its_rows_again(
+    lab: Lab, committed: dict[str, Any] | None, partitions: set[str] | None
+) -> None:
+    lab.offsets.committed = committed
+    lab.run()
+    lab.offsets.committed = {"next": 100}
+    lab.memory.messages.clear()
+    # Killed before the markers were removed; then the offset is set to where it was when the run began.
+    lab.reset(partitions)
+    lab.offsets.committed = committed
+    assert lab.run().totals.sent == 285
+    assert lab.each_once
+
+
+def test_a_run_that_was_cut_off_begins_anew_after_a_reset_that_has_no_offset_to_remove(lab: Lab) -> None:
+    stopped = threading.Event()
+
+    def waits(job: int, partition: int) -> None:
+        if (job, partition) == (1, 1):
+            stopped.set()
+            assert lab.works[-1].ended.wait(10)
+            raise RuntimeError("cancelled")
+
+    lab.spark.before = waits
+    assert lab.run(ended=stopped.is_set) is None
+    lab.memory.messages.clear()
+    lab.reset(None)
+    assert lab.run().totals.sent == 285
+    assert lab.each_once
+
+
+def test_after_an_alteration_runs_of_other_boundaries_have_their_own_markers(lab: Lab) -> None:
+    lab.run(frame=frame_of("0-100", 100))
+    lab.offsets.committed = {"next": 100}
+    lab.run(frame=frame_of("100-200", 200))
+    lab.memory.messages.clear()
+    lab.reset({'{"shop": "a"}'})
+    lab.offsets.committed = {"next": 50}
+    assert lab.run(frame=frame_of("50-200", 200)).totals.sent == 285
+    assert lab.each_once
+    # A name that does not tell the boundaries is free again, too.
+    lab.reset(None)
+    lab.memory.messages.clear()
+    assert lab.run(frame=frame_of("0-100", 80)).totals.sent == 285
+    assert lab.each_once
+
+
+def test_offsets_that_were_moved_without_the_worker_begin_a_run_anew(lab: Lab) -> None:
+    lab.offsets.committed = {"next": 0}
+    lab.run()
+    lab.memory.messages.clear()
+    lab.offsets.committed = {"next": 7}
+    assert lab.run().totals.sent == 285
+    assert lab.each_once
+
+
+def test_a_connector_that_was_made_again_goes_on_and_its_rows_go_to_its_topic(lab: Lab) -> None:
+    lab.spark.before = lost
+    lab.run()
+    # Its offsets and markers stay when it is deleted: each row once.
+    assert lab.run().totals.sent == 285
+    assert lab.each_once
+    # With another topic all rows go there, also if a broker tells no ids of topics.
+    lab.topic_id = ""
+    lab.memory.messages.clear()
+    assert lab.run(frame=frame_of("first", 100, topic="renamed")).totals.sent == 285
+    assert lab.each_once
+
+
+def test_a_run_of_another_source_partition_says_what_to_do(lab: Lab) -> None:
+    lab.run()
+    lab.offsets.partition = {"shop": "b"}
+    with pytest.raises(ConnectException, match=r"no two runs .* one name\..* reset the connector's offsets"):
+        lab.run(frame=frame_of("first", 100, partition={"shop": "b"}))
+    lab.reset(None)
+    lab.memory.messages.clear()
+    assert lab.run(frame=frame_of("first", 100, partition={"shop": "b"})).totals.sent == 285
 
 
 def test_a_run_begins_anew_where_its_topic_was_made_anew(lab: Lab) -> None:

@@ -22,11 +22,10 @@ from penstock.worker.bulk.runs import (
     beginning,
     digest,
     same_partitions,
-    start_of,
 )
 
 RUN = RunKey("connect-cluster", "orders", "first")
-PLAN = RunPlan(8, 2, '{"shop": "a"}', "null", '{"next": 100}', "topic-1")
+PLAN = RunPlan(8, 2, '{"shop": "a"}', "null", '{"next": 100}', "topic-1", "a")
 
 
 def record(key: bytes | None, value: bytes | None) -> LogRecord:
@@ -82,6 +81,9 @@ def test_records_that_say_nothing_are_passed_over(
         (replace(PLAN, partitions=3, cores=7), Beginning.GO_ON),
         (replace(PLAN, topic_id=""), Beginning.GO_ON),
         (replace(PLAN, topic_id="topic-0"), Beginning.ANEW),
+        (replace(PLAN, topic="b"), Beginning.ANEW),
+        (replace(PLAN, topic="b", topic_id=""), Beginning.ANEW),
+        (replace(PLAN, topic=""), Beginning.GO_ON),
         (replace(PLAN, start='{"next": 0}', end='{"next": 50}'), Beginning.ANEW),
     ],
 )
@@ -102,22 +104,29 @@ def test_a_name_that_stands_for_two_pieces_of_work_is_refused(stored: RunPlan, t
 
 
 @pytest.mark.parametrize(
-    ("committed", "start"),
+    ("partitions", "left"),
     [
-        ("null", "2"),
-        ("1", "2"),
-        ("2", "2"),
-        # Records that were polled since have moved it, or somebody has.
-        ("7", "7"),
+        (None, ["other group", "other connector"]),
+        ({'{"shop": "a"}'}, ["second", "other group", "other connector"]),
+        ({'{"shop": "c"}'}, ["first", "second", "other group", "other connector"]),
     ],
 )
-def test_a_run_starts_where_the_run_before_it_ends_even_while_that_is_committed(committed: str, start: str) -> None:
-    ended = [RunPlan(8, 2, "p", "null", "1"), RunPlan(8, 2, "other", "null", "5"), RunPlan(8, 2, "p", "1", "2")]
-    assert start_of(ended, "p", committed) == start
-    assert start_of(ended[:0], "p", committed) == committed
-    # Begun again, the task finds the offset committed: the markers are its own.
-    stored, again = RunPlan(8, 2, "p", start, "9"), RunPlan(8, 2, "p", start_of([], "p", start), "9")
-    assert beginning(RunKey("g", "c", "r"), stored, again) is Beginning.GO_ON
+def test_a_reset_removes_the_runs_of_its_source_partitions(partitions: set[str] | None, left: list[str]) -> None:
+    runs = {
+        "first": RUN,
+        "second": replace(RUN, run="second"),
+        "other group": replace(RUN, group="g"),
+        "other connector": replace(RUN, connector="c"),
+    }
+    markers = Markers()
+    for name, run in runs.items():
+        plan = replace(PLAN, source_partition='{"shop": "b"}') if name == "second" else PLAN
+        markers.take([record(run.marker(None), plan.to_bytes()), record(run.marker(0), Marker(rows=1).to_bytes())])
+    lost = replace(RUN, run="its plan was lost")
+    markers.take([record(lost.marker(3), Marker(rows=1).to_bytes())])
+    markers.take([record(*entry) for entry in markers.entries_of_connector(RUN.group, RUN.connector, partitions)])
+    assert [name for name, run in runs.items() if markers.plan(run) and markers.of(run)] == left
+    assert markers.of(lost) == {}
 
 
 def test_a_query_with_other_spark_partitions_is_refused() -> None:

@@ -176,6 +176,7 @@ class Lab:
             ("shipped", lambda payload, path: payload),
             ("TopicAdmin", lambda settings, name: Admin(self)),
             ("_ASK_S", 0.0),
+            ("_BEYOND_S", 0.05),
         ):
             monkeypatch.setattr(range_plan if name == "shipped" else module, name, value)
         monkeypatch.setattr(jobs, "probe_executors", lambda *_: None)
@@ -395,3 +396,26 @@ def test_a_target_that_is_ahead_says_where_the_group_goes_on(lab: Lab) -> None:
     lab.rounds(lab.driver(), lambda: lab.positions[PLACE] == 12)
     assert lab.target.visible == values(7, 12)
     assert lab.group == {}
+
+
+@pytest.mark.parametrize("knows", ["group", "target"])
+def test_a_topic_that_was_made_again_is_not_passed_over_in_silence(lab: Lab, knows: str) -> None:
+    (lab.group if knows == "group" else lab.target.ends)[PLACE] = 20
+    driver = lab.driver()
+    with pytest.raises(ConnectException, match=r"t-3 ends at offset 12, .* up to 20: .* made again.* reset its"):
+        lab.rounds(driver, lambda: False)
+    assert lab.target.commits == 0
+    # The reset forgets both.
+    lab.group.clear()
+    lab.target.ends.clear()
+    lab.rounds(lab.driver(), lambda: len(lab.target.visible) == 12)
+
+
+def test_a_partition_whose_end_is_behind_for_a_moment_fails_nothing(lab: Lab) -> None:
+    lab.group[PLACE] = 10
+    lab.end = 8
+    driver = lab.driver()
+    driver.put([])
+    lab.end = 12
+    lab.rounds(driver, lambda: lab.target.visible == values(10, 12))
+    assert lab.target.commits == 1

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +25,15 @@ from testkit.doubles.source_doubles import (
 from testkit.doubles.spark_doubles import FakeSessions
 from testkit.waiting import await_true
 
-from penstock.api import RecordMetadata, SampleWindow, SourceFrame, SourceRecord, TransactionBoundary
+from penstock.api import (
+    FrameSourceTask,
+    RecordMetadata,
+    SampleWindow,
+    SourceFrame,
+    SourceRecord,
+    TransactionBoundary,
+)
+from penstock.api.bulk import BulkFrame
 from penstock.errors import (
     AlreadyExistsException,
     ConnectException,
@@ -39,6 +47,8 @@ from penstock.kafka.admin.topic_creation import NewTopic, TopicCreator
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics
+from penstock.worker.bulk.engine import BulkEngine, Finished
+from penstock.worker.bulk.runs import Totals
 from penstock.worker.errors.reporters import ErrorCounts, FailedRecord
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source import task as source_task
@@ -902,6 +912,92 @@ def test_a_cancelled_task_commits_and_reports_nothing_more(rigs: list[Rig]) -> N
     assert rig.task.calls == ["start", "stop"]
     with pytest.raises(ConnectException, match="closed"):
         reader.offset({"file": "f"})
+
+
+class FramesTask(ScriptedTask, FrameSourceTask):  # type: ignore[misc]
+    """Returns frames and bulk frames."""
+
+
+class Engine(BulkEngine):
+    """Notes the committed offsets that each run sees, and those that its markers are removed at."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self.told: list[tuple[str, object]] = []
+        self.cancelled = 0
+
+    def run(self, frame: BulkFrame, *_: object) -> Finished | None:
+        self.told.append((frame.run, self._rig.committed().get("f")))
+        if self.cancelled:
+            self.cancelled -= 1
+            return None
+        return Finished(Totals(1, 10, 10), 1)
+
+    def forget_ended(self, offsets: object) -> None:
+        self.told.append(("forgotten", self._rig.committed().get("f")))
+
+    def close(self) -> None: ...
+
+
+def bulk_rig(rigs: list[Rig], **own: Any) -> tuple[Rig, Engine]:
+    rig = Rig(task=FramesTask(), **own)
+    engine = Engine(rig)
+    rig.source = replace(rig.source, bulk=engine)
+    rig.runner = SourceTaskRunner(rig.spec, rig.services, rig.source)
+    return started(rigs, rig), engine
+
+
+def frame_at(position: int) -> SourceFrame:
+    return SourceFrame(pa.table({"value": [f"v{position}"]}), "t", None, {"file": "f"}, {"position": position})
+
+
+def run_to(position: int) -> BulkFrame:
+    lazy: Any = lambda session: session  # noqa: E731
+    return BulkFrame(
+        data=lazy, topic="t", source_partition={"file": "f"}, source_offset={"position": position}, run=f"to-{position}"
+    )
+
+
+@pytest.mark.parametrize("boundary", [None, *TransactionBoundary])
+def test_a_bulk_run_follows_the_committed_offset_of_all_that_was_polled_before(
+    rigs: list[Rig], boundary: TransactionBoundary | None
+) -> None:
+    rig, engine = bulk_rig(rigs, boundary=boundary)
+    rig.task.give(run_to(1), frame_at(2), frame_at(3), run_to(4), run_to(5))
+    await_true(lambda: len(engine.told) == 6, "three runs")
+    # A task that is killed at any point of a run finds the offset that its markers name.
+    assert engine.told == [
+        ("to-1", None),
+        ("forgotten", 1),
+        ("to-4", 3),
+        ("forgotten", 4),
+        ("to-5", 4),
+        ("forgotten", 5),
+    ]
+
+
+def test_a_bulk_run_waits_for_the_answer_of_kafka_and_a_failed_commit(rigs: list[Rig]) -> None:
+    rig, engine = bulk_rig(rigs)
+    rig.producer.acknowledge = False
+    rig.task.give(frame_at(2), run_to(4))
+    rig.producer.wait_sent(1)
+    rig.store.fail = OffsetStoreException("the disk is full")
+    rig.producer.answer()
+    assert rig.store.wait_for(lambda: rig.store.attempts >= 2)
+    assert engine.told == []
+    rig.store.fail = None
+    await_true(lambda: len(engine.told) == 2, "the run")
+    assert engine.told == [("to-4", 2), ("forgotten", 4)]
+
+
+def test_a_task_that_ends_while_a_bulk_run_waits_for_commits_ends_at_once(rigs: list[Rig]) -> None:
+    rig, engine = bulk_rig(rigs, timeout_s=0.05)
+    rig.producer.acknowledge = False
+    rig.task.give(frame_at(2), run_to(4))
+    rig.producer.wait_sent(1)
+    rig.stop()
+    assert engine.told == [("forgotten", None)]
+    assert rig.committed() == {}
 
 
 def test_frames_are_committed_andnoted(rigs: list[Rig]) -> None:

@@ -17,6 +17,7 @@ class FileSink(SinkConnector):
     """
 
     config_class = FileSinkConfig
+    has_positions = True
 
     def task_class(self) -> type[Task]:
         """The task that writes frames."""

@@ -17,6 +17,7 @@ class JdbcSink(SinkConnector):
     """
 
     config_class = JdbcSinkConfig
+    has_positions = True
 
     def task_class(self) -> type[Task]:
         """The task that writes frames."""

@@ -15,6 +15,7 @@ class SparkSink(SinkConnector):
     """
 
     config_class = SparkSinkConfig
+    has_positions = True
 
     def task_class(self) -> type[Task]:
         """The task that writes frames, or has executors write."""

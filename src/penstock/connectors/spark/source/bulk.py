@@ -5,6 +5,7 @@ Thread: the task's; ``data`` of a frame: the worker's for the run. Source: Penst
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,8 @@ class SparkBulkSourceTask(FrameSourceTask):
             topic=config.topic,
             source_partition=self._partition,
             source_offset=offset,
-            run=f"bulk-{run}",
+            # Other data, which the connector reads since its settings were changed, is another run.
+            run=f"bulk-{run}-{hashlib.sha256(config.label.encode()).hexdigest()[:8]}",
             value_schema=records.schema,
             key_schema=records.key_schema,
         )

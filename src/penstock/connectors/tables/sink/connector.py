@@ -19,6 +19,7 @@ class TableSink(SinkConnector):
     """
 
     config_class = TableSinkConfig
+    has_positions = True
 
     def task_class(self) -> type[Task]:
         """The task that writes frames, or the one whose executors write."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ SETTINGS = {
     "poll.interval.ms": "1",
 }
 PARTITION = {"source": "/in", "mode": "bulk"}
+NAME = hashlib.sha256(b"/in").hexdigest()[:8]
 SCHEMA = SchemaBuilder.struct().field("id", SchemaBuilder.int64().build()).build()
 
 
@@ -77,12 +79,21 @@ def test_all_rows_are_one_run_and_nothing_follows_it(context: SparkContext) -> N
     assert made == ("columns of", ("rows of", "the run's"))
     assert (frame.topic, frame.run, frame.source_partition, frame.source_offset) == (
         "t",
-        "bulk-1",
+        f"bulk-1-{NAME}",
         PARTITION,
         {"run": 1, "done": True},
     )
     assert (frame.value_schema, frame.key_schema) == (SCHEMA, None)
     assert task.poll() is None
+
+
+def test_other_data_is_another_run(context: SparkContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = started(context).poll()
+    monkeypatch.setitem(SETTINGS, "spark.path", "/other")
+    other = started(context).poll()
+    assert first is not None
+    assert other is not None
+    assert first.run != other.run
 
 
 def test_a_restart_returns_the_same_run_until_it_is_committed(context: SparkContext) -> None:
@@ -98,7 +109,7 @@ def test_an_offset_that_a_reading_worker_has_left_in_the_middle_is_a_run_of_its_
     context.commit(PARTITION, {"run": 2, "through": "b.parquet"})
     frame = started(context).poll()
     assert frame is not None
-    assert (frame.run, frame.source_offset) == ("bulk-2", {"run": 2, "done": True})
+    assert (frame.run, frame.source_offset) == (f"bulk-2-{NAME}", {"run": 2, "done": True})
 
 
 def test_an_offset_of_another_mode_is_named(context: SparkContext) -> None:
