@@ -146,8 +146,6 @@ def round_trip(records: int) -> int:
 def scaling(records: int) -> int:
     """Loads rows with more and more executors; the exit code is 1 if one falls below 0.8 of linear."""
     seconds: dict[int, tuple[float, float]] = {}
-    sleep_ms = _ROWS_A_SLEEP * _ROW_BYTES * 1000 // _BYTES_A_SECOND
-    limited = f"if(id % {_ROWS_A_SLEEP} = 0, reflect('java.lang.Thread', 'sleep', {sleep_ms}L), 'read')"
     print("| executors | first run, s | of linear | second run, s | of linear |")
     print("| --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch:
@@ -157,26 +155,28 @@ def scaling(records: int) -> int:
                 (directory / str(count)).mkdir()
                 own = directory / str(count)
                 with _worker(own, broker.bootstrap_servers, "cluster", count) as (worker, _):
-                    # A wave of partitions, however many executors there are.
-                    more = {"query": limited, "partitions": str(max(EXECUTORS)), "rows": str(records)}
-
-                    def load(name: str, rows: int = records, worker: WorkerProcess = worker, **of: str) -> float:
-                        began = time.monotonic()
-                        _load(worker, name, "bulk", rows, **of)
-                        return time.monotonic() - began
-
-                    first = load(f"first-{count}", **more)
+                    first = _limited(worker, f"first-{count}", records)
                     for turn in range(_WARM_TURNS):
                         if _executors_at_work(own) >= count:
                             break
-                        load(f"warm-{count}-{turn}", max(EXECUTORS) * 1000, **more)
-                    seconds[count] = first, load(f"second-{count}", **more)
+                        _limited(worker, f"warm-{count}-{turn}", max(EXECUTORS) * 1000)
+                    seconds[count] = first, _limited(worker, f"second-{count}", records)
                 linear = [seconds[EXECUTORS[0]][at] / count / seconds[count][at] for at in (0, 1)]
                 print(
                     f"| {count} | {first:.1f} | {linear[0]:.2f} | {seconds[count][1]:.1f} | {linear[1]:.2f} |",
                     flush=True,
                 )
     return 0 if all(seconds[1][1] / count / one[1] >= 0.8 for count, one in seconds.items()) else 1
+
+
+def _limited(worker: WorkerProcess, name: str, records: int) -> float:
+    """Loads records at the rate of the executors' limit; the seconds that it takes."""
+    sleep_ms = _ROWS_A_SLEEP * _ROW_BYTES * 1000 // _BYTES_A_SECOND
+    limited = f"if(id % {_ROWS_A_SLEEP} = 0, reflect('java.lang.Thread', 'sleep', {sleep_ms}L), 'read')"
+    began = time.monotonic()
+    # A wave of partitions, however many executors there are.
+    _load(worker, name, "bulk", records, query=limited, partitions=str(max(EXECUTORS)), rows=str(records))
+    return time.monotonic() - began
 
 
 def _executors_at_work(directory: Path) -> int:
