@@ -181,7 +181,7 @@ def _limited(worker: WorkerProcess, name: str, records: int) -> float:
 
 def _executors_at_work(directory: Path) -> int:
     """The number of executors that have run a task, by their logs."""
-    logs = directory.glob("spark/work/app-*/*/stderr")
+    logs = (directory / "spark").rglob("stderr")
     return sum("Running task" in one.read_text(encoding="utf-8", errors="replace") for one in logs)
 
 
