@@ -192,7 +192,7 @@ class BulkEngine:
     def forget_ended(self, offsets: OffsetStorageReader) -> None:
         """Removes the markers of the connector's runs whose offsets are committed: they are of no further use.
 
-        Those of this task, and those that a killed one has left.
+        They are markers of this task, or of a killed one.
 
         Args:
             offsets: The committed offsets.
