@@ -248,6 +248,15 @@ class SinkTaskContext(TaskContext):
         """
         return False
 
+    @property
+    def kafka_cluster_id(self) -> str | None:
+        """The id of the worker's Kafka cluster; None where there is none, such as in a test.
+
+        Names of connectors are unique within a cluster: a sink that keeps state in its target by the connector's name
+        tells connectors of one name apart with it. Source: Penstock's own; the same id as that of ``GET /``.
+        """
+        return None
+
 
 class AnySinkTask(Task):
     """The common base of ``SinkTask`` and ``FrameSinkTask``: everything except ``put``. Subclass one of these two.

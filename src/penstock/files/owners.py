@@ -1,8 +1,8 @@
 """Marks that name the connectors that write a directory, so that two of them do not replace each other's files.
 
 Main type: ``Owners``. A mark is an empty file whose path names the topic, the directory and the connector:
-``_owners/ROOT/TOPIC/DIRECTORY/CONNECTOR``, next to the directory of all files. It needs only the rights to write and to
-list, and no conditional writes.
+``_owners/ROOT/TOPIC/DIRECTORY/CONNECTOR``, next to the directory of all files; ``CONNECTOR@/CLUSTER`` next to it names
+its Kafka cluster. It needs only the rights to write and to list, and no conditional writes.
 
 Thread: the task's. Source: Penstock's own.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import unquote
 
@@ -30,18 +30,21 @@ class Owners:
 
     A path without a mark belongs to the first connector that writes there. The mark stays when the connector is
     deleted: a connector of the same name continues, and one of another name is refused until it says that the other
-    one was renamed.
+    one was renamed. A mark without a Kafka cluster belongs to the first one whose connector of that name writes there.
 
     Args:
         connector: The name of this connector.
         place: The address of all files, for people.
-        renamed_from: The former name of this connector, whose marks it replaces.
+        renamed_from: The former name of this connector, whose marks it replaces; its own name to replace the marks of
+            its name in another Kafka cluster.
+        cluster: The id of the Kafka cluster; None: connectors of this name are one in all clusters.
 
     Source: Penstock's own.
     """
 
-    def __init__(self, connector: str, place: str, renamed_from: str = "") -> None:
+    def __init__(self, connector: str, place: str, renamed_from: str = "", cluster: str | None = None) -> None:
         self.renamed_from = renamed_from
+        self._cluster = cluster
         self._connector = connector
         self._place = place.rstrip("/")
         self._noted: set[tuple[str, str]] = set()
@@ -69,42 +72,62 @@ class Owners:
         """
         for topic, directory in sorted(self._noted - self._claimed):
             where = "/".join(filter(None, (OWNERS, root, topic, directory or "_")))
-            try:
-                others = self._marked(store, where)
-            except RetriableException:
-                raise
-            except ConnectException as error:
-                log.warning(
-                    "It cannot be found out whether another connector writes records of %s below %s: %s",
-                    topic,
-                    f"{self._place}/{directory}",
-                    error,
-                )
-                others = []
-            if others:
-                raise ConnectException(
-                    f"The connector {others[0]} writes records of the topic {topic} into {self._place}/{directory}, "
-                    f"and so would {self._connector}: two connectors replace each other's files, or double their "
-                    f"records. Give one of them another topics.dir or url. If {others[0]} is gone or was renamed, set "
-                    f"renamed.from={others[0]}, and {self._connector} takes its files over (its mark is {where})"
-                )
+            self._claim(store, where, f"records of the topic {topic}", f"{self._place}/{directory}")
             self._claimed.add((topic, directory))
 
-    def _marked(self, store: Store, where: str) -> list[str]:
-        """Marks a directory, unless there is the mark of another connector.
+    def claim_commits(self, store: Store, root: str) -> None:
+        """Marks the commits of a connector of this name below ``root`` as those of its Kafka cluster.
 
-        Returns:
-            The names of others that have marked it.
+        Raises:
+            RetriableException: The store is unavailable.
+            ConnectException: A connector of this name in another cluster commits there.
         """
-        own = path_part(self._connector)
-        former = path_part(self.renamed_from) if self.renamed_from else None
+        where = "/".join(filter(None, (OWNERS, root, "@commits", path_part(self._connector))))
+        self._claim(store, where, "the commits of this name", f"{self._place}/")
+
+    def _claim(self, store: Store, where: str, what: str, place: str) -> None:
+        try:
+            name, label = self._other(store, where)
+        except RetriableException:
+            raise
+        except ConnectException as error:
+            log.warning("It cannot be found out whether another connector writes %s into %s: %s", what, place, error)
+            return
+        if name:
+            raise ConnectException(
+                f"The connector {label} writes {what} into {place}, and so would {self._connector}: two connectors "
+                f"replace each other's files, or double their records. Give one of them another topics.dir or url. If "
+                f"{label} is gone or was renamed, set renamed.from={name}, and {self._connector} takes its files over "
+                f"(its mark is {where})"
+            )
+
+    def _other(self, store: Store, where: str) -> tuple[str, str]:
+        """Marks a directory; returns the name of another connector that has marked it, and its name for people."""
+        own, former = path_part(self._connector), self.renamed_from and path_part(self.renamed_from)
+        others = _marked(store, where, own, lambda one: one == former)
+        if others:
+            return others[0], others[0]
+        if self._cluster is None:
+            return "", ""
+        is_moved = self.renamed_from == self._connector
+        clusters = _marked(store, f"{where}/{own}@", path_part(self._cluster), lambda _: is_moved)
+        return (self._connector, f"{self._connector} of the Kafka cluster {clusters[0]}") if clusters else ("", "")
+
+
+def _marked(store: Store, where: str, own: str, gives_way: Callable[[str], bool]) -> list[str]:
+    """Adds a mark to a directory, unless it has another one that does not give way; returns such others."""
+
+    def others() -> list[str]:
+        return [one for one in there if one != own and not gives_way(one)]
+
+    there = list(store.list_from(where, ""))
+    if own not in there and not others():
+        store.put(f"{where}/{own}", io.BytesIO(), 0)
+        # Another connector may have done the same at the same moment: then both see each other here.
         there = list(store.list_from(where, ""))
-        if own not in there and not set(there) - {former}:
-            store.put(f"{where}/{own}", io.BytesIO(), 0)
-            # Another connector may have done the same at the same moment: then both see each other here.
-            there = list(store.list_from(where, ""))
-            if set(there) - {own, former}:
-                store.delete(f"{where}/{own}")
-        if former in there and former != own:
-            store.delete(f"{where}/{former}")
-        return [unquote(one) for one in there if one not in (own, former)]
+        if others():
+            store.delete(f"{where}/{own}")
+    for one in there:
+        if one != own and gives_way(one):
+            store.delete(f"{where}/{one}")
+    return [unquote(one) for one in others()]

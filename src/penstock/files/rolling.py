@@ -84,6 +84,7 @@ class RollingFiles:
             log_of_commits = Manifests(store, self._root, manifest, names, former)
             self._publisher = ManifestPublisher(log_of_commits, self._root, write, buffer_dir, beside, self._clock)
         self._generations = Generations(rotation, buffer_bytes, together=manifest is not None)
+        self._commits = manifest is not None
         self._retry_backoff_ms = retry_backoff_ms
         self._taken: object = None
         self._is_again = False
@@ -98,6 +99,8 @@ class RollingFiles:
         self._publisher.opened()
         if self._owners is not None:
             self._owners.opened()
+            if self._commits:
+                self._owners.claim_commits(self._store, self._root)
         starts = tuple(self._names.start(one) for one in partitions)
         end_uploads(self._store, self._root, starts)
         ends = self._publisher.ends(partitions)

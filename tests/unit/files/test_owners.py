@@ -14,8 +14,15 @@ from penstock.files import Owners
 from penstock.testing import MemoryStore
 
 
-def claimed(store: MemoryStore, connector: str, *directories: str, renamed_from: str = "", topic: str = "t") -> None:
-    owners = Owners(connector, "s3://b/out/", renamed_from)
+def claimed(
+    store: MemoryStore,
+    connector: str,
+    *directories: str,
+    renamed_from: str = "",
+    topic: str = "t",
+    cluster: str | None = None,
+) -> None:
+    owners = Owners(connector, "s3://b/out/", renamed_from, cluster)
     owners.note(topic, [f"{one}/partition=0" for one in directories or ("t",)])
     owners.claim(store, "out")
 
@@ -125,3 +132,42 @@ def test_a_renamed_connector_with_manifests_continues_where_the_former_one_ended
     again = Writing(tmp_path, flush_size="2", layout="manifest", name="s2", renamed_from="s")
     again.put(records(8, 2), first=8)
     assert len([one for one in again.files() if one.startswith("_manifests/s2/")]) == 4
+
+
+def test_connectors_of_one_name_in_two_kafka_clusters_are_told_apart() -> None:
+    store = MemoryStore()
+    claimed(store, "a")  # A mark of an older version.
+    claimed(store, "a", cluster="one")
+    claimed(store, "a", cluster="one")
+    claimed(store, "a")
+    with pytest.raises(ConnectException, match=r"The connector a of the Kafka cluster one writes .* renamed.from=a, "):
+        claimed(store, "a", cluster="two")
+    with pytest.raises(ConnectException, match=r"The connector a writes"):
+        claimed(store, "b", cluster="two")
+    assert list(store.files) == ["_owners/out/t/t/a", "_owners/out/t/t/a@/one"]
+
+
+def test_a_connector_that_moves_to_another_kafka_cluster_takes_its_files_along() -> None:
+    store = MemoryStore()
+    claimed(store, "a", cluster="one")
+    claimed(store, "a", cluster="two", renamed_from="a")
+    claimed(store, "a", cluster="two")
+    with pytest.raises(ConnectException, match="of the Kafka cluster two"):
+        claimed(store, "a", cluster="one")
+    claimed(store, "new", renamed_from="a", cluster="three")
+    assert "_owners/out/t/t/new@/three" in store.files
+
+
+@pytest.mark.parametrize("layout", ["offsets", "manifest"])
+def test_a_sink_of_another_kafka_cluster_is_refused_before_it_takes_offsets(tmp_path: Path, layout: str) -> None:
+    def write(cluster: str, first: int = 0, renamed_from: str = "") -> None:
+        sink = Writing(tmp_path, cluster=cluster, layout=layout, flush_size="1", renamed_from=renamed_from)
+        try:
+            sink.put(records(first, 2), first=first)
+        finally:
+            sink.task.stop()
+
+    write("one")
+    with pytest.raises(ConnectException, match="of the Kafka cluster one"):
+        write("two")
+    write("two", 2, renamed_from="s")

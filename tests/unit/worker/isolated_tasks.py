@@ -193,6 +193,7 @@ class Sink(SinkTask):
     def pre_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> Any:
         assert self.context.is_closing
         assert not self.context.is_backfill
+        assert self.context.kafka_cluster_id == "cluster"
         return {partition: OffsetAndMetadata(len(self.seen)) for partition in offsets}
 
     def stop(self) -> None: ...

@@ -146,6 +146,7 @@ def sink_context(reporter: Reporter | None = None, errant: ErrantRecords | None 
         reporter=reporter,  # type: ignore[arg-type]
         wake=lambda: None,
         errant=errant,
+        kafka_cluster_id="cluster",
     )
 
 

@@ -421,6 +421,7 @@ class ConnectWorker(ABC, Generic[W]):
             probe=self.probe,
             note_topics=stores.statuses.note_topics if settings.topic_tracking_enable else None,
             static_id=stores.static_id,
+            kafka_cluster_id=cluster_id,
         )
         previewer = Previewer(settings, self.plugins, runtime)
         self._in_front.callback(previewer.close)

@@ -33,6 +33,8 @@ from penstock.connectors.tables.lake import (
     Lake,
     LakeTable,
     Moves,
+    Writer,
+    second_cluster,
     second_writer,
 )
 from penstock.connectors.tables.sizes import Ratio
@@ -52,9 +54,7 @@ class DeltaLake(Lake):
 
     Args:
         url: Their address.
-        connector: The connector whose offsets the commits contain.
-        renamed_from: The former name of the connector; empty for none.
-        is_shared: True if other connectors may write the same topics into the tables.
+        writer: The connector whose offsets the commits contain.
         options: Returns the options of the object store; called for each table, as credentials change.
         configuration: The properties of new tables.
         codec: The compression of files.
@@ -66,9 +66,7 @@ class DeltaLake(Lake):
     def __init__(
         self,
         url: str,
-        connector: str,
-        renamed_from: str,
-        is_shared: bool,
+        writer: Writer,
         options: Callable[[], dict[str, str]],
         configuration: Mapping[str, str],
         codec: str,
@@ -76,9 +74,7 @@ class DeltaLake(Lake):
     ) -> None:
         self.root = str(Path(local_path(url)).absolute()) if urlsplit(url).scheme in ("", "file") else url.rstrip("/")
         self._is_local = "://" not in self.root
-        self.connector = connector
-        self.renamed_from = renamed_from
-        self.is_shared = is_shared
+        self.writer = writer
         self.options = options
         self._configuration = dict(configuration)
         self.codec = codec
@@ -159,6 +155,7 @@ class DeltaLakeTable(LakeTable):
     def __init__(self, lake: DeltaLake, name: str, table: DeltaTable) -> None:
         self.name = name
         self._lake = lake
+        self._writer = lake.writer
         self._table = table
         self._id = table.metadata().id
         self._ratio = Ratio(lake.file_bytes)
@@ -209,7 +206,7 @@ class DeltaLakeTable(LakeTable):
 
     def check_writer(self, places: Iterable[TopicPartition]) -> None:
         """See ``LakeTable``."""
-        self._unmarked(places)
+        self._marks(places)
 
     def append(self, rows: Iterable[pa.Table], moves: Moves) -> None:
         """See ``LakeTable``."""
@@ -321,57 +318,64 @@ class DeltaLakeTable(LakeTable):
         write_deltalake(self._table, nothing, mode="append", commit_properties=self._commit(moves))
 
     def _application(self, place: TopicPartition, connector: str = "") -> str:
-        return f"penstock/{connector or self._lake.connector}/{place.topic}/{place.partition}"
+        return f"penstock/{connector or self._writer.connector}/{place.topic}/{place.partition}"
 
     def _position(self, place: TopicPartition) -> int | None:
         found = self._table.transaction_version(self._application(place))
-        if found is None and self._lake.renamed_from:
-            found = self._table.transaction_version(self._application(place, self._lake.renamed_from))
+        if found is None and self._writer.renamed_from:
+            found = self._table.transaction_version(self._application(place, self._writer.renamed_from))
         return None if found is None or found == _NOTHING else int(found)
 
-    def _unmarked(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """The partitions for which the table does not yet name this connector as their writer.
+    def _marks(self, places: Iterable[TopicPartition]) -> list[Transaction]:
+        """The missing marks of partitions, for a commit: they name this connector and its Kafka cluster.
 
         Raises:
-            ConnectException: Another connector writes one of them.
+            ConnectException: Another connector writes one of the partitions, or one of this name in another cluster.
         """
-        found = []
+        writer, found = self._writer, []
         for place in places:
             if place in self._own:
                 continue
             with faults(f"the table {self.name}", "read"):
-                number = self._table.transaction_version(_mark(place))
-                if number == _number_of(self._lake.connector):
-                    self._own.add(place)
-                elif number is None or number == _number_of(self._lake.renamed_from):
-                    found.append(place)
-                elif self._lake.is_shared or self._has_written(place, number):
-                    self._own.add(place)
-                else:
-                    raise second_writer(self.name, self._lake.connector, self._name_of(number), place.topic)
+                missing = [*self._cluster_mark(place), *self._writer_mark(place)]
+            found += missing
+            if not missing:
+                self._own.add(place)
+        if writer.renamed_from not in ("", writer.connector) and found:
+            # The former name must not write any more.
+            found.append(Transaction(_renamed(writer.renamed_from), _number_of(writer.connector)))
         return found
+
+    def _cluster_mark(self, place: TopicPartition) -> list[Transaction]:
+        writer = self._writer
+        if writer.cluster is None:
+            return []
+        mark, own = f"penstock.cluster/{writer.connector}/{place.topic}/{place.partition}", _number_of(writer.cluster)
+        number = self._table.transaction_version(mark)
+        if writer.is_foreign(number, own):
+            other = self._said("penstock.cluster", lambda text: _number_of(text) == number)
+            raise second_cluster(self.name, writer, other, place.topic)
+        return [] if number == own else [Transaction(mark, own)]
+
+    def _writer_mark(self, place: TopicPartition) -> list[Transaction]:
+        writer = self._writer
+        number, own = self._table.transaction_version(_mark(place)), _number_of(writer.connector)
+        if number is None or (number != own and number == _number_of(writer.renamed_from)):
+            return [Transaction(_mark(place), own)]
+        if number == own or writer.is_shared or self._has_written(place, number):
+            return []
+        other = self._said("penstock.connector", lambda text: _number_of(text) == number)
+        raise second_writer(self.name, writer.connector, other, place.topic)
 
     def _has_written(self, place: TopicPartition, other: int) -> bool:
         """True if this connector wrote a partition before marks existed, and was not renamed to the marked one."""
         written = self._table.transaction_version(self._application(place))
-        return written is not None and self._table.transaction_version(_renamed(self._lake.connector)) != other
+        return written is not None and self._table.transaction_version(_renamed(self._writer.connector)) != other
 
-    def _marks(self, places: Iterable[TopicPartition]) -> list[Transaction]:
-        """The marks that a commit adds; the former name of a renamed connector must not write any more.
-
-        Raises:
-            ConnectException: Another connector writes one of the partitions.
-        """
-        own = _number_of(self._lake.connector)
-        found = [Transaction(_mark(place), own) for place in self._unmarked(places)]
-        if found and self._lake.renamed_from:
-            found.append(Transaction(_renamed(self._lake.renamed_from), own))
-        return found
-
-    def _name_of(self, number: int) -> str | None:
-        """The name of a connector, from the newest versions; None if none of them has it."""
-        names = (one.get("penstock.connector") for one in self._table.history(_SEARCHED))
-        return next((name for name in names if name is not None and _number_of(name) == number), None)
+    def _said(self, name: str, fits: Callable[[str], bool]) -> str | None:
+        """A text in the newest versions; None if none of them has a fitting one."""
+        texts = (one.get(name) for one in self._table.history(_SEARCHED))
+        return next((text for text in texts if text is not None and fits(text)), None)
 
     def _commit(self, moves: Moves) -> CommitProperties:
         ranges = [
@@ -379,7 +383,11 @@ class DeltaLakeTable(LakeTable):
             for place, (before, after) in moves.items()
         ]
         return CommitProperties(
-            custom_metadata={"penstock.connector": self._lake.connector, "penstock.offsets": json.dumps(ranges)},
+            custom_metadata={
+                "penstock.connector": self._writer.connector,
+                "penstock.offsets": json.dumps(ranges),
+                **({} if self._writer.cluster is None else {"penstock.cluster": self._writer.cluster}),
+            },
             app_transactions=[
                 *(Transaction(self._application(place), after) for place, (_, after) in moves.items()),
                 *self._marks(moves),

@@ -53,6 +53,8 @@ from penstock.connectors.tables.lake import (
     Lake,
     LakeTable,
     Moves,
+    Writer,
+    second_cluster,
     second_writer,
 )
 from penstock.connectors.tables.sizes import Ratio, parts, windows
@@ -80,9 +82,7 @@ class IcebergLake(Lake):
         catalog_name: The name of the catalog.
         properties: Gives those of the catalog: type, uri, warehouse, and those of its file system. It is asked for each
             table, as credentials change.
-        connector: The connector whose offsets the commits contain.
-        renamed_from: The former name of the connector; empty for none.
-        is_shared: True if other connectors may write the same topics into the tables.
+        writer: The connector whose offsets the commits contain.
         namespace: The namespace of tables whose names have none.
         configuration: The properties of new tables.
         file_bytes: The target size of files.
@@ -94,9 +94,7 @@ class IcebergLake(Lake):
         self,
         catalog_name: str,
         properties: Callable[[], dict[str, str]],
-        connector: str,
-        renamed_from: str,
-        is_shared: bool,
+        writer: Writer,
         namespace: str,
         configuration: Mapping[str, str],
         file_bytes: int,
@@ -104,9 +102,7 @@ class IcebergLake(Lake):
         self._name = catalog_name
         self._newest = properties
         self._properties = properties()
-        self.connector = connector
-        self.renamed_from = renamed_from
-        self.is_shared = is_shared
+        self.writer = writer
         self._namespace = namespace
         self._configuration = dict(configuration)
         self.file_bytes = file_bytes
@@ -237,6 +233,7 @@ class IcebergTable(LakeTable):
     def __init__(self, lake: IcebergLake, name: str, table: Table, branch: str) -> None:
         self.name = name
         self._lake = lake
+        self._writer = lake.writer
         self._table = table
         self._branch = branch
         self._ratio = Ratio(lake.file_bytes)
@@ -248,9 +245,9 @@ class IcebergTable(LakeTable):
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """See ``LakeTable``."""
-        found = self._positions_of(_offsets_key(self._lake.connector))
-        if found is None and self._lake.renamed_from:
-            found = self._positions_of(_offsets_key(self._lake.renamed_from))
+        found = self._positions_of(_offsets_key(self._writer.connector))
+        if found is None and self._writer.renamed_from:
+            found = self._positions_of(_offsets_key(self._writer.renamed_from))
         return found or {}
 
     def _positions_of(self, key: str) -> dict[TopicPartition, int] | None:
@@ -269,28 +266,39 @@ class IcebergTable(LakeTable):
 
     def check_writer(self, places: Iterable[TopicPartition]) -> None:
         """See ``LakeTable``."""
+        clusters = self._clusters()
         for place in places:
+            cluster = clusters.get(place.topic)
+            if self._writer.is_foreign(cluster, self._writer.cluster):
+                raise second_cluster(self.name, self._writer, cluster, place.topic)
             other = self._other_writer(place.topic)
-            if other is not None and not self._lake.is_shared and not self._has_written(place, other):
-                raise second_writer(self.name, self._lake.connector, other, place.topic)
+            if other is not None and not self._writer.is_shared and not self._has_written(place, other):
+                raise second_writer(self.name, self._writer.connector, other, place.topic)
+
+    def _clusters(self) -> dict[str, str]:
+        """The Kafka cluster of each topic of which the table has this connector's offsets."""
+        found: dict[str, str] = json.loads(self._table.properties.get(_clusters_key(self._writer.connector), "{}"))
+        return found
 
     def _has_written(self, place: TopicPartition, other: str) -> bool:
         """True if this connector wrote a partition before marks existed, and was not renamed to the marked one."""
-        written = self._positions_of(_offsets_key(self._lake.connector)) or {}
-        return place in written and self._table.properties.get(_renamed_key(self._lake.connector)) != other
+        written = self._positions_of(_offsets_key(self._writer.connector)) or {}
+        return place in written and self._table.properties.get(_renamed_key(self._writer.connector)) != other
 
     def _other_writer(self, topic: str) -> str | None:
         """Another connector that writes a topic; None if it is this one, or none yet."""
         found = self._table.properties.get(self._writer_key(topic))
-        return None if found in (self._lake.connector, self._lake.renamed_from) else found
+        return None if found in (self._writer.connector, self._writer.renamed_from) else found
 
     def _marks(self, places: Iterable[TopicPartition]) -> dict[str, str]:
         """The properties that name the writers of a table; the former name of a renamed connector must not write."""
         topics = {one.topic for one in places}
-        own = self._lake.connector
+        own = self._writer.connector
         found = {self._writer_key(topic): own for topic in topics if self._other_writer(topic) is None}
-        if found and self._lake.renamed_from:
-            found[_renamed_key(self._lake.renamed_from)] = own
+        if found and self._writer.renamed_from not in ("", own):
+            found[_renamed_key(self._writer.renamed_from)] = own
+        if self._writer.cluster is not None and topics:
+            found[_clusters_key(own)] = json.dumps({**self._clusters(), **dict.fromkeys(topics, self._writer.cluster)})
         return found
 
     def _writer_key(self, topic: str) -> str:
@@ -442,7 +450,7 @@ class IcebergTable(LakeTable):
         if positions is None:
             positions = {**self.positions(), **{place: after for place, (_, after) in moves.items()}}
         self.check_writer(moves)
-        text, key = _text(positions), _offsets_key(self._lake.connector)
+        text, key = _text(positions), _offsets_key(self._writer.connector)
         ranges = [[*place, before, after] for place, (before, after) in moves.items()]
         summary = {key: text, "penstock.ranges": json.dumps(ranges), **(more or {})}
         self._table.metadata.properties[_RETRIES] = "0"
@@ -528,6 +536,11 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
 def _offsets_key(connector: str) -> str:
     """The name of a connector's offsets, in summaries of snapshots and among the properties of a table."""
     return f"penstock.offsets.{connector}"
+
+
+def _clusters_key(connector: str) -> str:
+    """The property with the Kafka clusters of a connector's topics."""
+    return f"penstock.clusters.{connector}"
 
 
 def _renamed_key(connector: str) -> str:

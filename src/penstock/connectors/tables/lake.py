@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from penstock.api import TopicPartition
@@ -63,6 +64,44 @@ def second_writer(table: str, connector: str, other: str | None, topic: str) -> 
         f"renamed.from={other or 'NAME'}, and {connector} continues after its offsets. If both write different "
         "records of the topic, by filters, set shared.tables=true"
     )
+
+
+def second_cluster(table: str, writer: Writer, other: str | None, topic: str) -> ConnectException:
+    """The error of a connector whose name has offsets of another Kafka cluster in the table.
+
+    Args:
+        table: The table.
+        writer: The connector.
+        other: The id of the other cluster; None if it is unknown.
+        topic: The topic of the records.
+    """
+    return ConnectException(
+        f"The table {table} has the offsets of the topic {topic} from a connector {writer.connector} of the Kafka "
+        f"cluster {other or 'that is another one'}, and this one is of {writer.cluster}: connectors of one name take "
+        "each other's offsets in a table for their own. Give one of them another name. If the topics were moved to "
+        f"this cluster with their offsets, set renamed.from={writer.connector}, and it continues after them"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The connector that writes the tables.
+
+    Attributes:
+        connector: Its name, by which commits have its offsets.
+        renamed_from: Its former name; empty for none; its own name to continue after offsets of another Kafka cluster.
+        is_shared: True if other connectors may write the same topics into the tables.
+        cluster: The id of its Kafka cluster; None: connectors of this name are one in all clusters.
+    """
+
+    connector: str
+    renamed_from: str = ""
+    is_shared: bool = False
+    cluster: str | None = None
+
+    def is_foreign(self, cluster: object, own: object) -> bool:
+        """True if offsets of this name are those of another cluster, which it does not continue."""
+        return self.cluster is not None and cluster not in (None, own) and self.renamed_from != self.connector
 
 
 class LakeTable(ABC):

@@ -162,6 +162,7 @@ def open_lake(
     renew: Callable[[], Mapping[str, object]] | None = None,
     renamed_from: str = "",
     is_shared: bool = False,
+    cluster: str | None = None,
 ) -> Lake:
     """Opens the lake of the settings, without a request.
 
@@ -174,7 +175,11 @@ def open_lake(
         renew: Returns the settings with newer credentials, for each Delta table that is opened.
         renamed_from: The former name of the connector.
         is_shared: True if other connectors may write the same topics into the tables.
+        cluster: The id of the Kafka cluster; None: connectors of this name are one in all clusters.
     """
+    from penstock.connectors.tables.lake import Writer
+
+    writer = Writer(connector, renamed_from, is_shared, cluster)
     made = {**below(properties, "iceberg.tables.auto-create-props."), **below(properties, "table.properties.")}
 
     def newest() -> tuple[LakeConfig, Mapping[str, object]]:
@@ -190,7 +195,7 @@ def open_lake(
             there, found = newest()
             return there.storage_options(found)
 
-        return DeltaLake(config.url, connector, renamed_from, is_shared, options, made, codec, file_bytes)
+        return DeltaLake(config.url, writer, options, made, codec, file_bytes)
     from penstock.connectors.tables.iceberg import IcebergLake
 
     first = config.catalog_properties(properties)
@@ -202,9 +207,7 @@ def open_lake(
         return {**there.catalog_limits(), **there.catalog_properties(found), **local}
 
     made.setdefault("write.parquet.compression-codec", "uncompressed" if codec == "none" else codec)
-    return IcebergLake(
-        config.catalog_name, catalog, connector, renamed_from, is_shared, config.namespace, made, file_bytes
-    )
+    return IcebergLake(config.catalog_name, catalog, writer, config.namespace, made, file_bytes)
 
 
 def below(properties: Mapping[str, object], prefix: str) -> dict[str, str]:

@@ -117,6 +117,7 @@ class TaskBuilder:
         probe: Called at the named points of the data path, for kill tests.
         note_topics: Gets the topics that a task of a connector uses; None if they are not tracked.
         static_id: The worker's part of the ids of its static group members; None for dynamic ones.
+        kafka_cluster_id: The id of the worker's Kafka cluster.
     """
 
     def __init__(
@@ -130,8 +131,10 @@ class TaskBuilder:
         probe: Callable[[str], None] = no_probe,
         note_topics: Callable[[str, Iterable[str], int], None] | None = None,
         static_id: str | None = None,
+        kafka_cluster_id: str | None = None,
     ) -> None:
         self._settings = settings
+        self._kafka_cluster_id = kafka_cluster_id
         self._static_id = static_id
         self._note_topics = note_topics
         self._probe = probe
@@ -377,6 +380,7 @@ class TaskBuilder:
             shares_id=self._shares_id(client, request.id),
             bulk=bulk,
             is_backfill=request.backfill is not None,
+            kafka_cluster_id=self._kafka_cluster_id,
         )
         services = self._services(
             report,

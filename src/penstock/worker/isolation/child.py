@@ -237,6 +237,12 @@ class ChildSinkTaskContext(SinkTaskContext):
         """See ``SinkTaskContext``."""
         return bool(self._channel.call("is_backfill"))
 
+    @property
+    def kafka_cluster_id(self) -> str | None:
+        """See ``SinkTaskContext``."""
+        found: str | None = self._channel.call("kafka_cluster_id")
+        return found
+
     def reported(self, number: int) -> None:
         """A report is stored."""
         self._reporter.stored(number)

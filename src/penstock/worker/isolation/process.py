@@ -530,6 +530,8 @@ class _IsolatedAnySink(_Isolated, AnySinkTask):
                 return bool(context.is_closing)
             case "is_backfill":
                 return context.is_backfill
+            case "kafka_cluster_id":
+                return context.kafka_cluster_id
             case "report":
                 self._report(context, *args)
                 return None

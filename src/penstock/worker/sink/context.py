@@ -372,6 +372,7 @@ class WorkerSinkTaskContext(SinkTaskContext):
         progress: Receives the task's progress.
         spark: Gives the Spark session; None: there is none.
         is_backfill: True for the task of a backfill.
+        kafka_cluster_id: The id of the worker's Kafka cluster.
 
     Attributes:
         calls: The timed calls that the task has scheduled.
@@ -391,9 +392,11 @@ class WorkerSinkTaskContext(SinkTaskContext):
         progress: Callable[[Progress | None], None] = lambda progress: None,
         spark: Callable[[], SparkSession] | None = None,
         is_backfill: bool = False,
+        kafka_cluster_id: str | None = None,
     ) -> None:
         self._task = task
         self._is_backfill = is_backfill
+        self._kafka_cluster_id = kafka_cluster_id
         self._read_config = read_config
         self._assignment = assignment
         self._reporter = reporter
@@ -511,6 +514,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
         """True for the task of a backfill."""
         self._check_open()
         return self._is_backfill
+
+    @property
+    def kafka_cluster_id(self) -> str | None:
+        """The id of the worker's Kafka cluster."""
+        self._check_open()
+        return self._kafka_cluster_id
 
     @property
     def is_closing(self) -> Closing:

@@ -59,6 +59,7 @@ class SinkServices:
         shares_id: See ``state_after``.
         bulk: The task itself, if executors do its work; else None.
         is_backfill: True for the task of a backfill.
+        kafka_cluster_id: The id of the worker's Kafka cluster.
     """
 
     pipeline: BatchConverter
@@ -70,6 +71,7 @@ class SinkServices:
     shares_id: bool = False
     bulk: BulkSinkDriver | None = None
     is_backfill: bool = False
+    kafka_cluster_id: str | None = None
 
 
 class SinkTaskRunner(TaskEngine[AnySinkTask]):
@@ -200,6 +202,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             progress=self._set_progress,
             spark=self._services.session.session,
             is_backfill=self._sink.is_backfill,
+            kafka_cluster_id=self._sink.kafka_cluster_id,
         )
         if self._sink.bulk is not None:
             self._sink.bulk.attach(

@@ -59,9 +59,10 @@ class Writing:
         directory: Where its files go.
         settings: Its settings beside those.
         tolerant: Whether bad rows may be reported.
+        cluster: The id of the Kafka cluster.
     """
 
-    def __init__(self, directory: Path, tolerant: bool = True, **settings: str) -> None:
+    def __init__(self, directory: Path, tolerant: bool = True, cluster: str | None = None, **settings: str) -> None:
         self.directory = directory
         self.props = {
             "name": "s",
@@ -72,6 +73,7 @@ class Writing:
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
         self.context = Context(self.props, tolerant)
+        self.context._kafka_cluster_id = cluster
         self.task = FileSinkTask()
         self.task.initialize(self.context)
         self.task.start(self.props)

@@ -39,6 +39,7 @@ class Writing:
         tolerant: Whether bad rows may be reported.
         places: Its partitions.
         backfill: True for the task of a backfill.
+        cluster: The id of the Kafka cluster.
         settings: Its settings beside those of ``lakes.settings``.
     """
 
@@ -49,12 +50,14 @@ class Writing:
         tolerant: bool = True,
         places: Sequence[TopicPartition] = (HERE,),
         backfill: bool = False,
+        cluster: str | None = None,
         **settings: str,
     ) -> None:
         self.path, self.lake = path, lake
         self.props = {"topics": "t", **lakes.settings(path, lake, **settings)}
         self.context = _Context(self.props, tolerant, places)
         self.context._is_backfill = backfill
+        self.context._kafka_cluster_id = cluster
         self.task = TableSinkTask()
         self.task.initialize(self.context)
         self.task.start(self.props)

@@ -271,7 +271,7 @@ class FileSinkConfig(StoreConfig):
     renamed_from: str = setting(
         default="",
         doc="The former name of this connector, or of a deleted one, whose files it continues: a path is written by "
-        "one connector.",
+        "one connector. Its own name: the one of this name in another Kafka cluster.",
     )
     storage_class: str = setting(default="", importance=Importance.LOW, doc="Not used: url says which store it is.")
     schema_generator_class: str = setting(default="", importance=Importance.LOW, doc="Not used.")

@@ -71,7 +71,12 @@ class FileSinkTask(FrameSinkTask):
             beside=[one.file for one in self._beside],
             manifest=str(props["name"]) if config.layout == "manifest" else None,
             clock=self._now_ms,
-            owners=Owners(str(props["name"]), f"{config.location().url}/{config.topics_dir}", config.renamed_from),
+            owners=Owners(
+                str(props["name"]),
+                f"{config.location().url}/{config.topics_dir}",
+                config.renamed_from,
+                self.context.kafka_cluster_id,
+            ),
         )
 
     def open(self, partitions: Collection[TopicPartition]) -> None:

@@ -68,7 +68,7 @@ class TableBulkSinkTask(BulkSinkTask):
             self._props["url"] = str(Path(local_path(url)).absolute())
         config = TableSinkConfig.parse(self._props)
         self.settings: TableSinkConfig = config
-        self._lake: Lake | None = sink_lake(config, self._props, self.context.configs)
+        self._lake: Lake | None = sink_lake(config, self._props, self.context.configs, self.context.kafka_cluster_id)
         self._lake.check()
         self._ranges = WaitingRanges(config.bulk_range_rows, config.commit_interval_ms / 1000)
         self._maintenance = Maintenance(config)

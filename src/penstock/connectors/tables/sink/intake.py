@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 
 
 def sink_lake(
-    config: TableSinkConfig, props: Mapping[str, str], renew: Callable[[], Mapping[str, object]] | None = None
+    config: TableSinkConfig,
+    props: Mapping[str, str],
+    renew: Callable[[], Mapping[str, object]] | None = None,
+    cluster: str | None = None,
 ) -> Lake:
     """Opens the lake of a sink, without a request. See ``open_lake``."""
     return open_lake(
@@ -40,6 +43,7 @@ def sink_lake(
         renew=renew,
         renamed_from=config.renamed_from,
         is_shared=config.shared_tables,
+        cluster=cluster,
     )
 
 

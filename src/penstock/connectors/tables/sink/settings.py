@@ -254,7 +254,8 @@ class TableSinkConfig(LakeConfig):
     renamed_from: str = setting(
         default="",
         doc="The former name of this connector, or of a deleted one, after whose offsets in the tables it continues: "
-        "the records of a topic are written to a table by one connector.",
+        "the records of a topic are written to a table by one connector. Its own name: the one of this name in another "
+        "Kafka cluster.",
     )
     shared_tables: bool = setting(
         default=False,

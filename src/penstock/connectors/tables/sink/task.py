@@ -63,7 +63,7 @@ class TableSinkTask(FrameSinkTask):
         config = TableSinkConfig.parse(props)
         self.settings: TableSinkConfig = config
         self._retry = RetryPolicy(max(0.001, config.retry_backoff_ms / 1000))
-        self._lake = sink_lake(config, props, self.context.configs)
+        self._lake = sink_lake(config, props, self.context.configs, self.context.kafka_cluster_id)
         self._lake.check()
         self._is_backfill = self.context.is_backfill
         if config.tables_commit is Commit.CONNECTOR and not self._is_backfill:

@@ -134,11 +134,36 @@ def test_a_renamed_connector_continues_behind_the_offsets_of_the_former_one(tmp_
 
 
 @formats
+def test_connectors_of_one_name_in_two_kafka_clusters_do_not_share_their_offsets(tmp_path: Path, lake: str) -> None:
+    Writing(tmp_path, lake).put(records(0, 1))
+    before = Writing(tmp_path, lake)  # Of a version that did not know its cluster.
+    before.put(records(0, 2))
+    before.tick()
+    first = Writing(tmp_path, lake, cluster="one")
+    first.put(records(2, 3), first=2)
+    first.tick()
+    for shared in ("true", "false"):
+        with pytest.raises(ConnectException, match=r"a connector s of the Kafka cluster one, and .* renamed\.from=s"):
+            Writing(tmp_path, lake, cluster="two", shared_tables=shared)
+    other = Writing(tmp_path, lake, cluster="two", places=[ELSEWHERE])
+    other.put(records(5, 1), read_from="u")
+    other.tick()
+    moved = Writing(tmp_path, lake, cluster="two", renamed_from="s")
+    assert moved.context.rewound == {HERE: 5}
+    moved.put(records(6, 1), first=5)
+    moved.tick()
+    with pytest.raises(ConnectException, match="of the Kafka cluster two"):
+        Writing(tmp_path, lake, cluster="one")
+    assert Writing(tmp_path, lake, cluster="two").context.rewound == {HERE: 6}
+    assert first.ids() == list(range(7))
+
+
+@formats
 def test_a_table_that_was_written_before_there_were_marks_goes_on(
     tmp_path: Path, lake: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as before:
-        before.setattr(DeltaLakeTable, "_unmarked", lambda *_: [])
+        before.setattr(DeltaLakeTable, "_marks", lambda *_: [])
         before.setattr(IcebergTable, "_writer_key", lambda *_: "older")
         before.setattr(IcebergTable, "check_writer", lambda *_: None)
         first = Writing(tmp_path, lake)
