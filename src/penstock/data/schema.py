@@ -129,8 +129,9 @@ class Schema:
     _value_schema: Schema | None
     _fields: tuple[Field, ...]
     _by_name: Mapping[str, Field]
-    #: The properties of a field that `Struct` needs for each value: index, exact class, range (see below), default.
-    _places: Mapping[str, tuple[int, builtins.type | None, tuple[int, int] | None, object]]
+    #: The properties of a field that `Struct` needs for each value: index, exact class and range (see below), default,
+    #: and whether it may be null.
+    _places: Mapping[str, tuple[int, builtins.type | None, tuple[int, int] | None, object, bool]]
     _hash: int
     #: An instance of exactly this class fits without a further check if it is in the range. None: no such class; a
     #: range of None: every instance fits.
@@ -165,7 +166,8 @@ class Schema:
         put(self, "_value_schema", value_schema)
         put(self, "_fields", tuple(fields))
         put(self, "_by_name", {field.name: field for field in fields})
-        places = {one.name: (one.index, one.schema._exact, one.schema._range, one.schema.default) for one in fields}
+        schemas = [(one.name, one.index, one.schema) for one in fields]
+        places = {name: (at, one._exact, one._range, one.default, one.optional) for name, at, one in schemas}
         put(self, "_places", places)
         logical = name is not None and name.startswith(_LOGICAL_PREFIX)
         put(self, "_exact", None if logical else _EXACT.get(type))

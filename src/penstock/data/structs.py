@@ -18,23 +18,17 @@ from penstock.data.schema import Field, Schema, Type
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
 
-_RANGES: Final = {
-    Type.INT8: (-(1 << 7), (1 << 7) - 1),
-    Type.INT16: (-(1 << 15), (1 << 15) - 1),
-    Type.INT32: (-(1 << 31), (1 << 31) - 1),
-    Type.INT64: (-(1 << 63), (1 << 63) - 1),
-}
-
-#: The Python classes of each type. Integers are compared by exact class, because bool is an int in Python but not in
-#: Connect.
+_STRUCT: Final = Type.STRUCT
+_ARRAY: Final = Type.ARRAY
+_MAP: Final = Type.MAP
+#: The Python classes of the other types but integers, which are compared by exact class, because bool is an int in
+#: Python but not in Connect.
 _CLASSES: Final[dict[Type, tuple[type, ...]]] = {
     Type.FLOAT32: (float,),
     Type.FLOAT64: (float,),
     Type.BOOLEAN: (bool,),
     Type.STRING: (str,),
     Type.BYTES: (bytes, bytearray, memoryview),
-    Type.ARRAY: (list,),
-    Type.MAP: (dict,),
 }
 
 _LOGICAL: Final[dict[str, Callable[[object], bool]]] = {
@@ -82,32 +76,36 @@ def check_value(schema: Schema, value: object, location: str) -> None:
     if logical is not None:
         if not logical(value):
             raise _mismatch(schema, value, location)
-        return
-    if kind in _RANGES:
+    elif kind is _STRUCT:
+        _check_struct(schema, value, location)
+    elif schema._range is not None:
         if type(value) is not int:
             raise _mismatch(schema, value, location)
-        low, high = _RANGES[kind]
+        low, high = schema._range
         if not low <= value <= high:
             subject = f"Invalid value for schema{_named(schema)} with type {kind.name}"
             raise DataException(f"{subject}: {value} is out of range for {location}")
-        return
-    if kind is Type.STRUCT:
-        _check_struct(schema, value, location)
-        return
-    if not isinstance(value, _CLASSES[kind]):
-        raise _mismatch(schema, value, location)
-    if kind is Type.ARRAY:
+    elif kind is _ARRAY:
+        if not isinstance(value, list):
+            raise _mismatch(schema, value, location)
         place = f"element of array {location}"
-        items = _present(schema.value_schema, place)
-        for item in cast("list[object]", value):
+        items = _present(schema._value_schema, place)
+        # One look at all items, not a call for each: their classes prove that most lists fit.
+        if items._range is None and items._exact is not None and set(map(type, value)) <= {items._exact}:
+            return
+        for item in value:
             check_value(items, item, place)
-    elif kind is Type.MAP:
+    elif kind is _MAP:
+        if not isinstance(value, dict):
+            raise _mismatch(schema, value, location)
         key_place, value_place = f"key of map {location}", f"value of map {location}"
         keys = _present(schema.key_schema, key_place)
         values = _present(schema.value_schema, value_place)
-        for key, item in cast("dict[object, object]", value).items():
+        for key, item in value.items():
             check_value(keys, _as_value(key) if isinstance(key, tuple) else key, key_place)
             check_value(values, item, value_place)
+    elif not isinstance(value, _CLASSES[kind]):
+        raise _mismatch(schema, value, location)
 
 
 def null_refused(schema: Schema, location: str) -> str:
@@ -118,7 +116,7 @@ def null_refused(schema: Schema, location: str) -> str:
 def _check_struct(schema: Schema, value: object, location: str) -> None:
     if not isinstance(value, Struct):
         raise _mismatch(schema, value, location)
-    if value.schema != schema:
+    if value.schema is not schema and value.schema != schema:
         raise DataException("Struct schemas do not match.")
     value.validate()
 
@@ -156,9 +154,6 @@ def _mismatch(schema: Schema, value: object, location: str) -> DataException:
 
 def _named(schema: Schema) -> str:
     return "" if schema.name is None else f' "{schema.name}"'
-
-
-_STRUCT: Final = Type.STRUCT
 
 
 class Struct:
@@ -218,10 +213,13 @@ class Struct:
         """
         # The hot path of Python transforms: a value whose class already proves that it fits is not checked further.
         try:
-            index, exact, ends, _ = self.schema._places[field if isinstance(field, str) else field.name]
+            index, exact, ends, _, optional = self.schema._places[field if isinstance(field, str) else field.name]
         except KeyError:
             raise _no_field(field) from None
-        fits = type(value) is exact and (ends is None or ends[0] <= value <= ends[1])  # type: ignore[operator]
+        if type(value) is exact:
+            fits = ends is None or ends[0] <= value <= ends[1]  # type: ignore[operator]
+        else:
+            fits = optional and value is None
         if not fits:
             found = self._field(field)
             check_value(found.schema, value, f'field: "{found.name}"')
@@ -320,11 +318,15 @@ class Struct:
         Raises:
             DataException: A required field without default is null, or a value does not fit its schema.
         """
-        for field in self.schema.fields:
-            value = self.values[field.index]
-            if value is None and (field.schema.optional or field.schema.default is not None):
-                continue
-            check_value(field.schema, value, f'field: "{field.name}"')
+        schema = self.schema
+        for value, (index, exact, ends, default, optional) in zip(self.values, schema._places.values(), strict=True):
+            if type(value) is exact:
+                fits = ends is None or ends[0] <= value <= ends[1]  # type: ignore[operator]
+            else:
+                fits = value is None and (optional or default is not None)
+            if not fits:
+                field = schema._fields[index]
+                check_value(field.schema, value, f'field: "{field.name}"')
 
     def _field(self, field: str | Field) -> Field:
         found = self.schema._by_name.get(field if isinstance(field, str) else field.name)

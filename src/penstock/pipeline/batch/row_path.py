@@ -12,7 +12,7 @@ Thread: a task's pipeline thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -131,15 +131,14 @@ class OneSide:
         count = len(rows[0])
         alone = np.ones(count, dtype=bool)
         places = np.arange(count)
-        for (topic, schema), mine in self._alike(rows, failures).items():
+        for topic, schema, mine, values in self._alike(rows, failures):
             if len(mine) < MIN_AT_ONCE:
                 continue
-            values = [one[1] for one in mine]
             made = self._converter.write_at_once(topic, schema, values)
             if made is None:
                 continue
             good = np.flatnonzero(~made.odd)
-            taken = np.array([one[0] for one in mine])[good]
+            taken = mine[good]
             places[taken] = good + sum(map(len, parts))
             alone[taken] = False
             parts.append(made.messages)
@@ -214,21 +213,29 @@ class OneSide:
         whole = pa.concat_arrays(pieces)
         return whole if len(pieces) == 1 else whole.take(pa.array(np.argsort(np.concatenate(places))))
 
-    def _alike(self, rows: Rows, failures: Failures) -> dict[tuple[str, Schema | None], list[tuple[int, object]]]:
+    def _alike(
+        self, rows: Rows, failures: Failures
+    ) -> Iterator[tuple[str, Schema | None, np.ndarray, Sequence[object]]]:
         """The positions and values of the records of each topic and schema, without failed ones."""
-        found: dict[tuple[str, Schema | None], list[tuple[int, object]]] = {}
+        live, seqs = rows
+        values, schemas = (list(map(attrgetter(name), live)) for name in (self._side, f"{self._side}_schema"))
+        topics: list[str] = list(map(attrgetter("topic"), live))
         # A lookup compares a whole schema; object identity decides for nearly all records.
-        known: dict[tuple[str, int], list[tuple[int, object]]] = {}
-        of_keys = self._side == "key"
-        for place, (one, row) in enumerate(zip(*rows, strict=True)):
-            if failures.errors and failures.of_row(row) is not None:
+        kinds = set(zip(topics, map(id, schemas), strict=True))
+        if len(kinds) == 1 and not failures.errors:
+            yield topics[0], schemas[0], np.arange(len(live)), values
+            return
+        found: dict[tuple[str, Schema | None], list[int]] = {}
+        known: dict[tuple[str, int], list[int]] = {}
+        for place, (topic, schema) in enumerate(zip(topics, schemas, strict=True)):
+            if failures.of_row(seqs[place]) is not None:
                 continue
-            schema, value = (one.key_schema, one.key) if of_keys else (one.value_schema, one.value)
-            mine = known.get((one.topic, id(schema)))
+            mine = known.get((topic, id(schema)))
             if mine is None:
-                mine = known[one.topic, id(schema)] = found.setdefault((one.topic, schema), [])
-            mine.append((place, value))
-        return found
+                mine = known[topic, id(schema)] = found.setdefault((topic, schema), [])
+            mine.append(place)
+        for (topic, schema), mine in found.items():
+            yield topic, schema, np.array(mine), [values[place] for place in mine]
 
     def _written_alone(self, rows: Rows, failures: Failures) -> pa.Array:
         data: list[bytes | None] = []

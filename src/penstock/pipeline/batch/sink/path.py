@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -201,6 +201,8 @@ class SinkPipeline:
         if self._straight and not self._first.steps:
             self._loose = frozenset(side for side in self._typed if _is_schemaless(self._converters[side]))
         self._known = KnownTypes()
+        # Values without a schema become objects of records, which no step needs as columns.
+        self._as_objects = not (self._first.steps or self._whole or self._form) and _is_schemaless(spec.value_converter)
         # Texts look the same in a frame, whichever way they were made.
         self._texts_alone = self._straight and not self._first.steps and self._form is ValueForm.TEXT
 
@@ -317,6 +319,9 @@ class SinkPipeline:
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
             return [], everything, Why.HUGE_VALUE, table
+        if self._as_objects and table.column("value").null_count < table.num_rows:
+            failures.went_as_rows(None, Why.MIXED_VALUES)
+            return [], everything, None, table
         found, unread, deep, changed, messages = self._sorted(table, failures)
         if self._loose:
             found = [one for one in found if not (one.shape.key.absent and one.shape.value.absent)]
@@ -388,6 +393,8 @@ class SinkPipeline:
             before = [headers[failures.seq(row)] for row in positions]
             made = self._framed(live, positions, before, table, failures, loose)
             return self._frames([*read, *made], table, failures, loose)
+        if len(live) == consumed and failures.origins is None and set(map(type, live)) == {SinkRecord}:
+            return SinkBatch(cast("list[SinkRecord]", live), None, failures.errors, 0)
         aligned: list[SinkRecord | None] = [None] * rows
         for seq, record in zip(positions, live, strict=True):
             if isinstance(record, SinkRecord):
@@ -530,11 +537,9 @@ class SinkPipeline:
             beside = beside_of_messages(table, headers)
             parts = parts_of_outcomes(SinkRecord, outcomes, rows, beside, failures.failed(rows))
             outcomes, segments = (), segments[1:]
-        records = self._reader.records(outcomes, alone, table, headers, failures)
-        ones = sorted(records)
-        given: Rows = [records[row] for row in ones], ones
+        given = self._reader.records(outcomes, alone, table, headers, failures)
         if leave and isinstance(first, Stateless):
-            if ones:
+            if given[0]:
                 parts.append(part_of_records(*given))
             _, given = self._spreader.run(first, parts, failures, columns=False)
         return self._transform(given, segments, failures, rows, why)

@@ -6,7 +6,7 @@ Main type: ``MessageReader``. Thread: the task's pipeline thread.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
 from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import Stage
-from penstock.pipeline.batch.row_path import side_values, transformed
+from penstock.pipeline.batch.row_path import Rows, merged, side_values, transformed
 from penstock.pipeline.batch.transfer import Values, packed
 from penstock.pipeline.columns.header_columns import headers_of_column
 from penstock.pipeline.plan.outcomes import GroupOutcome
@@ -81,10 +81,11 @@ def records_of(
     keys: Sequence[object],
     value_schema: Schema | None,
     values: Sequence[object],
-) -> list[SinkRecord]:
+) -> list[ConnectRecord]:
     """Makes records; there are as many keys and values as coordinates."""
     # A constructor call for each record takes twice as long.
-    make, records = SinkRecord.__new__, []
+    records: list[ConnectRecord] = []
+    make = SinkRecord.__new__
     for topic, partition, offset, timestamp, kind, header, key, value in zip(*coordinates, keys, values, strict=True):
         record: SinkRecord = make(SinkRecord)
         record.topic = record.original_topic = topic
@@ -150,8 +151,8 @@ class MessageReader:
         table: pa.Table,
         headers: Sequence[ConnectHeaders | None],
         failures: Failures,
-    ) -> dict[int, ConnectRecord]:
-        """Records by row, without failed and dropped ones.
+    ) -> Rows:
+        """Records with their rows, in order and without failed and dropped ones.
 
         Args:
             outcomes: The outcomes of messages that were columns.
@@ -164,90 +165,81 @@ class MessageReader:
         if len(alone):
             outcomes = [*outcomes, unread]
         coordinates = Coordinates.of(table, headers)
-        records: dict[int, SinkRecord] = {}
+        rows: Rows = [], []
         for outcome in outcomes:
-            mine = table if _is_all(outcome.rows, len(table)) else table.take(pa.array(outcome.rows))
+            mine, places = table, coordinates
+            if outcome.rows is not None and not _is_all(outcome.rows, len(table)):
+                mine, places = table.take(pa.array(outcome.rows)), coordinates.taken(outcome.rows.tolist())
             late = _SIDES if outcome is unread else self._own
             found = {side: self._sides[side].read_at_once(mine.column(side)) for side in _SIDES if side in late}
-            made = self._made(outcome, coordinates, found, failures)
-            self._read_odd(made, outcome, mine, found, failures)
-            for row in failures.errors:
-                made.pop(row, None)
-            records.update(_changed(made, outcome))
-        if not self._first.alone:
-            return cast("dict[int, ConnectRecord]", records)
-        ones = [row for row in alone.tolist() if row in records]
-        live, kept = transformed(self._first, ([records.pop(row) for row in ones], ones), failures)
-        return {**records, **dict(zip(kept, live, strict=True))}
+            made = self._made(outcome, places, mine, found, failures)
+            rows = merged(rows, transformed(self._first, made, failures) if outcome is unread else made)
+        return rows
 
     def _made(
         self,
         outcome: GroupOutcome,
         coordinates: Coordinates,
-        found: Mapping[SideName, ReadAtOnce],
-        failures: Failures,
-    ) -> dict[int, SinkRecord]:
-        """The records of an outcome by row, without failed and dropped ones, and without messages that are read one by
-        one.
-
-        Headers are converted after key and value: if these may still fail, records whose headers failed are included.
-        """
-        rows = range(len(coordinates.topics)) if outcome.rows is None else outcome.rows.tolist()
-        schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in _SIDES}
-        keys, values = (
-            found[side].values if side in found else side_values(outcome, side, len(rows)) for side in _SIDES
-        )
-        if not _is_all(outcome.rows, len(coordinates.topics)):
-            coordinates = coordinates.taken(rows)
-        records = records_of(coordinates, schemas["key"], keys, schemas["value"], values)
-        errors = failures.errors
-        failed = {row for row, one in errors.items() if not (found and one.stage == Stage.HEADER_CONVERTER)}
-        gone = None if outcome.dropped is None else outcome.dropped.to_pylist()
-        if not failed and gone is None:
-            return dict(zip(rows, records, strict=True))
-        pairs = zip(rows, records, gone or [False] * len(rows), strict=True)
-        return {row: record for row, record, dropped in pairs if not dropped and row not in failed}
-
-    def _read_odd(
-        self,
-        records: dict[int, SinkRecord],
-        outcome: GroupOutcome,
         mine: pa.Table,
         found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
+    ) -> Rows:
+        """The records of an outcome, without failed and dropped ones.
+
+        Args:
+            outcome: The outcome.
+            coordinates, mine: Its messages.
+            found: The sides that no plan has read.
+            failures: The failures so far; gets more.
+        """
+        count = len(coordinates.topics)
+        rows: Sequence[int] = range(count) if outcome.rows is None else outcome.rows.tolist()
+        schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in _SIDES}
+        keys, values = (found[side].values if side in found else side_values(outcome, side, count) for side in _SIDES)
+        records = records_of(coordinates, schemas["key"], keys, schemas["value"], values)
+        gone: set[int] = set()
+        if outcome.dropped is not None:
+            gone = {row for row, dropped in zip(rows, outcome.dropped.to_pylist(), strict=True) if dropped}
+        self._read_odd((records, rows), mine, found, gone, failures)
+        _change(records, outcome)
+        gone |= failures.errors.keys()
+        if not gone:
+            return records, rows
+        kept = [(record, row) for record, row in zip(records, rows, strict=True) if row not in gone]
+        return [record for record, _ in kept], [row for _, row in kept]
+
+    def _read_odd(
+        self, given: Rows, mine: pa.Table, found: Mapping[SideName, ReadAtOnce], gone: Set[int], failures: Failures
     ) -> None:
-        """Reads messages one by one, in their order; notes those that fail."""
+        """Reads messages one by one, in their order; notes those that fail.
+
+        Headers are converted after key and value, so the error of a value is that of the record, whose headers may have
+        failed before.
+        """
         odd = {side: frozenset(one.odd) for side, one in found.items() if one.odd}
         if not odd:
             return
+        records, rows = given
+        gone = gone | {row for row, one in failures.errors.items() if one.stage != Stage.HEADER_CONVERTER}
         places = sorted(frozenset().union(*odd.values()))
         taken = pa.array(places)
         raw = {side: mine.column(side).take(taken).to_pylist() for side in odd}
         for number, place in enumerate(places):
-            row = place if outcome.rows is None else int(outcome.rows[place])
-            record = records.get(row)
-            if record is not None:
+            row, record = rows[place], records[place]
+            if row not in gone:
+                assert isinstance(record, SinkRecord), "it was made for a sink"
                 sides = (side for side, those in odd.items() if place in those)
                 all(self._sides[side].read(record, raw[side][number], row, failures) for side in sides)
 
 
-def _is_all(rows: np.ndarray | None, count: int) -> bool:
+def _is_all(rows: np.ndarray, count: int) -> bool:
     """True if rows are all of this number of rows, in their order."""
-    return rows is None or np.array_equal(rows, np.arange(count))
+    return np.array_equal(rows, np.arange(count))
 
 
-def _changed(records: dict[int, SinkRecord], outcome: GroupOutcome) -> dict[int, SinkRecord]:
+def _change(records: Sequence[ConnectRecord], outcome: GroupOutcome) -> None:
     """Sets the topics, partitions and timestamps that a job has changed."""
-    changed = {
-        name: outcome.columns[name].to_pylist()
-        for name in ("topic", "partition", "timestamp")
-        if name in outcome.columns
-    }
-    if not changed:
-        return records
-    rows = range(len(next(iter(changed.values())))) if outcome.rows is None else outcome.rows.tolist()
-    return {
-        row: records[row].new_record(**{name: column[place] for name, column in changed.items()})
-        for place, row in enumerate(rows)
-        if row in records
-    }
+    for name, attribute in (("topic", "topic"), ("partition", "kafka_partition"), ("timestamp", "timestamp")):
+        if name in outcome.columns:
+            for record, value in zip(records, outcome.columns[name].to_pylist(), strict=True):
+                setattr(record, attribute, value)
