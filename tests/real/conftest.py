@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from testkit.processes.worker_process import WorkerProcess
@@ -12,8 +13,9 @@ from penstock.broker import EmbeddedBroker
 
 @pytest.fixture(scope="session")
 def shared_worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """A running worker without connectors; mark its tests with `java` and `broker`, make connectors over REST."""
-    worker = WorkerProcess(tmp_path_factory.mktemp("worker"), broker.bootstrap_servers)
+    """A running worker with the plugins of `examples` and no connectors; mark its tests with `java` and `broker`."""
+    examples = {"plugin.path": str(Path(__file__).parents[2] / "examples")}
+    worker = WorkerProcess(tmp_path_factory.mktemp("worker"), broker.bootstrap_servers, examples)
     worker.start(piped=True)
     try:
         worker.wait(lambda: worker.get("/connectors") == (200, []), "it answers")

@@ -60,7 +60,7 @@ _LOOKS: Final = re.compile(
 _COMMAND_S: Final = 180.0
 _POLL_S: Final = 0.3
 #: Each look of a command starts a process, which takes longer than a worker takes to do what is waited for.
-_LOOK_AGAIN_S: Final = 1.0
+_LOOK_AGAIN_S: Final = 2.0
 #: The page whose beginning starts the worker that the examples of all pages use.
 TUTORIAL: Final = Path("docs/tutorial.md")
 
@@ -321,6 +321,13 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
         **{str(port): str(free_port()) for port in (7077, 7078, 7079)},
         # The web interface of the page about HTTP.
         "8089": str(free_port()),
+        # Workers that may get nothing to do start Spark when they have.
+        **{
+            f"connect-distributed worker-{number}": (
+                f"{sys.executable} -m testkit.processes.spark_on_demand penstock.cli.worker.distributed worker-{number}"
+            )
+            for number in (2, 3)
+        },
         # Starts Spark sooner; nobody has to see it.
         "bootstrap.servers=localhost": "\n".join(f"{key}={text}" for key, text in QUICK_START.items())
         + "\nbootstrap.servers=localhost",

@@ -1,4 +1,4 @@
-"""A cluster whose Kafka encrypts and asks who is there, with exactly-once sources."""
+"""A cluster whose Kafka encrypts and asks for a login: an exactly-once source, a sink, dead letters; sessions end."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.brokers.secured_login import SECURED_WORKER, SHORT_SESSIONS
 from testkit.processes.worker_group import WorkerGroup
-from tests.real.worker.test_secured_kafka import SECURED_WORKER, SHORT_SESSIONS
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
-LINES = [f"line {number}" for number in range(400)]
+LINES = [f'{{"number": {number}}}' if number % 10 else f"line {number}" for number in range(400)]
+BAD = LINES[::10]
+GOOD = len(LINES) - len(BAD)
 
 
 @pytest.fixture
@@ -24,7 +26,7 @@ def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield made
 
 
-def append(path: Path, lines: list[str], pause_s: float = 0.02) -> None:
+def append(path: Path, lines: list[str], pause_s: float = 0.1) -> None:
     """Writes lines some at a time, as somebody who logs."""
     pause = threading.Event()
     for first in range(0, len(lines), 10):
@@ -37,7 +39,7 @@ def written(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
-def test_each_line_arrives_once_though_the_worker_of_its_source_is_killed(
+def test_each_line_and_dead_letter_arrives_once_though_sessions_end_and_the_worker_of_its_source_is_killed(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     # Without a prefix for the worker itself, with one for the clients of its connectors.
@@ -46,26 +48,36 @@ def test_each_line_arrives_once_though_the_worker_of_its_source_is_killed(
         "consumer.isolation.level": "read_committed",
         "exactly.once.source.support": "enabled",
     }
-    source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
+    source, sink, letters = (tmp_path / name for name in ("source.txt", "sink.txt", "letters.txt"))
     source.touch()
     with WorkerGroup(tmp_path / "workers", broker.bootstrap_of("SASL_SSL"), settings, size=2) as group:
         file = "org.apache.kafka.connect.file.FileStream"
+        sinks = {"connector.class": f"{file}SinkConnector", "tasks.max": "1"}
+        tolerant = {
+            "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+            "value.converter.schemas.enable": "false",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": "letters",
+            "errors.deadletterqueue.topic.replication.factor": "1",
+        }
         group.create("source", {"connector.class": f"{file}SourceConnector", "file": str(source), "topic": "lines"})
-        group.create("sink", {"connector.class": f"{file}SinkConnector", "file": str(sink), "topics": "lines"})
+        group.create("sink", {**sinks, **tolerant, "file": str(sink), "topics": "lines"})
+        group.create("letters", {**sinks, "file": str(letters), "topics": "letters"})
         group.settled()
         append(source, LINES[:200])
-        group.wait(lambda: len(written(sink)) == 200, "the first lines are there", 120)
+        group.wait(lambda: len(written(sink)) == GOOD // 2, "the first lines are there", 120)
 
-        place = group.where()
-        assert place["source-0"] is not place["sink-0"]
-        killed = place["source-0"]
+        killed = group.where()["source-0"]
         append(source, LINES[200:300])
         killed.kill()
         append(source, LINES[300:])
-        group.wait(lambda: len(written(sink)) >= len(LINES), "the other worker brings all lines", 120)
+        group.wait(lambda: len(written(sink)) >= GOOD, "the other worker brings all lines", 120)
+        group.wait(lambda: len(set(written(letters))) >= len(BAD), "and all dead letters", 60)
         group.stop()
 
-        assert written(sink) == LINES
+        # A sink on the worker that was killed may have put records that it had not committed.
+        assert {*written(sink)} == {f"{{number={number}}}" for number in range(400) if number % 10}
+        assert {*written(letters)} == {*BAD}
         # The tests' own way in, without a login.
         read = read_values(broker.bootstrap_servers, "lines", len(LINES) + 1, 3)
         assert read == [line.encode() for line in LINES]

@@ -106,8 +106,11 @@ def chosen(vectors: Sequence[Vector]) -> list[Vector]:
             continue
         record = vector.input.get("record", vector.input)
         typed = any(record.get(name) is not None for name in ("schema", "valueSchema", "keySchema"))
-        known = setups.setdefault((vector.kind, record.get("recordType"), typed, vector.input.get("isKey")), set())
-        if len(known) < (_OF_TRANSFORMS if vector.kind == "transform" else CONFIGURATIONS):
+        is_transform = vector.kind == "transform"
+        # A transform has one step for both directions.
+        direction = None if is_transform else record.get("recordType")
+        known = setups.setdefault((vector.kind, direction, typed, vector.input.get("isKey")), set())
+        if len(known) < (_OF_TRANSFORMS if is_transform else CONFIGURATIONS):
             known.add(vector.setup)
     wanted = {setup for known in setups.values() for setup in known}
     return [vector for vector in vectors if vector.setup in wanted and isinstance(vector.input, dict)]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pyarrow as pa
 import pytest
@@ -138,41 +137,6 @@ def test_a_stopped_runtime_leaves_no_jvm_and_says_so():
             print(type(error).__name__, error)
     """)
     assert lines[:3] == ["3", "False", "SparkStoppedException the worker is stopping"]
-
-
-def test_a_session_that_cannot_start_tells_the_cause():
-    lines = run_python("""
-        from penstock.pipeline.spark.session import SparkRuntime
-        from testkit.spark_settings import QUICK_START
-        runtime = SparkRuntime({**QUICK_START, "spark.master": "local[0]"})
-        try:
-            runtime.session(90)
-        except Exception as error:
-            print(type(error).__name__, error)
-        runtime.stop()
-    """)
-    assert lines[0].startswith("SparkUnavailableException the Spark session cannot start: Spark refused to start")
-
-
-def test_no_jvm_outlives_a_killed_process():
-    script = """
-        import os, signal
-        from penstock.pipeline.spark.session import SparkRuntime
-        from testkit.spark_settings import QUICK_START
-        runtime = SparkRuntime({**QUICK_START, "spark.master": "local[1]"})
-        runtime.session()
-        print(runtime.jvm_pid, flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == -signal.SIGKILL
-    deadline = time.monotonic() + 20
-    gone = threading.Event()
-    while os.path.exists(f"/proc/{int(done.stdout)}/exe") and time.monotonic() < deadline:
-        gone.wait(0.1)
-    assert not os.path.exists(f"/proc/{int(done.stdout)}/exe")
 
 
 def test_a_job_whose_error_cannot_be_read_any_more_runs_again(spark_runtime):

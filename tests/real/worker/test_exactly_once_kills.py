@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from testkit.brokers.secured_login import LISTENER, SECURED_WORKER
 from testkit.doubles.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
 from testkit.processes.file_flow import Feeder
 from testkit.waiting import await_true
-from tests.real.worker.test_secured_kafka import LISTENER, SECURED_WORKER
 
 from penstock.broker import EmbeddedBroker
 from penstock.worker.source.exactly_once import (

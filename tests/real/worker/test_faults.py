@@ -1,21 +1,20 @@
-"""What a worker needs breaks under it: its Spark JVM is frozen; the broker stops answering.
+"""What a worker needs breaks under it: Spark cannot start; the broker stops answering.
 
-Its JVM is killed in ``test_spark_tasks``, and under a group in ``tests/real/chaos``; it is out of memory in
-``tests/real/hostile/test_large_messages.py``.
+Its JVM is killed in ``test_spark_tasks``, killed and frozen under a group in ``tests/real/chaos`` and under jobs in
+``tests/real/pipeline/test_session.py``, and out of memory in ``tests/real/hostile/test_large_messages.py``.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from testkit.processes.file_flow import Feeder, FileFlow
-from testkit.processes.worker_process import WorkerProcess, is_running, wait_gone
+from testkit.processes.file_flow import FileFlow
+from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
 
@@ -33,34 +32,6 @@ def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
     made = FileFlow(tmp_path, broker.bootstrap_servers)
     yield made
     made.worker.close()
-
-
-def test_a_jvm_that_is_frozen_is_replaced_and_nothing_is_lost(
-    flow: FileFlow, capsys: pytest.CaptureFixture[str]
-) -> None:
-    worker = flow.worker
-    with Feeder(flow.source):
-        frozen = flow.start()
-        os.kill(frozen, signal.SIGSTOP)
-        began = time.monotonic()
-        assert wait_gone([frozen], 60) == [], "the frozen JVM is still there"
-        jvm = flow.wait_growth(flow.sink.stat().st_size)
-        took_s = time.monotonic() - began
-        assert jvm != frozen
-        # Nobody has restarted anything.
-        for name in (flow.source_name, flow.sink_name):
-            assert worker.states(name) == ALL_RUN
-    wanted = flow.wait_all()
-    assert "has not answered for 10 s" in worker.text()
-    assert worker.end() == 0
-    assert not is_running(jvm)
-    assert set(flow.sunk()) == wanted
-    assert set(flow.sent()) == wanted
-    assert "Traceback" not in worker.text()
-    extra = flow.sent_count() - len(wanted), len(flow.sunk()) - len(wanted)
-    assert extra == (0, 0), "jobs run again, records are not sent or put again"
-    with capsys.disabled():
-        print(f"\nlines flow again after {took_s:.0f} s")
 
 
 def test_tasks_that_wait_for_data_fail_too_when_spark_cannot_start(tmp_path: Path, broker: EmbeddedBroker) -> None:

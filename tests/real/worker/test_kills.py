@@ -25,7 +25,6 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mar
 
 RANDOM_KILLS = int(os.environ.get("PENSTOCK_KILLS", "0"))
 POINTS = (
-    "after-send-before-ack",
     "after-ack-before-offsets",
     "sink.after_put",
     "sink.closing",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from penstock.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 ROWS = {"a": 1000, "b": 500}
 
 
@@ -46,22 +44,11 @@ def letters(servers: str, topic: str, count: int) -> list[Any]:
     return found
 
 
-@pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory, broker: EmbeddedBroker) -> Iterator[WorkerProcess]:
-    directory = tmp_path_factory.mktemp("worker")
-    made = WorkerProcess(directory, broker.bootstrap_servers, {"plugin.path": str(EXAMPLES)})
-    try:
-        made.start()
-        made.wait(lambda: made.get("/connectors") == (200, []), "it answers")
-        yield made
-    finally:
-        made.close()
-
-
 @pytest.mark.parametrize("isolation", ["none", "process"])
 def test_routed_rows_are_written_once_and_refused_ones_are_dead_letters_as_read(
-    worker: WorkerProcess, broker: EmbeddedBroker, tmp_path: Path, isolation: str
+    shared_worker: WorkerProcess, broker: EmbeddedBroker, tmp_path: Path, isolation: str
 ) -> None:
+    worker = shared_worker
     run = uuid.uuid4().hex[:8]
     database, name = tmp_path / "orders.db", f"orders-{run}"
     for which, rows in ROWS.items():

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import urllib.request
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from testkit.processes.worker_process import WorkerProcess
-
-from penstock.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -32,24 +29,8 @@ def lines_of(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 
-@pytest.fixture(params=["columns", "never"])
-def worker(request: pytest.FixtureRequest, broker: EmbeddedBroker, tmp_path: Path) -> Iterator[WorkerProcess]:
-    """A running worker with each value of `penstock.spark.bypass`."""
-    if request.param == "columns":
-        # As it is set by default.
-        yield request.getfixturevalue("shared_worker")
-        return
-    own = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers, {"penstock.spark.bypass": request.param})
-    own.start()
-    try:
-        own.wait(lambda: own.get("/connectors") == (200, []), "it answers")
-        yield own
-        assert own.end() == 0
-    finally:
-        own.close()
-
-
-def test_the_metric_equals_the_lines_of_the_files(worker: WorkerProcess, tmp_path: Path) -> None:
+def test_the_metric_equals_the_lines_of_the_files(shared_worker: WorkerProcess, tmp_path: Path) -> None:
+    worker = shared_worker
     source, sink = tmp_path / "source.txt", tmp_path / "sink.txt"
     source.write_text("".join(f"line {number}\n" for number in range(LINES)))
     run = uuid.uuid4().hex[:8]

@@ -32,7 +32,7 @@ def session(spark_runtime: SparkRuntime, request: pytest.FixtureRequest) -> Iter
 
 class _Source(FrameSuite, SourceSuite):
     connector = SparkSource
-    most_kills = 5
+    most_kills = 3
     timeout_s = 60.0
     stop_s = 3.0
     tasks_max = 1
@@ -96,7 +96,7 @@ class TestParquetSink(FrameSuite, SinkSuite):
 
     connector = SparkSink
     exactly_once = False
-    most_kills = 5
+    most_kills = 3
     timeout_s = 60.0
     stop_s = 10.0
 
