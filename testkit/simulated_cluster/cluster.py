@@ -73,7 +73,9 @@ class SimulatedNode:
         loop = cluster.loop
         self.thread = NodeLoop(loop, cluster.moment)
         producers = cluster.producers
-        self.worker = NotedWorker(name, loop, cluster.story.append, cluster.moment, self.thread, producers)
+        self.worker = NotedWorker(
+            name, loop, cluster.story.append, cluster.moment, self.thread, producers, cluster.orders
+        )
         self.config = LogConfigStore(cluster.log, loop, self.thread, cluster.moment, fencing=producers is not None)
         self.herder = Herder(f"{name}:8083", self.thread)  # type: ignore[arg-type]
         self.worker.listener = self.herder
@@ -152,6 +154,9 @@ class SimulatedCluster:
         seed: Of all delays and faults.
         settings: More settings of the workers.
         lost: Which share of the answers of rounds gets lost.
+
+    Attributes:
+        orders: What units do in calls: see ``NotedWorker``.
     """
 
     def __init__(self, seed: int = 0, settings: Mapping[str, str] | None = None, lost: float = 0.0) -> None:
@@ -171,6 +176,7 @@ class SimulatedCluster:
         exactly_once = self.settings.exactly_once is ExactlyOnceSourceSupport.ENABLED
         self.producers = Producers() if exactly_once else None
         self.story: list[Change] = []
+        self.orders: dict[tuple[str, str], str] = {}
         self.log = ConfigLog()
         self.statuses = SharedStatuses()
         self.coordinator = Coordinator(
@@ -250,6 +256,11 @@ class SimulatedCluster:
         while not holds():
             assert self.loop.time() < end, f"not within {timeout_s} s of virtual time: {self.where()}"
             self.loop.run_for(step_s)
+
+    def owner(self, unit: Unit) -> SimulatedNode:
+        """The worker that a unit runs on."""
+        (found,) = [node for node in self.present() if unit in node.worker.running]
+        return found
 
     # ------------------------------------------------------------------ what is
     def where(self) -> dict[str, list[Unit]]:

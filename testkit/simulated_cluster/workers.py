@@ -58,6 +58,7 @@ class NotedWorker:
         stop_s: How long a task takes to stop.
         node_loop: The node's threads, which freeze and die with its process.
         producers: Those of exactly-once source tasks; None where tasks have none.
+        orders: What a unit does in a call (``start``, ``stop``, ``tasks``): ``fail``, ``block``, or a number of tasks.
 
     Attributes:
         running: The units that run here, with the settings of tasks.
@@ -76,7 +77,9 @@ class NotedWorker:
         stop_s: Callable[[], float],
         node_loop: NodeLoop,
         producers: Producers | None = None,
+        orders: Mapping[tuple[str, str], str] | None = None,
     ) -> None:
+        self._orders = {} if orders is None else orders
         self._node = node
         self._loop = loop
         self._story = story
@@ -122,12 +125,15 @@ class NotedWorker:
     def transition_connector(self, name: str, target: TargetState) -> Future[TargetState]:
         """See ``Worker``."""
         self._targets[name] = target
+        if target is TargetState.STARTED and (order := self._orders.get((name, "start"))):
+            return self._disturbed(name, order)
         state = State.RUNNING if target is TargetState.STARTED else State(target.value)
         return self._later(lambda: self._say(name, state), target)
 
     def task_plan(self, name: str, max_tasks: int) -> Future[TaskPlan]:
         """See ``Worker``: as many tasks as allowed; their settings follow from the connector's ``seed``."""
         config = self.running.get(name, {})
+        max_tasks = int(self._orders.get((name, "tasks"), max_tasks))
         configs = [{"part": str(number), "seed": config.get("seed", "")} for number in range(max_tasks)]
         return self._later(lambda: None, TaskPlan(NotedTask, configs))
 
@@ -148,6 +154,9 @@ class NotedWorker:
         """See ``Worker``."""
         assert request.id not in self.running, f"{request.id} runs on {self._node} already"
         self._begin(request.id, request.task_config)
+        if order := self._orders.get((str(request.id), "start")):
+            self._disturbed(request.id, order)
+            return
         if self._producers is not None:
             self._requests[request.id] = request
             self._after(self._stop_s(), lambda: self._claim(request))
@@ -167,7 +176,8 @@ class NotedWorker:
         """See ``Worker``."""
         if task not in self.running:
             return self._later(lambda: None, None)
-        return self._later(lambda: self._end(task), None)
+        blocked = self._orders.get((str(task), "stop")) == "block"
+        return self._later(lambda: self._end(task), None, self.task_stop_timeout_s if blocked else 0.0)
 
     def forget_task(self, task: ConnectorTaskId) -> None:
         """See ``Worker``."""
@@ -254,12 +264,20 @@ class NotedWorker:
         else:
             self.listener.on_task_state(unit, state, None)
 
-    def _later(self, act: Callable[[], object], answer: object) -> Future:  # type: ignore[type-arg]
+    def _disturbed(self, unit: str | ConnectorTaskId, order: str) -> Future[TargetState]:
+        """Fails the start of a unit, or never answers."""
+        done: Future[TargetState] = Future()
+        if order == "fail":
+            self._say(unit, State.FAILED)
+            done.set_exception(ConnectException(f"{unit} was told to fail"))
+        return done
+
+    def _later(self, act: Callable[[], object], answer: object, delay_s: float = 0.0) -> Future:  # type: ignore[type-arg]
         done: Future[object] = Future()
 
         def finish() -> None:
             act()
             done.set_result(answer)
 
-        self._loop.call_later(self._stop_s(), finish)
+        self._loop.call_later(delay_s + self._stop_s(), finish)
         return done

@@ -88,39 +88,6 @@ def test_scenarios_53_and_54_a_worker_that_leaves_and_comes_back_moves_its_share
     assert moved == spread.of(leaving) == spread.since(mark, "stop")
 
 
-def test_what_is_made_changed_and_deleted_while_spread_stays_even(spread: Spread) -> None:
-    group, mark = spread.group, len(spread.probes.calls())
-    spread.timed("a connector is created", 2, lambda: spread.make("m-c", 4))
-    assert not spread.since(mark, "stop")
-    group.put("m-c", spread.probes.config(7), worker=group.followers()[0])
-    group.wait_states("m-c", *["RUNNING"] * 8)
-    group.settled()
-    group.put("m-c", spread.probes.config(1), worker=group.followers()[1])
-    group.wait_states("m-c", *["RUNNING"] * 2)
-    group.settled()
-    group.delete("m-a")
-    group.settled()
-    assert {unit for unit in group.where() if unit.startswith("m-a")} == set()
-    # Each instance that was started and is not there was stopped, once.
-    for unit in {call.unit for call in spread.probes.calls()}:
-        assert spread.probes.count(unit, "start") - spread.probes.count(unit, "stop") == (unit in group.where())
-
-
-def test_a_changed_configuration_of_as_many_tasks_leaves_the_generation_as_it_is(spread: Spread) -> None:
-    group = spread.group
-    generation, mark = spread.group.at_rest(), len(spread.probes.calls())
-    wanted = {"m-a", "m-a-0", "m-a-1", "m-a-2"}
-
-    def change() -> None:
-        group.put("m-a", spread.probes.config(3, topic="other"), worker=group.followers()[0])
-        group.wait(lambda: wanted <= spread.since(mark, "start"), "all were started again")
-
-    started = spread.timed("a configuration is changed", 2, change)
-    assert started == wanted
-    assert spread.since(mark, "stop") == started
-    assert spread.group.at_rest() == generation
-
-
 def test_scenarios_56_and_59_work_of_workers_that_were_killed_is_taken_over_and_spread_again(spread: Spread) -> None:
     group = spread.group
     # The leader too, once each.
@@ -137,19 +104,3 @@ def test_scenarios_56_and_59_work_of_workers_that_were_killed_is_taken_over_and_
     group.start()
     group.settled()
     assert all(spread.of(worker) for worker in group.workers)
-
-
-def test_a_worker_that_was_frozen_for_longer_than_its_session_rejoins(spread: Spread) -> None:
-    group = spread.group
-    frozen = group.followers()[0]
-    theirs, mark = spread.of(frozen), len(spread.probes.calls())
-    frozen.freeze()
-    group.settled()
-    assert spread.since(mark, "start") == theirs
-    frozen.thaw()
-    group.wait_while(group.apart, "it is in the group again", 60)
-    group.settled()
-    # What it had when it woke, it gave up; nothing is left of it that runs twice.
-    for unit in group.where():
-        assert spread.probes.count(unit, "start") - spread.probes.count(unit, "stop") == 1
-    assert spread.of(frozen)

@@ -34,19 +34,6 @@ def test_connectors_are_created_read_and_deleted_through_each_worker(group: Work
         assert probes.count(unit, "start") == probes.count(unit, "stop") > 0
 
 
-def test_the_list_has_the_parts_that_are_asked_for(group: WorkerGroup, probes: Probes) -> None:
-    group.create("s13-a", probes.config(2))
-    group.create("s13-b", probes.config(1))
-    group.settled()
-    for worker in group.workers:
-        for asked, parts in (("status", {"status"}), ("info", {"info"}), ("status&expand=info", {"status", "info"})):
-            status, found = group.ask("GET", f"/connectors?expand={asked}", worker=worker)
-            assert status == 200
-            assert {name: view.keys() for name, view in found.items()} == {"s13-a": parts, "s13-b": parts}
-        assert found["s13-a"]["status"] == worker.get("/connectors/s13-a/status")[1]
-        assert found["s13-a"]["info"] == worker.get("/connectors/s13-a")[1]
-
-
 def test_another_file_is_read_after_a_change_through_a_follower(awake_group: WorkerGroup, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("a\nb\n")
@@ -70,64 +57,6 @@ def test_a_patch_through_a_follower_changes_what_it_names(group: WorkerGroup, pr
     group.wait_states("s15", "RUNNING", "RUNNING", "RUNNING")
     assert [worker.get("/connectors/s15/config")[1] for worker in group.workers] == [wanted] * 3
     assert group.ask("PATCH", "/connectors/s15-none/config", patch, worker=group.followers()[1])[0] == 404
-
-
-def test_scenarios_16_and_17_a_connector_created_paused_has_no_tasks_until_it_is_resumed(
-    group: WorkerGroup, probes: Probes
-) -> None:
-    for number, state in enumerate(("PAUSED", "STOPPED")):
-        body = {"name": f"s16-{number}", "config": probes.config(3), "initial_state": state}
-        assert group.ask("POST", "/connectors", body, worker=group.followers()[number])[0] == 201
-        group.wait_states(f"s16-{number}", state)
-    assert [call.call for call in probes.calls() if call.call == "task_configs"] == []
-    group.bring_to("s16-0", "resume", worker=group.followers()[0])
-    group.wait_states("s16-0", "RUNNING", "RUNNING", "RUNNING", "RUNNING")
-    group.delete("s16-0", "s16-1")
-    assert probes.count("s16-0", "start") == 1
-
-
-def test_the_status_has_as_many_tasks_as_there_are(group: WorkerGroup, probes: Probes) -> None:
-    group.create("s18", probes.config(3))
-    group.wait_states("s18", *["RUNNING"] * 4)
-    for tasks in (4, 3):
-        group.put("s18", probes.config(tasks), worker=group.followers()[0])
-        group.wait_states("s18", *["RUNNING"] * (tasks + 1))
-        group.settled()
-    assert [len(worker.states("s18")) for worker in group.workers] == [4, 4, 4]
-
-
-def test_too_many_tasks_fail_the_connector_and_leave_running_tasks_where_they_are(
-    group: WorkerGroup, probes: Probes
-) -> None:
-    group.create("s19", probes.config(2))
-    group.settled()
-    before = {unit: group.where()[unit] for unit in ("s19-0", "s19-1")}
-    probes.order("s19", "tasks", "5")
-    status, answer = group.ask("POST", "/connectors/s19/restart", worker=group.followers()[0])
-    assert status == 500
-    assert "tasks.max" in answer["message"]
-    group.wait_states("s19", "FAILED", "RUNNING", "RUNNING")
-    assert "tasks.max" in group.workers[0].get("/connectors/s19/status")[1]["connector"]["trace"]  # type: ignore[index]
-    assert {unit: group.where()[unit] for unit in before} == before
-    assert [probes.count(unit, "stop") for unit in before] == [0, 0]
-    group.put("s19", probes.config(2, tasks_max_enforce="false"), worker=group.followers()[1])
-    group.wait_states("s19", *["RUNNING"] * 6)
-
-
-def test_scenarios_20_43_and_45_what_is_not_there_is_404_on_every_worker(group: WorkerGroup, probes: Probes) -> None:
-    group.create("s20", probes.config(1))
-    group.settled()
-    for worker in group.workers:
-        for query in ("", "?includeTasks=true", "?includeTasks=true&onlyFailed=true"):
-            answer = group.ask("POST", f"/connectors/nobody/restart{query}", worker=worker)
-            assert (answer[0], answer[1]["message"]) == (404, "Unknown connector: nobody")
-        answer = group.ask("POST", "/connectors/s20/tasks/5/restart", worker=worker)
-        assert (answer[0], answer[1]["message"]) == (404, "Unknown task: s20-5")
-    group.delete("s20")
-    for worker in group.workers:
-        for path in ("", "/config", "/status", "/tasks"):
-            assert worker.get(f"/connectors/s20{path}")[0] == 404
-        assert worker.ask("DELETE", "/connectors/s20")[0] == 404
 
 
 def test_a_sink_whose_group_is_that_of_the_workers_is_refused(group: WorkerGroup) -> None:

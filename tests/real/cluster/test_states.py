@@ -9,49 +9,6 @@ from testkit.processes.worker_group import WorkerGroup
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def test_every_state_follows_on_every_worker_and_instances_are_counted(group: WorkerGroup, probes: Probes) -> None:
-    group.create("s35", probes.config(3))
-    group.wait_states("s35", *["RUNNING"] * 4)
-    group.settled()
-    requests = (
-        ("stop", ["STOPPED"]),
-        ("resume", ["RUNNING"] * 4),
-        ("pause", ["PAUSED"] * 4),
-        ("stop", ["STOPPED"]),
-        ("pause", ["PAUSED"]),
-        ("resume", ["RUNNING"] * 4),
-    )
-    for number, (request, states) in enumerate(requests):
-        group.bring_to("s35", request, worker=group.workers[number % 3])
-        group.wait_states("s35", *states)
-        if states == ["STOPPED"]:
-            assert [worker.get("/connectors/s35/tasks") for worker in group.workers] == [(200, [])] * 3
-    group.settled()
-    group.delete("s35")
-    # Two stops and the deletion ended it; it was started once more after each stop that a resume followed.
-    for unit in ("s35", "s35-0", "s35-1", "s35-2"):
-        assert probes.count(unit, "start") == probes.count(unit, "stop")
-    assert probes.count("s35", "start") == 3
-
-
-def test_a_connector_that_fails_to_start_or_to_stop_is_stopped_and_runs_again(
-    group: WorkerGroup, probes: Probes
-) -> None:
-    probes.order("s38", "start", "fail")
-    group.create("s38", probes.config(2), worker=group.followers()[0])
-    group.wait_states("s38", "FAILED")
-    group.bring_to("s38", "stop", worker=group.followers()[0])
-    group.wait_states("s38", "STOPPED")
-    probes.order("s38", "start", None)
-    group.bring_to("s38", "resume", worker=group.followers()[1])
-    group.wait_states("s38", *["RUNNING"] * 3)
-    probes.order("s38", "stop", "fail")
-    group.bring_to("s38", "stop", worker=group.followers()[1])
-    group.wait_states("s38", "STOPPED")
-    group.bring_to("s38", "resume", worker=group.followers()[0])
-    group.wait_states("s38", *["RUNNING"] * 3)
-
-
 def test_scenarios_39_to_42_a_restart_reaches_what_it_names_on_every_worker_and_nothing_else(
     group: WorkerGroup, probes: Probes
 ) -> None:
@@ -96,23 +53,3 @@ def test_scenarios_39_to_42_a_restart_reaches_what_it_names_on_every_worker_and_
         assert group.ask("POST", "/connectors/s39/tasks/2/restart", worker=worker)[0] == 204
         group.wait(lambda: probes.count("s39-2", "start") == before + 1, "the task was restarted")  # noqa: B023
         group.wait_states("s39", *running)
-
-
-def test_scenarios_47_and_48_what_is_blocked_on_one_worker_keeps_nothing_else_waiting(
-    group: WorkerGroup, probes: Probes
-) -> None:
-    probes.order("s47", "start", "block")
-    probes.order("s48-0", "start", "block")
-    probes.order("s48-1", "stop", "block")
-    group.create("s47", probes.config(1))
-    group.create("s48", probes.config(2))
-    group.wait(lambda: probes.count("s47", "start") and probes.count("s48-0", "start"), "they are blocked")
-    group.create("s49", probes.config(3), worker=group.followers()[0])
-    group.wait_states("s49", *["RUNNING"] * 4)
-    group.delete("s48", "s47")
-    group.wait_states("s49", *["RUNNING"] * 4)
-    for unit, call in (("s47", "start"), ("s48-0", "start"), ("s48-1", "stop")):
-        probes.order(unit, call, None)
-    group.settled()
-    for unit in ("s49", "s49-0", "s49-1", "s49-2"):
-        assert probes.count(unit, "start") - probes.count(unit, "stop") == 1

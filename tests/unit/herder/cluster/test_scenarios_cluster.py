@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from testkit.simulated_cluster import SimulatedCluster
 
-from penstock.errors import ConflictException
+from penstock.errors import ConflictException, ConnectException
+from penstock.herder.membership import NotHereException
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 
 QUICK = {"heartbeat.interval.ms": "1000", "session.timeout.ms": "6000", "scheduled.rebalance.max.delay.ms": "0"}
@@ -41,6 +44,124 @@ def test_every_worker_says_that_a_connector_and_its_tasks_are_paused(cluster: Si
     cluster.until(lambda: states(cluster, "x") == {(State.PAUSED,) * 4})
     cluster.ask(lambda leader: leader.resume_connector("x"))
     cluster.until(lambda: states(cluster, "x") == {(State.RUNNING,) * 4})
+
+
+def began(cluster: SimulatedCluster, mark: int = 0) -> list[str]:
+    """The units that were started since a mark in the story."""
+    return sorted(str(change.unit) for change in cluster.story[mark:] if change.began)
+
+
+def test_each_state_follows_on_every_worker_and_each_instance_ends_once(cluster: SimulatedCluster) -> None:
+    cluster.put("x", 3)
+    cluster.settle()
+    running, paused = (State.RUNNING,) * 4, (State.PAUSED,) * 4
+    for request, wanted in (
+        ("stop", (State.STOPPED,)),
+        ("resume", running),
+        ("pause", paused),
+        ("stop", (State.STOPPED,)),
+        ("pause", (State.PAUSED,)),
+        ("resume", running),
+    ):
+        cluster.ask(lambda leader: getattr(leader, f"{request}_connector")("x"))  # noqa: B023
+        cluster.until(lambda: states(cluster, "x") == {wanted})  # noqa: B023
+        if wanted == (State.STOPPED,):
+            assert [node.herder.connectors()["x"].task_configs for node in cluster.present()] == [()] * 3
+    cluster.settle()
+    cluster.delete("x")
+    cluster.settle()
+    ended = sorted(str(change.unit) for change in cluster.story if not change.began)
+    # Each of two stops, and the deletion, ended the tasks.
+    assert began(cluster) == ended == ["x", *(f"x-{task}" for task in range(3) for _ in range(3))]
+
+
+def test_a_connector_that_fails_to_start_is_stopped_and_runs_again(cluster: SimulatedCluster) -> None:
+    cluster.orders["x", "start"] = "fail"
+    cluster.put("x", 2)
+    cluster.until(lambda: states(cluster, "x") == {(State.FAILED,)})
+    cluster.ask(lambda leader: leader.stop_connector("x"))
+    cluster.until(lambda: states(cluster, "x") == {(State.STOPPED,)})
+    del cluster.orders["x", "start"]
+    cluster.ask(lambda leader: leader.resume_connector("x"))
+    cluster.until(lambda: states(cluster, "x") == {(State.RUNNING,) * 3})
+
+
+def test_a_restart_reaches_what_it_names_on_every_worker_and_nothing_else(cluster: SimulatedCluster) -> None:
+    failed = (State.RUNNING, State.RUNNING, State.FAILED, State.RUNNING)
+    cluster.orders["x-1", "start"] = "fail"
+    cluster.put("x", 3)
+    cluster.until(lambda: states(cluster, "x") == {failed})
+
+    def restarted(make: Callable[[], Future[Any]], wanted: tuple[State, ...] = (State.RUNNING,) * 4) -> list[str]:
+        mark = len(cluster.story)
+        cluster.answer(make())
+        cluster.loop.run_for(5)
+        assert states(cluster, "x") == {wanted}
+        return began(cluster, mark)
+
+    def with_tasks(include: bool, failed: bool) -> Future[Any]:
+        leader = cluster.leader()
+        assert leader is not None
+        return leader.herder.restart_connector_and_tasks("x", include_tasks=include, only_failed=failed)
+
+    assert restarted(lambda: cluster.owner("x").herder.restart_connector("x"), failed) == ["x"]
+    del cluster.orders["x-1", "start"]
+    assert restarted(lambda: with_tasks(True, True)) == ["x-1"]
+    assert restarted(lambda: with_tasks(False, True)) == []
+    assert restarted(lambda: with_tasks(True, False)) == ["x", "x-0", "x-1", "x-2"]
+    for task in range(3):
+        unit = ConnectorTaskId("x", task)
+        assert restarted(lambda: cluster.owner(unit).herder.restart_task("x", unit.task)) == [str(unit)]  # noqa: B023
+        others = [node for node in cluster.present() if node is not cluster.owner(unit)]
+        with pytest.raises(NotHereException):
+            cluster.answer(others[0].herder.restart_task("x", task))
+
+
+def test_what_is_blocked_on_one_worker_keeps_nothing_else_waiting(cluster: SimulatedCluster) -> None:
+    cluster.orders |= {("x", "start"): "block", ("y-0", "start"): "block", ("y-1", "stop"): "block"}
+    cluster.put("x", 1)
+    cluster.put("y", 2)
+    cluster.put("z", 3)
+    cluster.until(lambda: states(cluster, "z") == {(State.RUNNING,) * 4})
+    assert State.RUNNING not in next(iter(states(cluster, "x")))
+    cluster.delete("y")
+    cluster.delete("x")
+    cluster.settle()
+    assert states(cluster, "z") == {(State.RUNNING,) * 4}
+
+
+@pytest.mark.parametrize("target", [TargetState.PAUSED, TargetState.STOPPED])
+def test_a_connector_created_at_rest_has_no_tasks_until_it_is_resumed(
+    cluster: SimulatedCluster, target: TargetState
+) -> None:
+    settings = {"connector.class": "Simulated", "tasks.max": "3"}
+    cluster.ask(lambda leader: leader.put_connector("x", settings, target=target))
+    cluster.until(lambda: states(cluster, "x") == {(State(target.value),)})
+    assert cluster.configured() == {"x"}
+    cluster.ask(lambda leader: leader.resume_connector("x"))
+    cluster.until(lambda: states(cluster, "x") == {(State.RUNNING,) * 4})
+    assert began(cluster).count("x") == 1
+
+
+def test_the_status_has_as_many_tasks_as_there_are(cluster: SimulatedCluster) -> None:
+    for tasks in (3, 4, 3):
+        cluster.put("x", tasks)
+        cluster.settle()
+        cluster.until(lambda: states(cluster, "x") == {(State.RUNNING,) * (tasks + 1)})  # noqa: B023
+
+
+def test_too_many_tasks_fail_the_connector_and_leave_running_tasks_where_they_are(cluster: SimulatedCluster) -> None:
+    cluster.put("x", 2)
+    cluster.settle()
+    mark = len(cluster.story)
+    cluster.orders["x", "tasks"] = "5"
+    with pytest.raises(ConnectException, match=r"tasks\.max"):
+        cluster.answer(cluster.owner("x").herder.restart_connector("x"))
+    cluster.until(lambda: states(cluster, "x") == {(State.FAILED, State.RUNNING, State.RUNNING)})
+    assert {change.unit for change in cluster.story[mark:]} == {"x"}
+    del cluster.orders["x", "tasks"]
+    cluster.put("x", 5)
+    cluster.until(lambda: states(cluster, "x") == {(State.RUNNING,) * 6})
 
 
 def test_what_rests_still_rests_when_the_whole_group_was_restarted(cluster: SimulatedCluster) -> None:
