@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from testkit.processes.worker_group import WorkerGroup
+
 from tests.real.rest.exchanges import check, play
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from testkit.brokers.cutting_proxy import CuttingProxy
+from testkit.doubles.contexts import Deliveries
 from testkit.doubles.source_doubles import produce_batch
 from testkit.processes.transaction_worker import (
     POINTS,
@@ -28,7 +29,6 @@ from testkit.processes.transaction_worker import (
 )
 from testkit.waiting import await_true
 
-from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.errors import (
     CommitOutcomeUnknownException,
@@ -39,7 +39,6 @@ from penstock.errors import (
 )
 from penstock.kafka.admin.fencing import failed, fence_producers
 from penstock.kafka.producer.column_producer import ColumnProducer
-from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.producer.partitioner import murmur2
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
@@ -54,24 +53,6 @@ SECURED = {
     "super.users": "User:ANONYMOUS",
 }
 LOGIN = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": f'{PLAIN} required user_me="secret";'}
-
-
-class Answers:
-    """Notes what arrives."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.failures: list[FailedDelivery] = []
-
-    def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        self.rows += range(first, end)
-        self.failures += failures
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +153,7 @@ def test_offsets_go_to_the_partitions_that_java_chooses(broker: EmbeddedBroker) 
 
 def test_a_record_that_kafka_refuses_can_be_left_out_or_ends_its_transaction(broker: EmbeddedBroker) -> None:
     topic = new_topics(broker, config={"max.message.bytes": "2000"})[0]
-    tolerant, answers = producer(broker.bootstrap_servers, "tolerant"), Answers()
+    tolerant, answers = producer(broker.bootstrap_servers, "tolerant"), Deliveries()
     try:
         tolerant.send(produce_batch(["a", "x" * 3000, "b"], [topic] * 3), answers)
         tolerant.commit(WAIT_S)

@@ -10,22 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from examples.orders_sink import OrdersSink, OrdersTask
+from testkit.doubles.contexts import ReportingSinkContext
 
 from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.data import STRING_SCHEMA
 from penstock.errors import DataException, OwnershipLostException, RetriableException
-from penstock.worker.sink.context import WorkerSinkTaskContext
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
-
-
-class Context(WorkerSinkTaskContext):
-    def __init__(self) -> None:
-        super().__init__("s task 0", read_config=dict, assignment=frozenset, reporter=None, wake=lambda: None)
-        self.reported: list[tuple[int, str]] = []
-
-    def report(self, frame: SinkFrame, rows: Any, error: BaseException) -> Any:
-        self.reported.append((frame.take(rows).origin["offset"].to_pylist()[0], type(error).__name__))
 
 
 @pytest.fixture
@@ -34,13 +25,13 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(database: Path) -> Iterator[Callable[[], tuple[OrdersTask, Context]]]:
+def start(database: Path) -> Iterator[Callable[[], tuple[OrdersTask, ReportingSinkContext]]]:
     tasks: list[OrdersTask] = []
 
-    def started() -> tuple[OrdersTask, Context]:
+    def started() -> tuple[OrdersTask, ReportingSinkContext]:
         connector = OrdersSink()
         connector.start({"name": "s", "topics": "a,b", "database": str(database)})
-        task, context = connector.task_class()(), Context()
+        task, context = connector.task_class()(), ReportingSinkContext()
         task.initialize(context)
         task.start(connector.task_configs(1)[0])
         task.open([A, B])
@@ -59,7 +50,9 @@ def orders(database: Path) -> list[tuple[str, str, int]]:
     return found
 
 
-def frame_of(place: TopicPartition, first: int, rows: Sequence[tuple[str, Any]], context: Context) -> SinkFrame:
+def frame_of(
+    place: TopicPartition, first: int, rows: Sequence[tuple[str, Any]], context: ReportingSinkContext
+) -> SinkFrame:
     """Rows of a topic that were routed to another one: keys, and totals or None."""
     count = len(rows)
     values = [None if total is None else {"customer": {"name": f"c{key}"}, "total": total} for key, total in rows]
@@ -88,7 +81,10 @@ def test_bad_orders_are_reported_and_the_others_are_there(start: Any, database: 
     task.put(frame_of(A, 0, [("1", 1.5), ("2", -1.0), ("3", 0.125), ("4", 4.0)], context))
 
     assert orders(database) == [("1", "c1", 150), ("4", "c4", 400)]
-    assert context.reported == [(1, "IntegrityError"), (2, "DataException")]
+    assert [(at, told.partition(":")[0]) for at, told in context.reported] == [
+        (1, "IntegrityError"),
+        (2, "DataException"),
+    ]
     assert DataException in type(DataException()).__mro__
     assert task.next == {A: 4}
 

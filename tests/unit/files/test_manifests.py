@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import Context, frame, records
-from tests.unit.files.test_rolling import Killed, lines
+from tests.unit.files.test_rolling import lines
 
 from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.errors import ConnectException, OwnershipLostException, RetriableException
 from penstock.files import FileNames, RollingFiles, Rotation, Rows
 from penstock.testing import MemoryStore
+from penstock.testing.kit.lives import KilledException
 
 PLACES = (TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2))
 COUNT = 10
@@ -132,10 +133,10 @@ def test_each_record_is_in_one_file_whatever_change_of_the_store_is_the_last_of_
             for life, kill in enumerate((last, second, 0)):
                 process = Process(store)
                 if kill:
-                    process.fail(kill, Killed(), behind=behind)
+                    process.fail(kill, KilledException(), behind=behind)
                 try:
                     Task(process, count=8 + life, directories=2).run(committed)
-                except Killed:
+                except KilledException:
                     continue
                 break
             assert there(store) == counted(store) == ALL, (last, second)
@@ -154,10 +155,10 @@ class Process(MemoryStore):
     def _change(self, change: Callable[[], Any]) -> Any:
         with self._lock:
             if self._is_dead:
-                raise Killed
+                raise KilledException
             try:
                 return super()._change(change)
-            except Killed:
+            except KilledException:
                 self._is_dead = True
                 raise
 
@@ -288,8 +289,8 @@ def test_a_store_that_refuses_to_tell_unfinished_uploads_is_written_to_all_the_s
     process = Process(store)
     process.end_unfinished = store.end_unfinished  # type: ignore[method-assign]
     # The claims of the first commit are there, and its manifest is not.
-    process.fail(5, Killed())
-    with pytest.raises(Killed):
+    process.fail(5, KilledException())
+    with pytest.raises(KilledException):
         Task(process).run(committed)
     Task(store).run(committed)
     assert counted(store) == there(store) == ALL

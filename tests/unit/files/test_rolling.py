@@ -14,10 +14,7 @@ from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.errors import ConnectException, RetriableException
 from penstock.files import FileNames, RollingFiles, Rotation, Rows
 from penstock.testing import MemoryStore
-
-
-class Killed(BaseException):
-    """The process ends here."""
+from penstock.testing.kit.lives import KilledException
 
 
 def lines(tables: Iterator[pa.Table], schema: pa.Schema, out: BinaryIO) -> None:
@@ -112,7 +109,7 @@ def test_each_record_is_in_one_file_whatever_change_of_the_store_is_the_last_of_
     for behind in (False, True):
         for last in range(1, 12):
             store = MemoryStore()
-            store.fail(last, Killed(), behind=behind)
+            store.fail(last, KilledException(), behind=behind)
             committed, records_a_file = 0, 3
             for _ in range(3):
                 rolling = Rolling(store, records=records_a_file)
@@ -121,7 +118,7 @@ def test_each_record_is_in_one_file_whatever_change_of_the_store_is_the_last_of_
                         rolling.put(first, min(5, 20 - first))
                         committed = rolling.commit(min(first + 5, 20))
                     rolling.commit(20, closing=True)
-                except Killed:
+                except KilledException:
                     records_a_file = 4
                     continue
                 finally:

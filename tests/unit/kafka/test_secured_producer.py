@@ -6,7 +6,7 @@ import logging
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from testkit.brokers.certificates import make_certificate
 from testkit.brokers.cutting_proxy import CuttingProxy
 from testkit.brokers.scripted_broker import ScriptedBroker
 from testkit.brokers.scripted_login import ScriptedLogin
+from testkit.doubles.contexts import Deliveries
 from testkit.doubles.source_doubles import produce_batch
 
-from penstock.api import RecordMetadata
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.settings.client import producer_settings
@@ -31,24 +31,6 @@ SSL = {
     "ssl.truststore.location": str(TLS / "ca.pem"),
 }
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-
-
-class Answers:
-    """Notes what arrives."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.failures: list[FailedDelivery] = []
-
-    def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        self.rows += range(first, end)
-        self.failures += failures
 
 
 def login(password: str = "secret", mechanism: str = "PLAIN", protocol: str = "SASL_PLAINTEXT") -> dict[str, str]:
@@ -96,7 +78,7 @@ def stored(broker: ScriptedBroker) -> list[str]:
 
 def failure_of(broker: ScriptedBroker, settings: Mapping[str, str], address: str | None = None) -> FailedDelivery:
     """Why nothing arrives."""
-    answers = Answers()
+    answers = Deliveries()
     with broker, producer(address or broker.bootstrap, settings) as made:
         made.send(produce_batch(["a"], ["t"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -114,7 +96,7 @@ def failure_of(broker: ScriptedBroker, settings: Mapping[str, str], address: str
 def test_everything_arrives_encrypted(broker: ScriptedBroker, version: str, own: bool) -> None:
     broker.tls = server_context(clients=own)
     key = {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(TLS / "client.pem")} if own else {}
-    values, answers = numbered(2000, 500), Answers()
+    values, answers = numbered(2000, 500), Deliveries()
     settings = {**SSL, **key, "ssl.enabled.protocols": version, "send.buffer.bytes": "8192", "batch.size": "300000"}
     with broker, producer(broker.bootstrap, settings) as made:
         made.send(produce_batch(values, ["t"] * 2000), answers)
@@ -159,7 +141,7 @@ def test_without_a_check_of_names_any_name_of_a_known_authority_is_accepted(brok
     broker.tls = server_context("elsewhere.pem")
     own = {"ssl.truststore.location": str(TLS / "elsewhere.pem"), "ssl.endpoint.identification.algorithm": ""}
     with broker, producer(broker.bootstrap, SSL | own) as made:
-        made.send(produce_batch(["a"], ["t"]), Answers())
+        made.send(produce_batch(["a"], ["t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert stored(broker) == ["a"]
 
@@ -192,7 +174,7 @@ def test_tls_to_a_kafka_without_it_is_told_at_once(broker: ScriptedBroker, caplo
                 connection.recv(1 << 16)
 
     with Refusing({"t": 1}) as kafka, producer(kafka.bootstrap, SSL | {"delivery.timeout.ms": "300"}) as made:
-        made.send(produce_batch(["a"], ["t"]), Answers())
+        made.send(produce_batch(["a"], ["t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         assert "within the TLS handshake" in str(made.trouble)
     assert "it listens there without TLS (security.protocol)" in caplog.text
@@ -201,7 +183,7 @@ def test_tls_to_a_kafka_without_it_is_told_at_once(broker: ScriptedBroker, caplo
 def test_no_tls_to_a_port_with_it_is_told_at_once(broker: ScriptedBroker, caplog: pytest.LogCaptureFixture) -> None:
     broker.tls = server_context()
     with broker, producer(broker.bootstrap, {"delivery.timeout.ms": "300"}) as made:
-        made.send(produce_batch(["a"], ["t"]), Answers())
+        made.send(produce_batch(["a"], ["t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert "speaks TLS: set security.protocol=SSL" in caplog.text or "it wants TLS there" in caplog.text
 
@@ -215,7 +197,7 @@ def test_no_tls_to_a_port_with_it_is_told_at_once(broker: ScriptedBroker, caplog
 )
 def test_a_connection_that_is_cut_anywhere_loses_nothing(broker: ScriptedBroker, way: str, after: int) -> None:
     broker.tls = server_context()
-    values, answers = numbered(1000, 200), Answers()
+    values, answers = numbered(1000, 200), Deliveries()
     with broker, CuttingProxy(broker.port) as proxy:
         broker.advertise(proxy.port)
         for _ in range(2):
@@ -235,7 +217,7 @@ def test_a_producer_logs_in_first(broker: ScriptedBroker, encrypted: bool) -> No
     broker.login = ScriptedLogin({"me": "secret"})
     settings = (SSL if encrypted else {}) | login(protocol="SASL_SSL" if encrypted else "SASL_PLAINTEXT")
     with broker, producer(broker.bootstrap, settings) as made:
-        made.send(produce_batch(["a", "b"], ["t", "t"]), Answers())
+        made.send(produce_batch(["a", "b"], ["t", "t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert stored(broker) == ["a", "b"]
     assert broker.login.logins == 1
@@ -263,7 +245,7 @@ def test_a_refused_login_ends_the_task_with_the_brokers_words(
 @pytest.mark.slow
 def test_a_session_is_renewed_before_it_ends_and_nothing_is_lost(broker: ScriptedBroker) -> None:
     broker.login = ScriptedLogin({"me": "secret"}, session_ms=1000)
-    answers, count = Answers(), 0
+    answers, count = Deliveries(), 0
     with broker, producer(broker.bootstrap, login() | {"batch.size": "2000"}) as made:
         while broker.login.logins < 3:
             made.send(produce_batch(numbered(100), ["t"] * 100), answers)
@@ -277,7 +259,7 @@ def test_a_session_is_renewed_before_it_ends_and_nothing_is_lost(broker: Scripte
 
 def test_a_password_that_changes_meanwhile_ends_the_task(broker: ScriptedBroker) -> None:
     broker.login = ScriptedLogin({"me": "secret"}, session_ms=200)
-    answers = Answers()
+    answers = Deliveries()
     with broker, producer(broker.bootstrap, login()) as made:
         made.send(produce_batch(["a"], ["t"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -295,12 +277,12 @@ def test_an_idle_connection_is_closed_without_a_word_and_made_again(
     caplog.set_level(logging.WARNING)
     settings = {"connections.max.idle.ms": "100", "metadata.max.age.ms": "600000"}
     with broker, producer(broker.bootstrap, settings) as made:
-        made.send(produce_batch(["a"], ["t"]), Answers())
+        made.send(produce_batch(["a"], ["t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         pause = threading.Event()
         while made._sender._connections._links:
             pause.wait(0.02)
-        made.send(produce_batch(["b"], ["t"]), Answers())
+        made.send(produce_batch(["b"], ["t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert stored(broker) == ["a", "b"]
     assert caplog.text == ""

@@ -14,15 +14,12 @@ from tests.real.connectors.jdbc.writing import HERE, Database, Start, Writing, r
 from penstock.connectors.jdbc import JdbcSink
 from penstock.connectors.jdbc.sink.writing import TableChangeWriter
 from penstock.errors import ConnectException, OwnershipLostException, RetriableException
+from penstock.testing.kit.lives import KilledException
 
 pytestmark = pytest.mark.slow
 
 SETTINGS = {"offsets.in.target": "true"}
 TOPIC = [record(n, f"n{n}") for n in range(30)]
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +47,7 @@ def deliver(writing: Writing, size: int = 5, committed: int = 0, until: int = 30
 
 
 def before_the_transaction(write: Any, writer: TableChangeWriter, arguments: Sequence[Any]) -> None:
-    raise Killed
+    raise KilledException
 
 
 def in_the_transaction(write: Any, writer: TableChangeWriter, arguments: Sequence[Any]) -> None:
@@ -58,14 +55,14 @@ def in_the_transaction(write: Any, writer: TableChangeWriter, arguments: Sequenc
 
     def dies(run: Any) -> None:
         move(run)
-        raise Killed
+        raise KilledException
 
     write(writer, writes, dies)
 
 
 def after_the_commit(write: Any, writer: TableChangeWriter, arguments: Sequence[Any]) -> None:
     write(writer, *arguments)
-    raise Killed
+    raise KilledException
 
 
 @pytest.mark.parametrize("step", [before_the_transaction, in_the_transaction, after_the_commit])
@@ -77,7 +74,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(
     kind = type(writing.task._database)
     write = kind.write
     monkeypatch.setattr(kind, "write", lambda writer, *arguments: step(write, writer, arguments))
-    with pytest.raises(Killed):
+    with pytest.raises(KilledException):
         writing.put(TOPIC[10:15], first=10)
     monkeypatch.undo()
     writing.task.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 import duckdb
 import psycopg
 import pyarrow as pa
+from testkit.doubles.contexts import ReportingSinkContext
 from testkit.processes.mariadb import MariaDb
 
 from penstock.api import SinkFrame, TopicPartition
@@ -19,11 +19,9 @@ from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc import JdbcSink
 from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
-from penstock.errors import ConnectException
 from penstock.pipeline.columns.layout import VARIANT_FIELDS
 from penstock.pipeline.columns.schemaless import SchemalessColumn, column_of
 from penstock.pipeline.columns.variant.writing import encode
-from penstock.worker.sink.context import WorkerSinkTaskContext
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 HERE = TopicPartition("t", 0)
@@ -104,23 +102,6 @@ class _DuckDb:
             self._connection.close()
 
 
-class Context(WorkerSinkTaskContext):
-    """The worker's context, which keeps what is reported."""
-
-    def __init__(self, tolerant: bool) -> None:
-        super().__init__("s task 0", read_config=dict, assignment=frozenset, reporter=None, wake=lambda: None)
-        self.tolerant = tolerant
-        self.reported: list[tuple[int, str]] = []
-
-    def report(self, frame: SinkFrame, rows: Any, error: BaseException) -> Any:
-        self.reported += [(one, str(error)) for one in frame.take(rows).origin["offset"].to_pylist()]
-        if not self.tolerant:
-            raise ConnectException("Tolerance exceeded") from error
-        stored: Future[None] = Future()
-        stored.set_result(None)
-        return stored
-
-
 class Writing:
     """A started sink task."""
 
@@ -133,7 +114,7 @@ class Writing:
             "retry.backoff.ms": "0",
             **settings,
         }
-        self.context = Context(tolerant)
+        self.context = ReportingSinkContext(tolerant=tolerant)
         self.task: JdbcSinkTask = JdbcSink().task_class()()  # type: ignore[assignment]
         self.task.initialize(self.context)
         self.task.start(self.props)

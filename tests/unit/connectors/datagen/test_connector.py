@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from testkit.doubles.contexts import FakeSourceContext, StoredOffsets
 
-from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
+from penstock.api import SourceFrame
 from penstock.connectors.datagen import DatagenSource, DatagenTask
 from penstock.connectors.datagen import connector as module
 from penstock.connectors.datagen.settings import DatagenConfig
@@ -19,29 +19,6 @@ from penstock.errors import ConfigException, ConnectException
 from penstock.plugins import PluginKind, Plugins
 
 FAST = {"kafka.topic": "t", "quickstart": "orders", "max.interval": "0", "random.seed": "7"}
-
-
-class Offsets(OffsetStorageReader):
-    def __init__(self, offset: Mapping[str, Any] | None = None) -> None:
-        self.stored = offset
-
-    def offset(self, partition: Any) -> Any:
-        return self.stored
-
-    def offsets(self, partitions: Any) -> Any:
-        return [self.stored for _ in partitions]
-
-
-class Context(SourceTaskContext):
-    def __init__(self, offset: Mapping[str, Any] | None) -> None:
-        self.stopping = threading.Event()
-        self._reader = Offsets(offset)
-
-    def configs(self) -> dict[str, str]:
-        return {}
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return self._reader
 
 
 class Clock:
@@ -56,7 +33,7 @@ class Clock:
 
 def started(props: Mapping[str, str], offset: Mapping[str, Any] | None = None) -> DatagenTask:
     task = DatagenTask()
-    task.initialize(Context(offset))
+    task.initialize(FakeSourceContext(StoredOffsets(offset)))
     task.start(props)
     return task
 

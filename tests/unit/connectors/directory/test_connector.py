@@ -6,9 +6,10 @@ import threading
 import time
 
 import pytest
+from testkit.doubles.contexts import FakeSourceContext, ManualClock
 from testkit.waiting import await_true
 
-from penstock.api import ExactlyOnceSupport, OffsetStorageReader, SourceConnectorContext, SourceTaskContext
+from penstock.api import ExactlyOnceSupport, OffsetStorageReader, SourceConnectorContext
 from penstock.connectors.directory import DirectorySourceConnector, DirectorySourceTask
 from penstock.connectors.directory import task as task_module
 from penstock.connectors.directory.connector import DirectoryMonitor, TaskShare
@@ -17,14 +18,6 @@ from penstock.connectors.directory.planning import (
 )
 from penstock.connectors.directory.settings import DirectorySourceConfig, TaskFiles, decode_files, encode_files
 from penstock.errors import ConnectException, IllegalWorkerStateException
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 # ---------------------------------------------------------------------- tasks
@@ -46,22 +39,10 @@ class Offsets(OffsetStorageReader):
         return [self.stored.get(partition["filename"]) for partition in partitions]
 
 
-class TaskContext(SourceTaskContext):
-    def __init__(self, offsets):
-        self.stopping = threading.Event()
-        self.reader = offsets
-
-    def configs(self):
-        return {}
-
-    def offset_storage_reader(self):
-        return self.reader
-
-
 def make_task(offsets, config, clock, task_class=DirectorySourceTask):
     task = task_class()
     task._clock = clock
-    task.initialize(TaskContext(offsets))
+    task.initialize(FakeSourceContext(offsets))
     task.start(config)
     return task
 
@@ -84,7 +65,7 @@ def task_over(*files, offsets=None, stale=None, clock=None, **props):
     offsets = offsets or Offsets()
     config = {"directories": "/unused", "topic": "t", "idle.ms": "1000", **props}
     config["task.files"] = encode_files(TaskFiles([str(file) for file in files], stale or {}))
-    return make_task(offsets, config, clock or Clock())
+    return make_task(offsets, config, clock or ManualClock(1000.0))
 
 
 class TestTask:
@@ -102,14 +83,14 @@ class TestTask:
     def test_files_are_read_in_turn_each_in_frames_of_its_own(self, tmp_path):
         for name in "ab":
             (tmp_path / name).write_text(f"{name * 1000}\n" * 10_000)
-        clock = Clock()
+        clock = ManualClock(1000.0)
         task = task_over(tmp_path / "a", tmp_path / "b", clock=clock)
         names = [name for name, _, _ in pump(task, clock, rounds=6)]
         assert names == ["a", "b", "a", "b", "a", "b"]
         task.stop()
 
     def test_the_committed_positions_are_read_at_once_and_resumed(self, tmp_path):
-        offsets, clock = Offsets(), Clock()
+        offsets, clock = Offsets(), ManualClock(1000.0)
         for name in "abc":
             (tmp_path / name).write_text("one\ntwo\n")
         offsets.stored[str(tmp_path / "a")] = {"position": 4, "size": 8, "bytes": 4}
@@ -120,7 +101,7 @@ class TestTask:
         task.stop()
 
     def test_a_last_line_without_an_end_is_complete_when_the_file_rests(self, tmp_path):
-        clock, path = Clock(), tmp_path / "f"
+        clock, path = ManualClock(1000.0), tmp_path / "f"
         path.write_text("one\nha")
         task = task_over(path, clock=clock)
         assert [lines for _, lines, _ in pump(task, clock, rounds=8)] == [["one"]]
@@ -134,7 +115,7 @@ class TestTask:
         task.stop()
 
     def test_an_idle_task_has_no_file_open_and_reads_on_when_one_grows(self, tmp_path):
-        clock, path = Clock(), tmp_path / "f"
+        clock, path = ManualClock(1000.0), tmp_path / "f"
         path.write_text("one\n")
         task = task_over(path, clock=clock)
         assert len(pump(task, clock)) == 1
@@ -165,7 +146,7 @@ class TestTask:
         assert time.monotonic() - started >= 0.02
 
     def test_a_file_that_vanished_before_it_was_read_is_a_warning(self, tmp_path, caplog):
-        clock = Clock()
+        clock = ManualClock(1000.0)
         (tmp_path / "b").write_text("b\n")
         task = task_over(tmp_path / "a", tmp_path / "b", clock=clock)
         assert [name for name, _, _ in pump(task, clock)] == ["b"]
@@ -173,7 +154,7 @@ class TestTask:
         task.stop()
 
     def test_a_file_that_vanishes_while_it_is_read_is_read_to_its_end(self, tmp_path):
-        clock, path = Clock(), tmp_path / "f"
+        clock, path = ManualClock(1000.0), tmp_path / "f"
         path.write_text("x" * 999 + "\n" + ("y" * 999 + "\n") * 9999 + "end")
         task = task_over(path, clock=clock)
         first = pump(task, clock, rounds=1)
@@ -184,7 +165,7 @@ class TestTask:
 
     @pytest.mark.parametrize("committed", [{"position": 6, "size": 6}, {"position": 2, "size": 6}])
     def test_a_file_smaller_than_at_its_commit_is_read_from_its_start(self, tmp_path, caplog, committed):
-        offsets, clock, path = Offsets(), Clock(), tmp_path / "f"
+        offsets, clock, path = Offsets(), ManualClock(1000.0), tmp_path / "f"
         path.write_text("x\ny\n")
         offsets.stored[str(path)] = committed
         task = task_over(path, offsets=offsets, clock=clock)
@@ -193,7 +174,7 @@ class TestTask:
         task.stop()
 
     def test_an_offset_of_an_earlier_file_is_not_used(self, tmp_path):
-        offsets, clock, path = Offsets(), Clock(), tmp_path / "f"
+        offsets, clock, path = Offsets(), ManualClock(1000.0), tmp_path / "f"
         path.write_text("new one\nnew two\n")
         offsets.stored[str(path)] = {"position": 4, "size": 4, "bytes": 4}
         task = task_over(path, offsets=offsets, clock=clock, stale={str(path): Committed(4, 4)})
@@ -204,7 +185,7 @@ class TestTask:
 
     @pytest.mark.parametrize("rest", [True, False])
     def test_a_file_replaced_or_truncated_under_its_task_is_read_from_its_start(self, tmp_path, rest):
-        clock, path = Clock(), tmp_path / "f"
+        clock, path = ManualClock(1000.0), tmp_path / "f"
         path.write_text("one\ntwo\n")
         task = task_over(path, clock=clock)
         pump(task, clock, rounds=50 if rest else 2)
@@ -217,7 +198,7 @@ class TestTask:
         task.stop()
 
     def test_a_file_that_cannot_be_read_does_not_keep_the_task_from_the_others(self, tmp_path, caplog):
-        clock = Clock()
+        clock = ManualClock(1000.0)
         (tmp_path / "bad").mkdir()
         (tmp_path / "good").write_text("x\n")
         task = task_over(tmp_path / "bad", tmp_path / "good", clock=clock)
@@ -230,7 +211,7 @@ class TestTask:
 
     def test_few_files_are_open_at_a_time(self, tmp_path, monkeypatch):
         monkeypatch.setattr(task_module, "MAX_OPEN_FILES", 3)
-        clock, files = Clock(), [tmp_path / f"{i}" for i in range(10)]
+        clock, files = ManualClock(1000.0), [tmp_path / f"{i}" for i in range(10)]
         for file in files:
             file.write_text("one\ntail")
         task = task_over(*files, clock=clock)
@@ -242,7 +223,7 @@ class TestTask:
         task.stop()
 
     def test_a_line_longer_than_a_chunk_is_one_line(self, tmp_path):
-        clock, path = Clock(), tmp_path / "f"
+        clock, path = ManualClock(1000.0), tmp_path / "f"
         path.write_bytes(b"x" * 9_000_000 + b"\nend\n")
         task = task_over(path, clock=clock)
         assert [len(line) for _, lines, _ in pump(task, clock) for line in lines] == [9_000_000, 3]
@@ -254,7 +235,7 @@ class FakeWorker(SourceConnectorContext):
     """Runs a connector's tasks by hand: applies what the monitor asks for, moves time, commits what tasks return."""
 
     def __init__(self, directory, max_tasks=2, clock=None, **props):
-        self.clock = clock or Clock()
+        self.clock = clock or ManualClock(1000.0)
         self.offsets = Offsets()
         self.props = {
             "directories": str(directory),

@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from testkit.doubles.contexts import ReportingSinkContext
 
 from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.connectors.files.sink.task import FileSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
-from penstock.errors import ConnectException
 from penstock.pipeline.columns.layout import VARIANT_FIELDS
 from penstock.pipeline.columns.variant.writing import encode
-from penstock.worker.sink.context import WorkerSinkTaskContext
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 KIND = pa.struct([("id", pa.int64()), ("name", pa.string())])
 HERE = TopicPartition("t", 0)
 
 
-class Context(WorkerSinkTaskContext):
-    """The worker's context, which keeps what is reported and called by the clock."""
-
-    def __init__(self, props: Mapping[str, str], tolerant: bool) -> None:
-        super().__init__(
-            "s task 0", read_config=lambda: dict(props), assignment=frozenset, reporter=None, wake=lambda: None
-        )
-        self.tolerant = tolerant
-        self.closing = False
-        self.reported: list[tuple[int, str]] = []
-
-    @property
-    def is_closing(self) -> Any:
-        return self.closing
+class Context(ReportingSinkContext):
+    """The worker's context, called by the clock."""
 
     def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
         self.call = call
         return lambda: None
-
-    def report(self, frame: SinkFrame, rows: Any, error: BaseException) -> Any:
-        self.reported += [(one, str(error)) for one in frame.take(rows).origin["offset"].to_pylist()]
-        if not self.tolerant:
-            raise ConnectException("Tolerance exceeded") from error
-        stored: Future[None] = Future()
-        stored.set_result(None)
-        return stored
 
 
 class Writing:

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from testkit.doubles.contexts import FakeSourceContext, StoredOffsets
 from tests.unit.connectors.http.web import Reply, Request, Web, serving
 
-from penstock.api import OffsetStorageReader, SourceRecord, SourceTaskContext
+from penstock.api import SourceRecord
 from penstock.connectors.http import HttpSource
 from penstock.connectors.http.source import HttpSourceTask
 from penstock.errors import ConnectException, RetriableException
 from penstock.plugins import PluginKind, Plugins
-
-
-class Offsets(OffsetStorageReader):
-    def __init__(self, offset: Mapping[str, Any] | None) -> None:
-        self.stored = offset
-
-    def offset(self, partition: Any) -> Any:
-        return self.stored
-
-    def offsets(self, partitions: Any) -> Any:
-        return [self.stored for _ in partitions]
-
-
-class Context(SourceTaskContext):
-    def __init__(self, offset: Mapping[str, Any] | None) -> None:
-        self.stopping = threading.Event()
-        self._reader = Offsets(offset)
-
-    def configs(self) -> dict[str, str]:
-        return {}
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return self._reader
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +31,7 @@ def web() -> Iterator[Web]:
 
 def started(url: str, settings: Mapping[str, str], offset: Mapping[str, Any] | None = None) -> HttpSourceTask:
     task = HttpSourceTask()
-    task.initialize(Context(offset))
+    task.initialize(FakeSourceContext(StoredOffsets(offset)))
     task.start({"http.api.url": url, "topic": "t", **settings})
     return task
 

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -24,6 +24,7 @@ from testkit.brokers.scripted_broker import (
     ScriptedCluster,
     Verdict,
 )
+from testkit.doubles.contexts import Deliveries
 from testkit.doubles.source_doubles import produce_batch
 from testkit.waiting import await_true
 
@@ -31,7 +32,7 @@ from penstock.api import RecordMetadata
 from penstock.errors import KafkaRetriableException
 from penstock.kafka.producer import column_producer as producer_module
 from penstock.kafka.producer.column_producer import ColumnProducer
-from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
+from penstock.kafka.producer.in_flight import ProducerClosedException
 from penstock.kafka.protocol.messages import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -41,26 +42,6 @@ WAIT_S = 10.0
 QUICK = {"retry.backoff.ms": "10", "retry.backoff.max.ms": "50", "reconnect.backoff.ms": "10"}
 MESSAGE_TOO_LARGE, INVALID_RECORD, UNKNOWN_PRODUCER_ID, TOPIC_NOT_ALLOWED, NOT_ENOUGH_REPLICAS = 10, 87, 59, 29, 19
 UNKNOWN_SERVER_ERROR, REPLICAS_TOO_SLOW = -1, Refuse(7, stored=True)
-
-
-class Answers:
-    """Notes what arrives."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.failures: list[FailedDelivery] = []
-        self.places: dict[int, RecordMetadata] = {}
-
-    def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        self.rows += range(first, end)
-        self.failures += failures
-        self.places.update(metadata or {})
 
 
 @pytest.fixture
@@ -125,7 +106,7 @@ def encoded(values: Sequence[str]) -> list[bytes | None]:
 
 # ------------------------------------------------------------------------------------------------- what is stored
 def test_all_rows_arrive_in_order_and_are_reported_once(broker: ScriptedBroker) -> None:
-    answers, values = Answers(), numbered(2 * producer_module.CHUNK_ROWS + 500)
+    answers, values = Deliveries(), numbered(2 * producer_module.CHUNK_ROWS + 500)
     with producer(broker, batch_size="20000") as made:
         made.send(batch(values), answers)
         assert made.wait_delivered(WAIT_S)
@@ -145,7 +126,7 @@ def test_a_producer_that_has_nothing_to_do_rests(broker: ScriptedBroker, monkeyp
             waits.append(timeout)
             return select(timeout)
 
-        made.send(produce_batch(["a"], ["t"]), Answers())
+        made.send(produce_batch(["a"], ["t"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         monkeypatch.setattr(connections._selector, "select", noted)
         connections.wake()
@@ -155,11 +136,11 @@ def test_a_producer_that_has_nothing_to_do_rests(broker: ScriptedBroker, monkeyp
 
 
 def test_places_tell_where_each_row_is(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     given = with_column(batch(numbered(3)), "timestamp", [5, 6, 7])
     with producer(broker, each_row=True) as made:
         made.send(given, answers)
-        made.send(given, Answers())
+        made.send(given, Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert answers.places == {row: RecordMetadata("t", 0, row, 5 + row) for row in range(3)}
 
@@ -167,7 +148,7 @@ def test_places_tell_where_each_row_is(broker: ScriptedBroker) -> None:
 def test_places_tell_where_the_first_and_last_row_of_each_record_batch_are(broker: ScriptedBroker) -> None:
     given = with_column(batch(numbered(6), topics=["u"] * 6), "partition", [0, 0, 0, 0, 1, 1])
     given = with_column(given, "timestamp", [5, 6, 7, 8, 9, 10])
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker, batch_ends=True) as made:
         made.send(given, answers)
         assert made.wait_delivered(WAIT_S)
@@ -180,7 +161,7 @@ def test_places_tell_where_the_first_and_last_row_of_each_record_batch_are(broke
 
 
 def test_only_the_chosen_rows_are_sent(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker, each_row=True) as made:
         made.send(batch(["a", "b", "c", "d"]), answers, rows=pa.array([1, 3]))
         assert made.wait_delivered(WAIT_S)
@@ -190,7 +171,7 @@ def test_only_the_chosen_rows_are_sent(broker: ScriptedBroker) -> None:
 
 
 def test_rows_go_to_their_topics_partitions_and_keys(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     given = batch(["a", "b", "c", "d", "e"], [None, b"abc", b"foobar", b"abc", None], ["t", "u", "u", "u", "u"])
     given = with_column(given, "partition", [None, None, None, None, 1])
     with producer(broker, each_row=True) as made:
@@ -210,7 +191,7 @@ def test_headers_and_nulls_arrive(broker: ScriptedBroker) -> None:
     given = with_column(given, "headers", [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None])
     given = with_column(given, "value", [None, b""])
     with producer(broker) as made:
-        made.send(given, Answers())
+        made.send(given, Deliveries())
         assert made.wait_delivered(WAIT_S)
     first, second = broker.records("t", 0)
     assert (first.key, first.value, first.headers) == (b"k", None, (("h", b"1"), ("h", None)))
@@ -220,7 +201,7 @@ def test_headers_and_nulls_arrive(broker: ScriptedBroker) -> None:
 def test_rows_without_keys_are_spread_over_the_partitions(broker: ScriptedBroker) -> None:
     with producer(broker, batch_size="100") as made:
         for _ in range(3):
-            made.send(batch(numbered(300), topics=["u"] * 300), Answers())
+            made.send(batch(numbered(300), topics=["u"] * 300), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert all(len(broker.values("u", partition)) > 100 for partition in range(3))
 
@@ -233,7 +214,7 @@ def test_rows_without_keys_are_spread_over_the_partitions(broker: ScriptedBroker
 def test_what_is_lost_on_the_way_arrives_once_and_in_order(
     broker: ScriptedBroker, mishap: Verdict, number: int
 ) -> None:
-    values, answers = numbered(2000), Answers()
+    values, answers = numbered(2000), Deliveries()
     broker.answer_next(Api.PRODUCE, *[None] * number, mishap)
     with producer(broker, batch_size="4000") as made:
         made.send(batch(values), answers)
@@ -244,9 +225,9 @@ def test_what_is_lost_on_the_way_arrives_once_and_in_order(
 
 
 def test_a_broker_that_goes_away_and_comes_back_gets_everything(broker: ScriptedBroker) -> None:
-    values, answers = numbered(3000), Answers()
+    values, answers = numbered(3000), Deliveries()
     with producer(broker, batch_size="4000") as made:
-        made.send(batch(values[:1000]), Answers())
+        made.send(batch(values[:1000]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         broker.stop()
         made.send(batch(values[1000:]), answers)
@@ -261,7 +242,7 @@ def test_a_broker_that_falls_silent_is_left_and_asked_again(broker: ScriptedBrok
     values = numbered(1000)
     broker.answer_next(Api.PRODUCE, None, SILENT)
     with producer(broker, batch_size="4000", request_timeout_ms="200") as made:
-        made.send(batch(values), Answers())
+        made.send(batch(values), Deliveries())
         assert made.wait_delivered(WAIT_S)
         broker.release()
     assert broker.values("t", 0) == encoded(values)
@@ -273,17 +254,17 @@ def test_a_partition_follows_its_leader() -> None:
         first, second = cluster.brokers
         cluster.lead("t", 0, first)
         with producer(cluster, batch_size="4000") as made:
-            made.send(batch(values[:500]), Answers())
+            made.send(batch(values[:500]), Deliveries())
             assert made.wait_delivered(WAIT_S)
             cluster.lead("t", 0, second)
-            made.send(batch(values[500:]), Answers())
+            made.send(batch(values[500:]), Deliveries())
             assert made.wait_delivered(WAIT_S)
         assert cluster.values("t", 0) == encoded(values)
         assert second.produced
 
 
 def test_a_producer_id_that_the_broker_has_forgotten_is_replaced(broker: ScriptedBroker) -> None:
-    values, answers = numbered(1000), Answers()
+    values, answers = numbered(1000), Deliveries()
     broker.answer_next(Api.PRODUCE, None, Refuse(UNKNOWN_PRODUCER_ID))
     with producer(broker, batch_size="4000") as made:
         made.send(batch(values), answers)
@@ -298,7 +279,7 @@ def test_a_broker_that_does_not_take_any_producer_id_is_not_asked_without_a_paus
     with producer(
         broker, delivery_timeout_ms="300", request_timeout_ms="200", linger_ms="0", retry_backoff_ms="50"
     ) as made:
-        made.send(batch(["a"]), Answers())
+        made.send(batch(["a"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert len(broker.produced) < 30
 
@@ -306,7 +287,7 @@ def test_a_broker_that_does_not_take_any_producer_id_is_not_asked_without_a_paus
 def test_no_batch_is_taken_for_another_when_one_is_refused_behind_those_that_are_put_off(
     broker: ScriptedBroker,
 ) -> None:
-    values, answers = [f"value {row:04}" for row in range(1000)], Answers()
+    values, answers = [f"value {row:04}" for row in range(1000)], Deliveries()
     broker.answer_next(
         Api.PRODUCE, None, REPLICAS_TOO_SLOW, None, Refuse(NOT_ENOUGH_REPLICAS), Refuse(MESSAGE_TOO_LARGE)
     )
@@ -325,10 +306,10 @@ def test_no_batch_is_taken_for_another_when_one_is_refused_behind_those_that_are
 def test_what_follows_a_batch_that_was_stored_and_then_refused_is_not_taken_for_it(
     broker: ScriptedBroker, mishaps: list[Verdict]
 ) -> None:
-    answers, later = Answers(), Answers()
+    answers, later = Deliveries(), Deliveries()
     broker.answer_next(Api.PRODUCE, None, *mishaps)
     with producer(broker) as made:
-        for value, told in (("a", Answers()), ("b", answers), ("c", later)):
+        for value, told in (("a", Deliveries()), ("b", answers), ("c", later)):
             made.send(batch([value]), told)
             assert made.wait_delivered(WAIT_S)
     assert broker.values("t", 0) == [b"a", b"b", b"c"]
@@ -338,7 +319,7 @@ def test_what_follows_a_batch_that_was_stored_and_then_refused_is_not_taken_for_
 
 # ------------------------------------------------------------------------------------------------ what is lost for good
 def test_a_row_that_makes_a_batch_too_large_for_the_topic_is_lost_alone(broker: ScriptedBroker) -> None:
-    values, answers = numbered(300), Answers()
+    values, answers = numbered(300), Deliveries()
     values[123] = "x" * 2000
 
     def small_only(seen: ProduceSeen) -> Verdict | None:
@@ -357,7 +338,7 @@ def test_a_row_that_makes_a_batch_too_large_for_the_topic_is_lost_alone(broker: 
 
 
 def test_rows_that_the_broker_names_are_lost_and_the_others_stored(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     text = "Compacted topic cannot accept message without key"
     broker.answer_next(Api.PRODUCE, Refuse(INVALID_RECORD, [(1, text), (3, text)]))
     with producer(broker, each_row=True) as made:
@@ -369,12 +350,12 @@ def test_rows_that_the_broker_names_are_lost_and_the_others_stored(broker: Scrip
 
 
 def test_what_may_not_be_written_is_lost(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     broker.answer_next(Api.PRODUCE, Refuse(TOPIC_NOT_ALLOWED))
     with producer(broker) as made:
         made.send(batch(["a", "b"]), answers)
         assert made.wait_delivered(WAIT_S)
-        made.send(batch(["c"]), Answers())
+        made.send(batch(["c"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert [failed.row for failed in answers.failures] == [0, 1]
     assert answers.failures[0].java_name == "org.apache.kafka.common.errors.TopicAuthorizationException"
@@ -384,7 +365,7 @@ def test_what_may_not_be_written_is_lost(broker: ScriptedBroker) -> None:
 def test_a_topic_that_does_not_exist_is_told_after_the_time_it_may_need_to_become_known(
     broker: ScriptedBroker,
 ) -> None:
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker, propagation_s=0.2) as made:
         made.send(batch(["a", "b"], topics=["none", "t"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -398,7 +379,7 @@ def test_a_topic_that_does_not_exist_is_told_after_the_time_it_may_need_to_becom
 
 def test_a_topic_that_is_made_late_is_waited_for(broker: ScriptedBroker) -> None:
     with producer(broker) as made:
-        sending = threading.Thread(target=made.send, args=(batch(["a"], topics=["late"]), Answers()))
+        sending = threading.Thread(target=made.send, args=(batch(["a"], topics=["late"]), Deliveries()))
         sending.start()
         broker.wait_until(lambda: sum(seen.api == Api.METADATA for seen in broker.requests) > 2)
         broker.topics["late"] = 1
@@ -408,7 +389,7 @@ def test_a_topic_that_is_made_late_is_waited_for(broker: ScriptedBroker) -> None
 
 
 def test_rows_larger_than_a_request_or_for_no_partition_are_named_and_the_others_go(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     given = with_column(batch(["a", "x" * 3000, "b", "c"]), "partition", [0, 0, 7, None])
     with producer(broker, max_request_size="2000") as made:
         made.send(given, answers)
@@ -422,7 +403,7 @@ def test_rows_larger_than_a_request_or_for_no_partition_are_named_and_the_others
 
 
 def test_a_row_larger_than_a_request_is_found_among_many_small_ones(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     values = ["a"] * producer_module.CHUNK_ROWS + ["x" * 150_000]
     with producer(broker, max_request_size="100000") as made:
         made.send(batch(values), answers)
@@ -432,7 +413,7 @@ def test_a_row_larger_than_a_request_is_found_among_many_small_ones(broker: Scri
 
 
 def test_a_topic_whose_name_is_too_long_is_not_asked_for(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker) as made:
         made.send(batch(["a", "b"], topics=["x" * 40_000, "t"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -442,7 +423,7 @@ def test_a_topic_whose_name_is_too_long_is_not_asked_for(broker: ScriptedBroker)
 
 
 def test_nobody_to_send_to_is_told_when_the_delivery_timeout_is_over() -> None:
-    answers = Answers()
+    answers = Deliveries()
     with producer("127.0.0.1:1", delivery_timeout_ms="300", linger_ms="0", request_timeout_ms="200") as made:
         made.send(batch(["a", "b"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -451,10 +432,10 @@ def test_nobody_to_send_to_is_told_when_the_delivery_timeout_is_over() -> None:
 
 
 def test_what_is_not_answered_within_the_delivery_timeout_is_lost(broker: ScriptedBroker) -> None:
-    answers, later = Answers(), Answers()
+    answers, later = Deliveries(), Deliveries()
     broker.answer_next(Api.PRODUCE, None, *[Refuse(NOT_ENOUGH_REPLICAS)] * 1000)
     with producer(broker, delivery_timeout_ms="300", linger_ms="0", request_timeout_ms="200") as made:
-        made.send(batch(["stored"]), Answers())
+        made.send(batch(["stored"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         made.send(batch(["a"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -467,7 +448,7 @@ def test_what_is_not_answered_within_the_delivery_timeout_is_lost(broker: Script
 
 
 def test_a_row_larger_than_all_that_may_be_under_way_is_named_and_the_others_go(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker, buffer_memory="65536", max_request_size="1000000") as made:
         made.send(batch(["a", "x" * 70_000, "b"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -479,7 +460,7 @@ def test_a_row_larger_than_all_that_may_be_under_way_is_named_and_the_others_go(
 
 # ------------------------------------------------------------------------------------------- without idempotence
 def test_without_acknowledgements_no_row_has_an_offset_and_all_arrive(broker: ScriptedBroker) -> None:
-    answers, values = Answers(), numbered(3000)
+    answers, values = Deliveries(), numbered(3000)
     unheard: list[int] = []
 
     def heard(seen: ProduceSeen) -> Verdict | None:
@@ -501,7 +482,7 @@ def test_without_idempotence_batches_have_no_numbers_and_one_request_keeps_the_o
     values = numbered(1000)
     broker.answer_next(Api.PRODUCE, None, Refuse(NOT_ENOUGH_REPLICAS), LOSE_REQUEST)
     with producer(broker, acks="1", batch_size="4000") as made:
-        made.send(batch(values), Answers())
+        made.send(batch(values), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert broker.values("t", 0) == encoded(values)
     assert {seen.acks for seen in broker.produced} == {1}
@@ -513,10 +494,10 @@ def test_without_idempotence_batches_have_no_numbers_and_one_request_keeps_the_o
 
 
 def test_what_was_sent_as_often_as_it_may_be_is_lost_with_the_brokers_reason(broker: ScriptedBroker) -> None:
-    answers, later = Answers(), Answers()
+    answers, later = Deliveries(), Deliveries()
     broker.answer_next(Api.PRODUCE, None, *[Refuse(NOT_ENOUGH_REPLICAS)] * 3)
     with producer(broker, enable_idempotence="false", retries="2") as made:
-        made.send(batch(["stored"]), Answers())
+        made.send(batch(["stored"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         made.send(batch(["a"]), answers)
         assert made.wait_delivered(WAIT_S)
@@ -532,14 +513,14 @@ def test_what_was_sent_as_often_as_it_may_be_is_lost_with_the_brokers_reason(bro
 
 def test_rows_go_round_all_partitions_where_that_is_asked_for(broker: ScriptedBroker) -> None:
     with producer(broker, partitioner_class="org.apache.kafka.clients.producer.RoundRobinPartitioner") as made:
-        made.send(batch(numbered(9), [b"k"] * 9, ["u"] * 9), Answers())
+        made.send(batch(numbered(9), [b"k"] * 9, ["u"] * 9), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert [len(broker.values("u", partition)) for partition in range(3)] == [3, 3, 3]
 
 
 # ----------------------------------------------------------------------------------------- where nothing is tolerated
 def test_without_tolerance_nothing_behind_a_row_that_is_refused_here_is_sent(broker: ScriptedBroker) -> None:
-    answers, later = Answers(), Answers()
+    answers, later = Deliveries(), Deliveries()
     with producer(broker, stops_at_failure=True, max_request_size="2000") as made:
         made.send(batch(["a", "x" * 3000, "b", "y" * 3000]), answers)
         made.send(batch(["c"]), later)
@@ -554,7 +535,7 @@ def test_without_tolerance_no_chunk_follows_one_with_a_row_that_kafka_did_not_ta
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer_module, "CHUNK_ROWS", 10)
-    answers = Answers()
+    answers = Deliveries()
     broker.on_produce = lambda seen: Refuse(TOPIC_NOT_ALLOWED)
     with producer(broker, stops_at_failure=True) as made:
         made.send(batch(["a"]), answers)
@@ -573,7 +554,7 @@ def test_a_silent_broker_makes_send_wait_with_little_memory_until_it_is_aborted(
 
             def send() -> None:
                 try:
-                    made.send(batch(["x"]), Answers())
+                    made.send(batch(["x"]), Deliveries())
                 except ProducerClosedException as error:
                     outcome.append(error)
 
@@ -588,7 +569,7 @@ def test_a_silent_broker_makes_send_wait_with_little_memory_until_it_is_aborted(
 
 
 def test_nothing_is_under_way_of_rows_that_cannot_be_encoded(broker: ScriptedBroker) -> None:
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker) as made:
         with pytest.raises(ValueError, match="a header without a key"):
             made.send(with_column(batch(["a"]), "headers", [[{"key": None, "value": b"1"}]]), answers)
@@ -601,7 +582,7 @@ def test_nothing_is_under_way_of_rows_that_cannot_be_encoded(broker: ScriptedBro
 
 def test_a_broker_whose_name_is_none_is_passed_over(broker: ScriptedBroker) -> None:
     with producer(f"a..b:9092,{broker.bootstrap}") as made:
-        made.send(batch(["a"]), Answers())
+        made.send(batch(["a"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert broker.values("t", 0) == [b"a"]
 
@@ -619,7 +600,7 @@ def test_an_address_that_does_not_answer_is_followed_by_the_next_of_its_name(
         ]
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         with producer(broker, socket_connection_setup_timeout_ms="200", request_timeout_ms="150") as made:
-            made.send(batch(["a"]), Answers())
+            made.send(batch(["a"]), Deliveries())
             assert made.wait_delivered(WAIT_S)
     assert broker.values("t", 0) == [b"a"]
 
@@ -631,7 +612,7 @@ def test_what_is_under_way_is_bounded(broker: ScriptedBroker) -> None:
 
         def send() -> None:
             for _ in range(10):
-                made.send(batch(["x" * 100] * 300), Answers())
+                made.send(batch(["x" * 100] * 300), Deliveries())
 
         sending = threading.Thread(target=send)
         sending.start()
@@ -646,7 +627,7 @@ def test_what_is_under_way_is_bounded(broker: ScriptedBroker) -> None:
 
 def test_an_idle_producer_ends_at_once_and_leaves_nothing(broker: ScriptedBroker) -> None:
     with producer(broker) as made:
-        made.send(batch(["a"]), Answers())
+        made.send(batch(["a"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
         started = time.monotonic()
         assert made.close(30) is True
@@ -659,7 +640,7 @@ def test_a_receipt_that_raises_does_not_stop_the_producer(broker: ScriptedBroker
         def delivered(self, *args: object) -> None:
             raise ValueError("no")
 
-    answers = Answers()
+    answers = Deliveries()
     with producer(broker) as made:
         made.send(batch(["a"]), Broken())
         assert made.wait_delivered(WAIT_S)
@@ -673,7 +654,7 @@ def test_a_broker_that_is_too_old_is_named_with_what_to_do(
 ) -> None:
     broker.versions[Api.PRODUCE] = (0, 7)
     with producer(broker, delivery_timeout_ms="300", linger_ms="0", request_timeout_ms="200") as made:
-        made.send(batch(["a"]), Answers())
+        made.send(batch(["a"]), Deliveries())
         assert made.wait_delivered(WAIT_S)
     assert "does not take PRODUCE requests of version 8; brokers since Kafka 2.4 do" in caplog.text
 
@@ -681,7 +662,7 @@ def test_a_broker_that_is_too_old_is_named_with_what_to_do(
 def test_sending_ends_in_time_where_nobody_may_wait_longer_and_nothing_is_left_under_way(
     broker: ScriptedBroker,
 ) -> None:
-    answers = Answers()
+    answers = Deliveries()
     with (
         producer("127.0.0.1:1") as made,
         pytest.raises(KafkaRetriableException, match=r"partitions of topic t are not known yet .*cannot be reached"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from testkit.doubles.contexts import ManualClock
 
 from penstock.pipeline.spark.driver.jvm import JavaMissingException, SessionRefusedException
 from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException, StandaloneMaster, reason_of
@@ -18,21 +19,14 @@ from penstock.threads import in_thread
 CLUSTER = {"spark.master": "spark://spark:7077"}
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Iterator[Clock]:
-    yield Clock()
+def clock() -> Iterator[ManualClock]:
+    yield ManualClock()
     goes_on("Spark")
 
 
 def test_one_without_executors_is_told_of_after_a_moment_and_lost_after_the_timeout(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = ExecutorWatch(CLUSTER, 30, clock)
     watch.count(2)
@@ -51,7 +45,7 @@ def test_one_without_executors_is_told_of_after_a_moment_and_lost_after_the_time
     assert (watch.trouble, watch.lost, standstill_of("Spark")) == (None, None, None)
 
 
-def test_the_next_session_is_given_twice_the_time_and_the_first_moment_is_remembered(clock: Clock) -> None:
+def test_the_next_session_is_given_twice_the_time_and_the_first_moment_is_remembered(clock: ManualClock) -> None:
     watch = ExecutorWatch(CLUSTER, 30, clock)
 
     def lost_at(moment: float) -> bool:
@@ -68,7 +62,7 @@ def test_the_next_session_is_given_twice_the_time_and_the_first_moment_is_rememb
     assert [lost_at(200), lost_at(230)] == [False, True]
 
 
-def test_one_that_never_gets_any_is_given_ten_times_the_time_at_most(clock: Clock) -> None:
+def test_one_that_never_gets_any_is_given_ten_times_the_time_at_most(clock: ManualClock) -> None:
     watch = ExecutorWatch(CLUSTER, 30, clock)
     waits = []
     for _ in range(6):
@@ -82,7 +76,7 @@ def test_one_that_never_gets_any_is_given_ten_times_the_time_at_most(clock: Cloc
     assert waits == [30, 60, 120, 240, 300, 300]
 
 
-def test_with_dynamic_allocation_only_jobs_that_wait_count(clock: Clock) -> None:
+def test_with_dynamic_allocation_only_jobs_that_wait_count(clock: ManualClock) -> None:
     watch = ExecutorWatch({**CLUSTER, "spark.dynamicAllocation.enabled": "TRUE"}, 30, clock)
     watch.count(0, waits=False)
     clock.now = 100
@@ -103,7 +97,7 @@ def test_a_cluster_that_was_there_before_is_waited_for_and_one_that_never_was_is
     assert not local._tries_again(refused, 1, 0)
 
 
-def test_a_master_that_is_asked_says_why(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_is_asked_says_why(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def why(self: StandaloneMaster, application: str) -> str:

@@ -27,6 +27,7 @@ from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape
+from penstock.testing.kit.lives import KilledException
 from penstock.worker.bulk.executor import (
     HASH,
     BulkClients,
@@ -41,10 +42,6 @@ from penstock.worker.errors.tolerance import ErrorPolicy
 
 WORKER = {"bootstrap.servers": "localhost:9092", "offset.storage.topic": "offsets"}
 RUN = RunKey("group", "orders", "first")
-
-
-class Died(BaseException):
-    """The process was killed."""
 
 
 @dataclass
@@ -210,14 +207,14 @@ class Ends:
         if point == f"{self._point}-3":
             self._left -= 1
             if not self._left:
-                raise Died
+                raise KilledException
 
 
 @pytest.mark.parametrize("place", POINTS)
 @pytest.mark.parametrize("size", [10, 7])
 def test_whatever_kills_an_attempt_the_next_one_writes_the_rest_once(place: str, size: int) -> None:
     memory = Memory()
-    with pytest.raises(Died):
+    with pytest.raises(KilledException):
         work(probe=Ends(place)).write(3, rows(95), memory.cluster)
     work().write(3, rows(95, size), memory.cluster)
     assert memory.messages == values(95)
@@ -249,7 +246,7 @@ def test_a_copy_of_an_attempt_that_is_still_at_work_takes_its_place(place: str) 
 def test_without_transactions_nothing_is_lost_and_at_most_one_part_comes_twice() -> None:
     for place in POINTS:
         memory = Memory()
-        with pytest.raises(Died):
+        with pytest.raises(KilledException):
             work(transactions=False, probe=Ends(place)).write(3, rows(95), memory.cluster)
         work(transactions=False).write(3, rows(95), memory.cluster)
         assert set(memory.messages) == set(values(95))
@@ -298,7 +295,7 @@ def test_a_user_without_rights_to_transactional_ids_is_told_which_to_give(monkey
 
 def test_other_rows_than_before_are_refused_before_one_is_written() -> None:
     memory = Memory()
-    with pytest.raises(Died):
+    with pytest.raises(KilledException):
         work(probe=Ends("after-commit-2")).write(3, rows(95), memory.cluster)
     with pytest.raises(NotRepeatableException):
         work().write(3, rows(95, first=1), memory.cluster)

@@ -16,6 +16,7 @@ from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException
 from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
+from penstock.testing.kit.lives import KilledException
 from penstock.worker.bulk import jobs, range_plan
 from penstock.worker.bulk import sink_driver as module
 from penstock.worker.bulk.failures import AttemptFailedException, Failure
@@ -27,10 +28,6 @@ from penstock.worker.sink.queues import SinkCounts
 
 PLACE = TopicPartition("t", 3)
 OTHER = TopicPartition("t", 4)
-
-
-class Died(BaseException):
-    """The worker was killed."""
 
 
 class Target(BulkSinkTask):
@@ -210,7 +207,7 @@ class Lab:
     def _probe(self, point: str) -> None:
         if point == self.dies_at:
             self.dies_at = ""
-            raise Died
+            raise KilledException
 
     def rounds(self, driver: BulkSinkDriver, until: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 10
@@ -248,7 +245,7 @@ def test_what_is_there_is_written_and_committed_and_then_what_comes(lab: Lab) ->
 @pytest.mark.parametrize("point", ["bulk-sink.written", "bulk-sink.committed"])
 def test_a_worker_that_dies_around_a_commit_doubles_and_loses_nothing(lab: Lab, point: str) -> None:
     lab.dies_at = point
-    with pytest.raises(Died):
+    with pytest.raises(KilledException):
         lab.rounds(lab.driver(), lambda: False)
     # The group has no offset of the job; what the topic has by now is more.
     lab.end = 17

@@ -2,18 +2,12 @@
 
 import threading
 
+from testkit.doubles.contexts import ManualClock
+
 from penstock.api import TopicPartition
 from penstock.worker.sink.deliveries import PartitionHolders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_a_partition_is_taken_once_the_task_before_has_given_it_back() -> None:
@@ -57,7 +51,7 @@ def test_a_task_that_ends_holds_nothing() -> None:
 
 
 def test_a_task_that_does_not_poll_is_waited_for_as_long_as_the_group_waits() -> None:
-    clock = Clock()
+    clock = ManualClock()
     holders = PartitionHolders(clock)
     stuck, other = holders.holder("g", 60), holders.holder("g", 60)
     clock.now = 100

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from testkit.doubles.contexts import ManualClock
 
 from penstock.errors import (
     KafkaRetriableException,
@@ -18,21 +19,13 @@ from penstock.telemetry.standstills import standstill_of
 from penstock.worker.task.retries import Retries, RetryBackoff, asks_again
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1000.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def retries(clock: Clock) -> Retries:
+def retries(clock: ManualClock) -> Retries:
     return Retries("orders-0", "source_retry", RetryBackoff(60, "source.retry.delay.max.ms", share=lambda: 0.0), clock)
 
 
@@ -85,7 +78,9 @@ def test_a_subclass_with_a_constructor_of_its_own_asks_without_a_time(retries: R
     assert "Limited: u is limited" in str(retries.waiting)
 
 
-def test_it_is_told_once_and_then_seldom(retries: Retries, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_told_once_and_then_seldom(
+    retries: Retries, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO):
         for _ in range(15):
             clock.now += retries.failed("poll", RetriableException("the source is away"))
@@ -104,7 +99,7 @@ def test_it_is_told_once_and_then_seldom(retries: Retries, clock: Clock, caplog:
 
 
 def test_one_that_fails_every_second_call_is_told_once_a_minute(
-    retries: Retries, clock: Clock, caplog: pytest.LogCaptureFixture
+    retries: Retries, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(100):
         assert retries.failed("poll", RetriableException("busy")) == 0.25
@@ -116,7 +111,7 @@ def test_one_that_fails_every_second_call_is_told_once_a_minute(
     assert len(lines(caplog, logging.WARNING)) == 2
 
 
-def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: Clock) -> None:
+def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: ManualClock) -> None:
     assert not retries.waiting
     retries.failed("poll", RetriableException("busy"))
     clock.now += 0.25
@@ -141,7 +136,7 @@ def test_it_is_shown_until_a_call_succeeds(retries: Retries, clock: Clock) -> No
     assert str(retries.waiting) == "None"
 
 
-def test_what_a_former_instance_said_does_not_take_back_what_its_successor_says(clock: Clock) -> None:
+def test_what_a_former_instance_said_does_not_take_back_what_its_successor_says(clock: ManualClock) -> None:
     former, now = (Retries("a-0", "sink_retry", RetryBackoff(60, "s"), clock) for _ in range(2))
     former.failed("put", RetriableException("busy"))
     now.failed("put", RetriableException("busy"))

@@ -13,12 +13,9 @@ from penstock.api import TopicPartition
 from penstock.api.bulk import TopicRange
 from penstock.connectors.spark.sink.range_files import Note, RangeFile, RangeFiles
 from penstock.errors import ConfigException, ConnectException
+from penstock.testing.kit.lives import KilledException
 
 PLACE = TopicPartition("my-topic", 0)
-
-
-class Died(BaseException):
-    """The process was killed."""
 
 
 class Dying:
@@ -32,7 +29,7 @@ class Dying:
 
         def step(*args: Any, **options: Any) -> Any:
             if self.left == 0:
-                raise Died
+                raise KilledException
             self.left -= 1
             return call(*args, **options)
 
@@ -78,7 +75,7 @@ def test_whatever_dies_at_any_step_of_a_commit_each_message_is_there_once(tmp_pa
         try:
             task.job(10, "b")
             died = False
-        except Died:
+        except KilledException:
             died = True
         # The group has the offset of the first job: nothing was committed.
         again = Task(path)

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable
 from tests.unit.connectors.files.writing import Context, frame, records
 from tests.unit.connectors.tables import lakes
-from tests.unit.connectors.tables.sink.test_rounds import MORE, WIDE, KilledError, Steps
+from tests.unit.connectors.tables.sink.test_rounds import MORE, WIDE, Steps
 from tests.unit.connectors.tables.writing import Writing
 
 from penstock.api import SinkFrame, TopicPartition
@@ -27,6 +27,7 @@ from penstock.connectors.tables.iceberg import IcebergTable
 from penstock.connectors.tables.sink.bulk import TableBulkSinkTask
 from penstock.connectors.tables.sink.task import TableSinkTask
 from penstock.errors import ConfigException, ConnectException, RetriableException
+from penstock.testing.kit.lives import KilledException
 
 #: Some of them take more than a second.
 pytestmark = pytest.mark.slow
@@ -142,7 +143,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, lake: str,
                 kafka = dict(first.kafka)
                 first.run(ENDS, more_from=6)
                 kafka = dict(first.kafka)
-        except KilledError:
+        except KilledException:
             pass
         again = Bulk(path, lake, kafka, **settings)
         again.run({P0: 12, P1: 16}, more_from=6)

@@ -30,6 +30,7 @@ from penstock.connectors.tables.sink import rounds
 from penstock.connectors.tables.sink.handover import CommitUnit, Handover, chain
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder
 from penstock.errors import ConfigException, ConnectException, RetriableException
+from penstock.testing.kit.lives import KilledException
 
 #: Some of them take more than a second.
 pytestmark = pytest.mark.slow
@@ -158,10 +159,6 @@ def test_several_intervals_that_were_not_committed_are_one_commit(tmp_path: Path
 
 
 # ------------------------------------------------------------------------------------------------------------ kills
-class KilledError(BaseException):
-    """The process ends here."""
-
-
 class Steps:
     """Ends the process at one of the steps of a round."""
 
@@ -180,7 +177,7 @@ class Steps:
     def pass_by(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise KilledError
+            raise KilledException
 
     def watch(self, stack: ExitStack, lake: str) -> None:
         table, home = (DeltaLakeTable, DeltaLake) if lake == "delta" else (IcebergTable, IcebergLake)
@@ -234,7 +231,7 @@ def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path, lake: str,
                     with ExitStack() as stack:
                         steps.watch(stack, lake)
                         work(number, first)
-        except KilledError:
+        except KilledException:
             pass
         survivor, lost = tasks[1 - mortal], (P0, P1)[mortal]
         kept = (P0, P1)[1 - mortal]

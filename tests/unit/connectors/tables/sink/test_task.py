@@ -35,6 +35,7 @@ from penstock.data import (
     SchemaBuilder,
 )
 from penstock.errors import ConnectException, RetriableException
+from penstock.testing.kit.lives import KilledException
 
 #: Some of them take more than a second.
 pytestmark = pytest.mark.slow
@@ -347,10 +348,6 @@ def test_an_iceberg_table_whose_snapshots_expired_behind_those_of_others_keeps_i
     assert Writing(tmp_path, "iceberg").context.rewound == {HERE: 2}
 
 
-class KilledError(BaseException):
-    """The process ends here."""
-
-
 class Steps:
     """Ends the process at one of the steps of commits: before or after a table is made, altered, or written."""
 
@@ -369,7 +366,7 @@ class Steps:
     def pass_by(self) -> None:
         self.left -= 1
         if self.left < 0:
-            raise KilledError
+            raise KilledException
 
     def watch(self, stack: ExitStack) -> None:
         for kind in (IcebergTable, DeltaLakeTable):
@@ -406,7 +403,7 @@ def test_a_kill_at_any_step_of_a_commit_loses_and_doubles_nothing(tmp_path: Path
                     writing.put([{"id": n, "name": "x", "more": "y"} for n in range(at, 7)], more, kind=kind, first=at)
                 writing.tick()
                 writing.kafka = writing.safe(first + count)
-        except KilledError:
+        except KilledException:
             return writing.kafka
         return writing.kafka
 
