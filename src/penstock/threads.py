@@ -3,7 +3,8 @@
 Main names: ``StopEvent`` (on which a task waits), ``OwnedThread`` (start, name, join with a deadline), ``start_within``
 (a thread with the log context of its starter), ``in_thread`` (one call on a separate thread, as a future),
 ``as_future`` (the same for an existing thread), ``NoThreadException`` (the system refuses another thread),
-``Deadline``. Threads are daemons: a thread that a user's code blocks for ever must not keep the process alive.
+``Deadline``, ``lacks_descriptor`` (the same for file descriptors). Threads are daemons: a thread that a user's code
+blocks for ever must not keep the process alive.
 
 ``end_work`` ends Python code of a plugin that loops for ever; a blocking call into C ends only when it returns. Only
 work that changes nothing may be ended so: a check of a configuration, not the writing of one.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import errno
 import logging
 import sys
 import threading
@@ -238,3 +240,21 @@ def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
             future.set_result(result)
 
     return future, body
+
+
+FILES_USED_UP: Final = (
+    "Raise the limit of open files (ulimit -Hn), or find the connector that leaks them: ls -l /proc/PID/fd shows all"
+)
+
+
+def lacks_descriptor(error: BaseException | None) -> bool:
+    """True if an error, or what led to it, is that a file or connection could not be opened for lack of descriptors.
+
+    >>> lacks_descriptor(OSError(errno.EMFILE, "Too many open files")), lacks_descriptor(OSError(errno.ENOSPC, ""))
+    (True, False)
+    """
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

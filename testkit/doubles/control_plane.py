@@ -30,10 +30,10 @@ from penstock.validation.validator import Checked, ConnectorValidator
 from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
+    StateReport,
     TaskRequest,
 )
-from penstock.worker.task.slot import StateReport
 from penstock.worker.task.waiting import Hints
 from penstock.worker.worker import Worker, WorkerParts
 from testkit.connectors.probes import BOARD

@@ -49,10 +49,12 @@ from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.configs import load_class
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
+    StateReport,
     TaskRequest,
+    TaskRunner,
+    TaskSlot,
 )
-from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
 from penstock.worker.task.spec import (
     TaskServices,
     TaskSession,

@@ -19,7 +19,7 @@ from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.telemetry import Metrics
 from penstock.worker.backfill.runs import Backfills
 from penstock.worker.connector.runner import TaskPlan
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
     TaskRequest,
 )
 from penstock.worker.worker import StartupCounts, StatusListener

@@ -22,8 +22,7 @@ from penstock.api import TopicPartition
 from penstock.clients.trouble import Trouble
 from penstock.errors import ConfigException, ConnectException, OffsetOutOfRangeException
 from penstock.kafka.consumer.consumer import CHUNK_RECORDS, RecordConsumer
-from penstock.kafka.consumer.gc_tuning import collector_paused
-from penstock.kafka.consumer.messages import to_arrow
+from penstock.kafka.consumer.messages import collector_paused, to_arrow
 from penstock.kafka.consumer.unreadable import is_about_records
 from penstock.kafka.settings.client_log import CLIENT_LOG
 

@@ -14,7 +14,7 @@ from penstock.herder.control_plane import ControlPlane, plain
 from penstock.model import ConnectorType, TargetState
 from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRequest
 from penstock.worker.backfill.runs import backfill_task
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
     TaskRequest,
 )
 

@@ -29,7 +29,7 @@ from penstock.herder.membership import AssignedConnector, AssignedTask, Spec, Un
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import Properties
 from penstock.worker.connector.runner import PreemptedException
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
     TaskRequest,
 )
 from penstock.worker.worker import Worker

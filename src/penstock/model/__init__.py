@@ -5,9 +5,8 @@ Start from:
 - ``ConnectorTaskId``, ``State``, ``TargetState``, ``ConnectorStatus``, ``TaskStatus`` (``states``).
 - ``ClusterConfig``, ``fold`` (``cluster_config``): the configuration, folded from the records of the config topic, and
   those records.
-- ``ConnectorLife`` (``connector_life``), ``TaskPhase`` (``task_life``) and ``RunnerLife`` (``runner_life``): the
-  lifecycles of a connector, of a task as its worker sees it, and of a task's runner, as pure state machines; ``step``
-  of each module is the transition.
+- ``ConnectorLife`` (``connector_life``) and ``RunnerLife`` (``runner_life``): the lifecycles of a connector and of a
+  task's runner, as pure state machines; ``step`` of each module is the transition.
 - ``ConnectorView`` (``payloads``): REST's answer about a connector; ``PreviewRequest`` next to it.
 
 No threads, clocks or I/O, and the standard library only: ``penstock.stores``, ``penstock.worker``, ``penstock.herder``

@@ -43,14 +43,12 @@ from penstock.keystores.tls_settings import (
     trust,
     trusted_certificates,
 )
-from penstock.pipeline.spark.file_descriptors import (
-    FILES_USED_UP,
-)
 from penstock.rest.app import AppOptions, build_admin_app, build_app, parse_header_rules
 from penstock.rest.extensions import Extensions, HerderState
 from penstock.rest.services import Services
 from penstock.settings.worker import WorkerSettings
 from penstock.telemetry.logs import SeldomLog
+from penstock.threads import FILES_USED_UP
 
 
 @dataclass(frozen=True)

@@ -12,5 +12,5 @@ Start from:
 
 When a source's offsets are written is decided in ``penstock.worker``, by ``penstock.worker.source.offset_commit`` and
 ``penstock.worker.source.exactly_once``. The offsets of sinks are in their consumer groups: see
-``penstock.worker.sink.commit``. The topics are read and written by ``penstock.kafka.topic_log.log``.
+``penstock.worker.sink.deliveries``. The topics are read and written by ``penstock.kafka.topic_log.log``.
 """

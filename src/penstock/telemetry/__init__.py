@@ -18,7 +18,7 @@ Thread: any.
 
 from penstock.telemetry.logs import ContextFormatter, configure_logging, current_log_context, log_context
 from penstock.telemetry.metrics import Counter, Gauge, MetricFamily, Metrics
-from penstock.telemetry.waits import BusyTimes, Stack, Wait, waiting_for, waits
+from penstock.telemetry.waits import BusyTimes, Stack, Wait, no_probe, waiting_for, waits
 
 __all__ = [
     "BusyTimes",
@@ -32,6 +32,7 @@ __all__ = [
     "configure_logging",
     "current_log_context",
     "log_context",
+    "no_probe",
     "waiting_for",
     "waits",
 ]

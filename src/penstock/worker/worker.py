@@ -42,12 +42,13 @@ from penstock.worker.connector.runner import (
 )
 from penstock.worker.task.configs import check_count
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
+    StateReport,
     TaskRequest,
+    TaskRunner,
+    TaskSlot,
 )
-from penstock.worker.task.retries import Retries, RetryBackoff
-from penstock.worker.task.slot import StateReport, TaskRunner, TaskSlot
-from penstock.worker.task.waiting import Hints, WaitReason
+from penstock.worker.task.waiting import Hints, Retries, RetryBackoff, WaitReason
 
 #: Followed by ``connector`` or ``task``, and the name of the count.
 PREFIX: Final = "kafka_connect_worker_"

@@ -26,8 +26,8 @@ from penstock.pipeline.batch.batches import (
     PipelineSpec,
     SinkBatch,
     TransformStage,
+    Why,
 )
-from penstock.pipeline.batch.groups import Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow

@@ -13,8 +13,7 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
-from penstock.pipeline.batch.groups import Why
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage, Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs

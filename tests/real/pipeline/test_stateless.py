@@ -22,8 +22,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.pipeline.batch import groups as roads
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, TransformStage
-from penstock.pipeline.batch.groups import Why
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, TransformStage, Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime

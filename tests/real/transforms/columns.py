@@ -11,13 +11,12 @@ from conformance.vectors.codec import equal_values
 from conformance.vectors.model import Failure, Outcome, Success, simple_name, transform_class
 
 from penstock.api import ConnectRecord, SinkRecord, Transformation
-from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.batches import Failures, Stage
 from penstock.pipeline.batch.groups import RecordGroup, group_records, why_rows
 from penstock.pipeline.batch.row_path import attributes_of, columns_of, rebuilt_rows
-from penstock.pipeline.batch.segments import Failures, class_name
-from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.batch.segments import class_name
+from penstock.pipeline.plan.chain import ShapeGroup, Staged
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import ShapeGroup
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins

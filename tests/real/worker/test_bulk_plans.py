@@ -19,6 +19,7 @@ from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.sink.ahead import plan_ahead
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
+from penstock.telemetry import no_probe
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.topics.regex_router import RegexRouter
@@ -27,7 +28,6 @@ from penstock.worker.bulk.planning import run_session
 from penstock.worker.bulk.range_plan import samples_of, written_rows
 from penstock.worker.bulk.range_work import RangeAnswer, RangeFetch, RangeWork
 from penstock.worker.bulk.shipping import packed
-from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.sink.deliveries import PartitionHolders
+from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import ConnectException, SparkOverdueException
+from penstock.pipeline.batch.batches import Failures
 from penstock.pipeline.batch.frames import FrameRunner, LimitedInTime
-from penstock.pipeline.batch.segments import Failures
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.sql.transform import Sql

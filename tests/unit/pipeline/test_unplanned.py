@@ -16,10 +16,9 @@ from penstock.data import OPTIONAL_BYTES_SCHEMA, OPTIONAL_STRING_SCHEMA, Schema,
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.groups import parted_by_plan, shape_unplanned
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.chain import ShapeGroup, Staged
 from penstock.pipeline.plan.frame_values import AsText, AsVariant
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
 from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime

@@ -19,13 +19,12 @@ from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.string import StringConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_path as row_road
-from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch
-from penstock.pipeline.batch.groups import Why
+from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, Why
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow
+from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome, ShapeGroup
 from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue

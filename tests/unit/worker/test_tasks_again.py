@@ -8,10 +8,10 @@ from testkit.doubles.control_plane import FakeTask, running
 from testkit.waiting import await_true
 
 from penstock.model import ConnectorTaskId, ConnectorType, State
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
+    StateReport,
     TaskRequest,
 )
-from penstock.worker.task.slot import StateReport
 from penstock.worker.worker import Worker
 
 TASK = ConnectorTaskId("c", 0)

@@ -34,7 +34,7 @@ from penstock.plugins import Plugins
 from penstock.rest.server import client_context
 from penstock.rest.worker_client import SignedRequests, WorkerClient
 from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
-from penstock.telemetry import configure_logging
+from penstock.telemetry import configure_logging, no_probe
 
 if TYPE_CHECKING:
     from penstock.herder.cluster.group_metrics import RoundCounts
@@ -62,7 +62,7 @@ def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> 
     end_process(run(worker_file))
 
 
-def run(worker_file: str, *, probe: Callable[[str], None] = lambda point: None) -> int:
+def run(worker_file: str, *, probe: Callable[[str], None] = no_probe) -> int:
     """Runs a worker from its start to its end.
 
     Args:
@@ -100,7 +100,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         transformer: ConfigTransformer,
         events: Events,
         *,
-        probe: Callable[[str], None] = lambda point: None,
+        probe: Callable[[str], None] = no_probe,
     ) -> None:
         super().__init__(settings, plugins, transformer, events, probe=probe)
         self._others = self.workers = WorkerClient(self._tls)

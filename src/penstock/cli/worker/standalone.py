@@ -30,7 +30,7 @@ from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
 from penstock.stores.config import FileConnectorStore, LocalConfigStore, StoredConnector
 from penstock.stores.status import LocalStatusStore
-from penstock.telemetry import configure_logging
+from penstock.telemetry import configure_logging, no_probe
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> 
     end_process(run(worker_file, connector_files))
 
 
-def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[str], None] = lambda point: None) -> int:
+def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[str], None] = no_probe) -> int:
     """Runs a worker from its start to its end.
 
     Args:
@@ -95,7 +95,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         files: Sequence[ConnectorFile],
         events: Events,
         *,
-        probe: Callable[[str], None] = lambda point: None,
+        probe: Callable[[str], None] = no_probe,
     ) -> None:
         super().__init__(settings, plugins, transformer, events, probe=probe)
         self._files = list(files)

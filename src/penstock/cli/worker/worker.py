@@ -12,6 +12,7 @@ Source: org.apache.kafka.connect.cli.AbstractConnectCli.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import resource
@@ -40,7 +41,6 @@ from penstock.errors import (
 from penstock.herder import Health, Herder, HerderParts
 from penstock.herder.control_plane import ClusterMember
 from penstock.herder.membership import Membership
-from penstock.kafka.consumer.gc_tuning import collect_rarely
 from penstock.kafka.settings.override_policy import parse_policy
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.errors import own_paths
@@ -50,7 +50,7 @@ from penstock.rest.worker_client import WorkerClient
 from penstock.settings.distributed import ExactlyOnceSourceSupport
 from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_placeholders
 from penstock.stores.interface import ConfigStore, StatusStore
-from penstock.telemetry import Metrics
+from penstock.telemetry import Metrics, no_probe
 from penstock.telemetry.logs import Loggers
 from penstock.threads import OwnedThread
 from penstock.validation.plugin_checks import PluginCatalog
@@ -64,6 +64,21 @@ if TYPE_CHECKING:
     from penstock.worker.worker import Worker
 
 log = logging.getLogger(__name__)
+
+#: The surplus of created over dropped objects that starts a collection of the youngest generation, and the intervals of
+#: the older ones.
+_THRESHOLDS: Final = (300_000, 20, 50)
+
+
+def collect_rarely() -> None:
+    """Configures the collector for a worker process: call it once, after all permanent objects exist.
+
+    A task polls tens of thousands of records, each with several objects and none in a cycle. With Python's defaults the
+    collector scans the live ones again and again, which costs more than creating them.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
 
 
 def raise_file_limit() -> int:
@@ -230,7 +245,7 @@ class ConnectWorker(ABC, Generic[W]):
         transformer: ConfigTransformer,
         events: Events,
         *,
-        probe: Callable[[str], None] = lambda point: None,
+        probe: Callable[[str], None] = no_probe,
     ) -> None:
         self.settings = settings
         self.plugins = plugins

@@ -25,8 +25,7 @@ import pyarrow as pa
 
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException
-from penstock.kafka.consumer.gc_tuning import collector_paused
-from penstock.kafka.consumer.messages import placeholder, to_arrow
+from penstock.kafka.consumer.messages import collector_paused, placeholder, to_arrow
 from penstock.kafka.consumer.offsets import (
     ConsumerCommits,
     Offsets,

@@ -9,8 +9,7 @@ Start from:
 - ``Spreader`` (``stateless``): sends large batches to Spark's Python workers, as ``ShippedRecords`` (``transfer``),
   where ``StatelessWork`` (``python_workers``) runs transforms without state; ``crossing``: the form of errors.
 - ``frames``: transforms that work on whole frames.
-- ``Assembly`` (``assembly``): assembles results, row i for record i. ``Failures`` (``segments``) has the errors by
-  record. ``headers``: each distinct header is converted once.
+- ``Failures`` (``batches``) has the errors by record. ``headers``: each distinct header is converted once.
 
 ``penstock.pipeline.plan`` makes the plans; ``penstock.worker`` decides what to do with a failed record.
 """

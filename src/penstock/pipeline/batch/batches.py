@@ -1,22 +1,30 @@
-"""The input and output of the pipeline: plain values that the worker and the pipeline share.
+"""The input and output of the pipeline: values that the worker and the pipeline share, and the errors of a batch.
 
 Main types: ``PolledBatch`` and ``ProduceBatch`` (source path), ``SinkBatch`` (sink path, made of a table as in
 ``CONSUMED_SCHEMA``), ``PendingBatch`` (a batch that was begun), ``RecordError`` (a failed record is data, not an
-exception) and ``PipelineSpec`` (what a task's pipeline is made of).
+exception), ``Failures`` (the errors of a batch by record, and the path that each record has taken), ``PipelineSpec``
+(the parts of a task's pipeline) and ``LazyColumns`` (columns that are built only if a plan reads them).
 
-Owning thread: none; every value is immutable once built and may cross threads.
+Owning thread: ``Failures`` and ``LazyColumns`` belong to a task's pipeline thread; all other values are immutable once
+built and may cross threads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import enum
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
+from penstock.errors import ConnectException, RetriableException, java_class_name
+from penstock.telemetry import Metrics
+from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
+
 if TYPE_CHECKING:
-    import numpy as np
     from pyspark.sql import SparkSession
 
     from penstock.api import (
@@ -30,7 +38,7 @@ if TYPE_CHECKING:
         SourceRecord,
         ValueForm,
     )
-    from penstock.pipeline.batch.groups import Why
+    from penstock.pipeline.plan.chain import GroupOutcome
     from penstock.pipeline.spark.gate import Passage
 
 #: Headers in Kafka's form: the schema is gone, the value is bytes.
@@ -75,6 +83,7 @@ class Stage:
 
 
 T = TypeVar("T")
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 #: The records of one or more polls of a task, in order, or a frame.
 PolledBatch: TypeAlias = "Sequence[SourceRecord] | SourceFrame"
@@ -95,6 +104,25 @@ class Submit(Protocol):
                 holds meanwhile. More batches may be begun beside it then.
         """
         ...
+
+
+class LazyColumns(Mapping[str, Column]):
+    """Columns by name, each built on first access."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Column]]) -> None:
+        self._makers = makers
+        self._made: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 class PendingBatch(Generic[T]):
@@ -242,3 +270,183 @@ class PipelineSpec:
     without_spark: bool = False
     no_session: bool = False
     session: Callable[[], SparkSession] | None = None
+
+
+class Why(enum.Enum):
+    """The reasons why records go as rows."""
+
+    MANY_SCHEMAS = "many schemas for few records"
+    DEEP_SCHEMA = "a deeply nested schema"
+    HALF_PAIR = "half of a surrogate pair"
+    HUGE_VALUE = "a huge value"
+    MIXED_VALUES = "schemaless values, few or of mixed kinds"
+    NO_COLUMNS = "a step that has no columns for such schemaless values"
+    ONE_BY_ONE = "messages of a schema registry, read or written one by one"
+    NO_SPARK = "a look at a few records"
+    OWN_CLASS = "a class of your own, in the worker"
+    STATELESS = "a stateless class of your own, in Python workers of Spark"
+
+
+#: The reasons that name the author of a transform or converter; the others say why it is not columns.
+_OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
+
+
+class PathCounts:
+    """Counts the records of each path in the metrics; not by task, so that the sum survives a restart of the task."""
+
+    def __init__(self, metrics: Metrics, connector: str) -> None:
+        self._metrics = metrics
+        self._connector = connector
+
+    def __call__(self, paths: Mapping[Why | None, int]) -> None:
+        """Adds the records of a batch as rows, by reason, and as columns under None."""
+        for why, count in paths.items():
+            path, reason = ("columns", "") if why is None else ("rows", why.value)
+            self._metrics.counter(SPARK_RECORDS_TOTAL, connector=self._connector, road=path, why=reason).add(count)
+
+
+class TakenPaths:
+    """The paths that the records of one batch have taken.
+
+    A record that was processed as a row anywhere counts as one, once: with the reason of a stock class, if there is
+    one, because a user's own class takes any records as rows.
+    """
+
+    def __init__(self) -> None:
+        self._notes: list[tuple[Why, np.ndarray | None]] = []
+
+    def note(self, records: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes records that go as rows, by their numbers; None = all of the batch."""
+        self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
+
+    def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
+        """Counts the records processed as rows for each reason, and as columns under None.
+
+        Args:
+            records: The number of records in the batch.
+            origins: The record of each row, to count rows of which a record may have several, or none.
+        """
+        reasons = list(Why)
+        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
+        for why, some in sorted(self._notes, key=lambda note: note[0] not in _OF_USERS):
+            found[slice(None) if some is None else some] = reasons.index(why)
+        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
+        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
+
+
+class Failures:
+    """The errors of one batch: the first one of each record; and the records that were not columns, with the reason.
+
+    A record of the batch may have become several rows, or none (``spread``). An error of a row is that of its record,
+    whose other rows are not processed further.
+    """
+
+    def __init__(self) -> None:
+        self.errors: dict[int, RecordError] = {}
+        #: The record of each row; None = row i is record i.
+        self.origins: np.ndarray | None = None
+        self._paths = TakenPaths()
+
+    def spread(self, origins: np.ndarray) -> None:
+        """Notes that rows have changed: ``origins`` has the former row of each."""
+        self.origins = origins if self.origins is None else self.origins[origins]
+
+    def went_as_rows(self, rows: Sequence[int] | np.ndarray | None, why: Why) -> None:
+        """Notes rows that were not processed as columns; None = all."""
+        if rows is not None and self.origins is not None:
+            rows = self.origins[np.asarray(rows, dtype=np.int64)]
+        self._paths.note(rows, why)
+
+    def paths(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
+        """Counts the records processed as rows for each reason, and as columns under None.
+
+        Args:
+            rows: The number of rows.
+            consumed: True for original records, which transforms may have turned into several rows, or none.
+        """
+        if consumed or self.origins is None:
+            return self._paths.counts(rows)
+        return self._paths.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
+
+    def seq(self, row: int) -> int:
+        """The record of a row."""
+        return row if self.origins is None else int(self.origins[row])
+
+    def of_row(self, row: int) -> RecordError | None:
+        """The error of the record of a row."""
+        return self.errors.get(self.seq(row)) if self.errors else None
+
+    def failed(self, rows: int) -> np.ndarray:
+        """True for the rows of failed records."""
+        if self.origins is not None:
+            return np.isin(self.origins, list(self.errors))
+        failed = np.zeros(rows, dtype=bool)
+        failed[np.fromiter(self.errors, dtype=np.int64)] = True
+        return failed
+
+    def raised(self, row: int, stage: str, executing_class: str, error: BaseException) -> None:
+        """Notes an exception of Python code for a row."""
+        retriable = isinstance(error, RetriableException)
+        name = java_class_name(error)
+        seq = self.seq(row)
+        # The record is excluded from later steps, so this is its only error.
+        self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
+
+    def failed_before_headers(self, row: int, *, source: bool) -> bool:
+        """True if a record failed in a stage that comes before its headers are converted.
+
+        Kafka Connect converts headers after transforms and before key and value on the way to Kafka, and after key and
+        value and before transforms on the way from it; here that may happen in another order.
+        """
+        error = self.of_row(row)
+        if error is None:
+            return False
+        return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
+
+    def found(self, outcomes: Iterable[GroupOutcome]) -> None:
+        """Notes the errors of Spark jobs."""
+        for outcome in outcomes:
+            self._found(outcome)
+
+    def _found(self, outcome: GroupOutcome) -> None:
+        if outcome.error is None:
+            return
+        valid = np.flatnonzero(outcome.error.is_valid().to_numpy())
+        for index, error in zip(valid.tolist(), outcome.error.take(valid).to_pylist(), strict=True):
+            place = outcome.places[error["place"]]
+            seq = self.seq(index if outcome.rows is None else int(outcome.rows[index]))
+            message = error["message"]
+            before = self.errors.get(seq)
+            if before is not None and place.stage == Stage.TRANSFORMATION:
+                continue
+            told = message if place.advice is None else f"{str(message).rstrip()} {place.advice}"
+            self.errors[seq] = RecordError(
+                seq,
+                place.stage,
+                place.executing_class,
+                place.exception_class,
+                message,
+                exception=exception_of(place.exception_class, told),
+            )
+
+
+def _text(error: BaseException) -> str | None:
+    return str(error) if error.args else None
+
+
+def exception_of(java_name: str, message: str | None) -> Exception:
+    """The exception for an error that a step reports by its Java name; a ``ConnectException`` if no class has that
+    name.
+    """
+    kind = _BY_JAVA_NAME.get(java_name, ConnectException)
+    return kind(message) if message is not None else kind()
+
+
+def _all_below(kind: type[Exception]) -> list[type[Exception]]:
+    return [kind, *(found for child in kind.__subclasses__() for found in _all_below(child))]
+
+
+_BY_JAVA_NAME: Mapping[str, type[Exception]] = {
+    kind.__dict__["java_name"]: kind for kind in _all_below(ConnectException) if "java_name" in kind.__dict__
+}

@@ -30,18 +30,18 @@ from pyspark.sql import types as T
 from penstock.api import UNCHANGED, ConnectRecord, Frame
 from penstock.data import Schema
 from penstock.errors import ConnectException, DataException, SparkOverdueException, SparkUnavailableException
-from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.batches import Failures, Stage, exception_of
 from penstock.pipeline.batch.groups import RecordGroup, group_records
 from penstock.pipeline.batch.row_path import attributes_of, columns_of, rebuilt_rows, sorted_rows
-from penstock.pipeline.batch.segments import Failures, Framed, exception_of
+from penstock.pipeline.batch.segments import Framed
 from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS
 from penstock.pipeline.columns.layout import HEADERS_SPARK, physical_of_spark, spark_type
 from penstock.pipeline.columns.schemaless import field_columns
+from penstock.pipeline.plan.chain import GroupOutcome, collectable
 from penstock.pipeline.plan.frame_values import variant_of
 from penstock.pipeline.plan.isolated_jobs import in_parts, what_was_lost
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome, collectable
 from penstock.pipeline.plan.step import Shape, Side, SideName
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
 

@@ -22,8 +22,6 @@ Thread: pure functions; plans are remembered by shape.
 
 from __future__ import annotations
 
-import enum
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -36,17 +34,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.data import Schema, Struct, Type
+from penstock.pipeline.batch.batches import Why
 from penstock.pipeline.columns.layout import bounded, holds_variant
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.sizes import exceeds
+from penstock.pipeline.plan.chain import ShapeGroup, unchanged
 from penstock.pipeline.plan.map_structs import KINDS, object_array
-from penstock.pipeline.plan.outcomes import ShapeGroup, unchanged
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted, Split
 
 if TYPE_CHECKING:
     from penstock.api import ConnectRecord
-    from penstock.pipeline.plan.chain import Staged
-    from penstock.pipeline.plan.outcomes import GroupOutcome
+    from penstock.pipeline.plan.chain import GroupOutcome, Staged
 
 #: The minimum number of schemas; fewer are as fast in plans.
 MIN_SCHEMAS: Final = 6
@@ -64,55 +62,6 @@ MIN_SPREAD_ROWS: Final = 5_000
 _LEVELS: Final = 3
 _VALUES: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key"), attrgetter("value"))
 _SCHEMAS: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key_schema"), attrgetter("value_schema"))
-
-
-class Why(enum.Enum):
-    """The reasons why records go as rows."""
-
-    MANY_SCHEMAS = "many schemas for few records"
-    DEEP_SCHEMA = "a deeply nested schema"
-    HALF_PAIR = "half of a surrogate pair"
-    HUGE_VALUE = "a huge value"
-    MIXED_VALUES = "schemaless values, few or of mixed kinds"
-    NO_COLUMNS = "a step that has no columns for such schemaless values"
-    ONE_BY_ONE = "messages of a schema registry, read or written one by one"
-    NO_SPARK = "a look at a few records"
-    OWN_CLASS = "a class of your own, in the worker"
-    STATELESS = "a stateless class of your own, in Python workers of Spark"
-
-
-#: The reasons that name the author of a transform or converter; the others say why it is not columns.
-_OF_USERS: Final = (Why.OWN_CLASS, Why.STATELESS)
-
-
-class TakenPaths:
-    """The paths that the records of one batch have taken.
-
-    A record that was processed as a row anywhere counts as one, once: with the reason of a stock class, if there is
-    one, because a user's own class takes any records as rows.
-    """
-
-    def __init__(self) -> None:
-        self._notes: list[tuple[Why, np.ndarray | None]] = []
-
-    def note(self, records: Sequence[int] | np.ndarray | None, why: Why) -> None:
-        """Notes records that go as rows, by their numbers; None = all of the batch."""
-        self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
-
-    def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
-        """Counts the records processed as rows for each reason, and as columns under None.
-
-        Args:
-            records: The number of records in the batch.
-            origins: The record of each row, to count rows of which a record may have several, or none.
-        """
-        reasons = list(Why)
-        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
-        for why, some in sorted(self._notes, key=lambda note: note[0] not in _OF_USERS):
-            found[slice(None) if some is None else some] = reasons.index(why)
-        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
-        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
-        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
 
 
 def spreads(rows: int, cores: int) -> bool:

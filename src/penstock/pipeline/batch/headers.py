@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from penstock.api import HeaderConverter
 from penstock.data import ConnectHeaders, Header
-from penstock.pipeline.batch.batches import WIRE_HEADERS, Stage
-from penstock.pipeline.batch.segments import Failures, class_name
+from penstock.pipeline.batch.batches import WIRE_HEADERS, Failures, Stage
+from penstock.pipeline.batch.segments import class_name
 from penstock.pipeline.columns.header_columns import HeaderEntries
 
 MAX_REMEMBERED: Final = 10_000

@@ -26,15 +26,13 @@ from penstock.api.arrow import one_array
 from penstock.data import ConnectHeaders, Schema
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
-from penstock.pipeline.batch.assembly import LazyColumns
-from penstock.pipeline.batch.batches import Stage
-from penstock.pipeline.batch.groups import Why
-from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Failures
+from penstock.pipeline.batch.batches import Failures, LazyColumns, Stage, Why
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
 from penstock.pipeline.columns.layout import default_physical, unbounded
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
 
 #: The minimum number of records of a topic and schema for a block; fewer are as fast one by one.

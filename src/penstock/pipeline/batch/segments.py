@@ -2,20 +2,17 @@
 
 Main types: ``ColumnarSegment`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own,
 whose rows may differ in number from its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
-``cut_transforms`` makes them of a task's transforms. ``Failures`` collects the errors of a batch by record.
+``cut_transforms`` makes them of a task's transforms.
 
 Thread: the segments of a task are used by its pipeline thread only.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
-
-import numpy as np
 
 from penstock.api import (
     ConnectRecord,
@@ -26,11 +23,9 @@ from penstock.api import (
     SourceRecord,
     Transformation,
 )
-from penstock.errors import ConnectException, DataException, RetriableException, java_class_name
-from penstock.pipeline.batch.batches import RecordError, Stage, TransformStage
-from penstock.pipeline.batch.groups import TakenPaths, Why
+from penstock.errors import ConnectException, DataException
+from penstock.pipeline.batch.batches import Stage, TransformStage
 from penstock.pipeline.plan.chain import Conditional, Staged
-from penstock.pipeline.plan.outcomes import GroupOutcome
 from penstock.pipeline.plan.step import ColumnPredicate, ColumnTransform, Step
 from penstock.pipeline.plan.topics import ConditionalRoute, TopicPredicate, TopicRoute
 
@@ -228,120 +223,3 @@ def _column_step(stage: TransformStage) -> Step | None:
     if isinstance(step, TopicRoute) and isinstance(predicate, TopicPredicate):
         return ConditionalRoute(step, predicate, stage.negate)
     return Conditional(step, predicate, stage.negate)
-
-
-class Failures:
-    """The errors of one batch: the first one of each record; and the records that were not columns, with the reason.
-
-    A record of the batch may have become several rows, or none (``spread``). An error of a row is that of its record,
-    whose other rows are not processed further.
-    """
-
-    def __init__(self) -> None:
-        self.errors: dict[int, RecordError] = {}
-        #: The record of each row; None = row i is record i.
-        self.origins: np.ndarray | None = None
-        self._paths = TakenPaths()
-
-    def spread(self, origins: np.ndarray) -> None:
-        """Notes that rows have changed: ``origins`` has the former row of each."""
-        self.origins = origins if self.origins is None else self.origins[origins]
-
-    def went_as_rows(self, rows: Sequence[int] | np.ndarray | None, why: Why) -> None:
-        """Notes rows that were not processed as columns; None = all."""
-        if rows is not None and self.origins is not None:
-            rows = self.origins[np.asarray(rows, dtype=np.int64)]
-        self._paths.note(rows, why)
-
-    def paths(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
-        """Counts the records processed as rows for each reason, and as columns under None.
-
-        Args:
-            rows: The number of rows.
-            consumed: True for original records, which transforms may have turned into several rows, or none.
-        """
-        if consumed or self.origins is None:
-            return self._paths.counts(rows)
-        return self._paths.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
-
-    def seq(self, row: int) -> int:
-        """The record of a row."""
-        return row if self.origins is None else int(self.origins[row])
-
-    def of_row(self, row: int) -> RecordError | None:
-        """The error of the record of a row."""
-        return self.errors.get(self.seq(row)) if self.errors else None
-
-    def failed(self, rows: int) -> np.ndarray:
-        """True for the rows of failed records."""
-        if self.origins is not None:
-            return np.isin(self.origins, list(self.errors))
-        failed = np.zeros(rows, dtype=bool)
-        failed[np.fromiter(self.errors, dtype=np.int64)] = True
-        return failed
-
-    def raised(self, row: int, stage: str, executing_class: str, error: BaseException) -> None:
-        """Notes an exception of Python code for a row."""
-        retriable = isinstance(error, RetriableException)
-        name = java_class_name(error)
-        seq = self.seq(row)
-        # The record is excluded from later steps, so this is its only error.
-        self.errors[seq] = RecordError(seq, stage, executing_class, name, _text(error), retriable, error)
-
-    def failed_before_headers(self, row: int, *, source: bool) -> bool:
-        """True if a record failed in a stage that comes before its headers are converted.
-
-        Kafka Connect converts headers after transforms and before key and value on the way to Kafka, and after key and
-        value and before transforms on the way from it; here that may happen in another order.
-        """
-        error = self.of_row(row)
-        if error is None:
-            return False
-        return error.stage == Stage.HEADER_CONVERTER or (error.stage == Stage.TRANSFORMATION) is source
-
-    def found(self, outcomes: Iterable[GroupOutcome]) -> None:
-        """Notes the errors of Spark jobs."""
-        for outcome in outcomes:
-            self._found(outcome)
-
-    def _found(self, outcome: GroupOutcome) -> None:
-        if outcome.error is None:
-            return
-        valid = np.flatnonzero(outcome.error.is_valid().to_numpy())
-        for index, error in zip(valid.tolist(), outcome.error.take(valid).to_pylist(), strict=True):
-            place = outcome.places[error["place"]]
-            seq = self.seq(index if outcome.rows is None else int(outcome.rows[index]))
-            message = error["message"]
-            before = self.errors.get(seq)
-            if before is not None and place.stage == Stage.TRANSFORMATION:
-                continue
-            told = message if place.advice is None else f"{str(message).rstrip()} {place.advice}"
-            self.errors[seq] = RecordError(
-                seq,
-                place.stage,
-                place.executing_class,
-                place.exception_class,
-                message,
-                exception=exception_of(place.exception_class, told),
-            )
-
-
-def _text(error: BaseException) -> str | None:
-    return str(error) if error.args else None
-
-
-def exception_of(java_name: str, message: str | None) -> Exception:
-    """The exception for an error that a step reports by its Java name; a ``ConnectException`` if no class has that
-    name.
-    """
-    kind = _BY_JAVA_NAME.get(java_name, ConnectException)
-    return kind(message) if message is not None else kind()
-
-
-def _all_below(kind: type[Exception]) -> list[type[Exception]]:
-    return [kind, *(found for child in kind.__subclasses__() for found in _all_below(child))]
-
-
-_BY_JAVA_NAME: Mapping[str, type[Exception]] = {
-    kind.__dict__["java_name"]: kind for kind in _all_below(ConnectException) if "java_name" in kind.__dict__
-}

@@ -29,7 +29,7 @@ from penstock.pipeline.batch.groups import RecordGroup
 from penstock.pipeline.columns.header_columns import headers_of_column
 from penstock.pipeline.columns.layout import bounded, unbounded
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import Shape, Side, SideName
 
 _SIDES: Final[tuple[SideName, SideName]] = ("key", "value")

@@ -4,7 +4,7 @@ Start from:
 
 - ``Step`` (``step``): the interface of transforms and converters, and the ``Shape`` of their input and output.
 - ``compile_steps`` (``chain``): steps as projections, once for each shape of records.
-- ``SparkJobs`` (``jobs``): runs compiled steps, to a ``GroupOutcome`` (``outcomes``) for each group of records.
+- ``SparkJobs`` (``jobs``): runs compiled steps, to a ``GroupOutcome`` (``chain``) for each group of records.
   ``isolated_jobs``: runs rows that crashed a session in a separate one.
 - ``topics``: results by topic for plans; ``map_structs`` and ``frame_values``: parts of steps.
 

@@ -36,11 +36,17 @@ from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.pipeline.plan.chain import (
     GROUP_COLUMN,
     MAX_PLACES,
+    OTHERS,
     Compiled,
     FaultPlace,
+    GroupOutcome,
+    OutcomeLeaf,
+    ShapeGroup,
     Staged,
     compile_steps,
+    final_columns,
     input_column,
+    outcomes_of,
 )
 from penstock.pipeline.plan.isolated_jobs import (
     LOST_PLACE,
@@ -53,7 +59,6 @@ from penstock.pipeline.plan.isolated_jobs import (
     with_error,
     without_content,
 )
-from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, OutcomeLeaf, ShapeGroup, final_columns, outcomes_of
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.driver.prepared_plan import (

@@ -5,6 +5,9 @@ watches it, replaces it, and runs jobs again that were in flight: jobs are pure 
 second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not ours to kill; a
 lost session is replaced the same way, and a server that was there before gets two minutes to come back.
 
+A job that failed because the worker had no free file descriptor is run again, too (`Shortage`): such a shortage is
+often temporary, whether a connector leaks descriptors or a thousand clients use them.
+
 Main type: `SparkRuntime`; `coming_session` is for callers without a runtime, such as checks of configurations.
 Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
 """
@@ -20,10 +23,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from penstock.errors import (
+    ConnectException,
     SparkOverdueException,
     SparkSessionLostException,
     SparkStoppedException,
@@ -32,14 +36,51 @@ from penstock.errors import (
 from penstock.pipeline.spark.cluster import is_clustered, planned_cores
 from penstock.pipeline.spark.driver.jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException
-from penstock.pipeline.spark.file_descriptors import Shortage, lacks_descriptor
 from penstock.pipeline.spark.gate import MemoryBudget
 from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.telemetry import waiting_for
+from penstock.telemetry.logs import SeldomLog
+from penstock.threads import FILES_USED_UP, lacks_descriptor
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+PATIENCE_S: Final = 60.0
+PAUSE_S: Final = 0.5
+_seldom = SeldomLog(logging.getLogger(__name__))
+
+
+class Shortage:
+    """The retries of one job.
+
+    Args:
+        pause: waits the given number of seconds.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, pause: Callable[[float], object] | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._pause = pause or threading.Event().wait
+        self._clock = clock
+        self._until: float | None = None
+
+    def wait(self, error: BaseException) -> None:
+        """Waits for a moment, after which the job may be tried again.
+
+        Raises:
+            ConnectException: it was tried for a minute.
+        """
+        now = self._clock()
+        self._until = now + PATIENCE_S if self._until is None else self._until
+        if now >= self._until:
+            raise ConnectException(
+                f"The worker has no file descriptor left to hand a batch to Spark, for {PATIENCE_S:.0f} s now. "
+                f"{FILES_USED_UP}"
+            ) from error
+        _seldom.warning("files", "A batch waits: the worker has no file descriptor left. %s", FILES_USED_UP)
+        self._pause(PAUSE_S)
 
 
 T = TypeVar("T")

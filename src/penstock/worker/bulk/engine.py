@@ -31,7 +31,7 @@ from penstock.model import ConnectorTaskId
 from penstock.model.progress import Progress
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.telemetry import waiting_for
+from penstock.telemetry import no_probe, waiting_for
 from penstock.threads import in_own_thread
 from penstock.worker.bulk.executor import MessageTarget, PartitionWork
 from penstock.worker.bulk.jobs import Executors, brief, judged
@@ -51,7 +51,6 @@ from penstock.worker.bulk.runs import (
 )
 from penstock.worker.bulk.shipping import own_path, packed, shipped
 from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -42,9 +42,8 @@ from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.topic_log.settings import LogSettings
-from penstock.pipeline.batch.batches import PendingBatch, PipelineSpec, PolledBatch, ProduceBatch, Submit
+from penstock.pipeline.batch.batches import Failures, PendingBatch, PipelineSpec, PolledBatch, ProduceBatch, Submit
 from penstock.pipeline.batch.headers import HeaderWriter
-from penstock.pipeline.batch.segments import Failures
 from penstock.pipeline.batch.source.assembly import (
     frame_batch,
 )
@@ -52,8 +51,7 @@ from penstock.pipeline.batch.source.frame_input import FrameColumns, columns_of_
 from penstock.pipeline.batch.source.path import (
     SourcePipeline,
 )
-from penstock.pipeline.plan.chain import FaultPlace
-from penstock.pipeline.plan.outcomes import outcome_of_bytes
+from penstock.pipeline.plan.chain import FaultPlace, outcome_of_bytes
 from penstock.pipeline.plan.step import Shape
 from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import (

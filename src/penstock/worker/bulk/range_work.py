@@ -33,7 +33,7 @@ from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, PipelineSpec, SinkBatch, Submit
 from penstock.pipeline.batch.sink.ahead import PlanAhead
 from penstock.pipeline.batch.sink.path import SinkPipeline
-from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import EXAMPLES
 from penstock.worker.bulk.shipping import Parts

@@ -20,7 +20,7 @@ import penstock
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.pipeline.batch.recipe import InstanceRecipe
-from penstock.worker.task.spec import no_probe
+from penstock.telemetry import no_probe
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -30,7 +30,7 @@ from penstock.model.progress import Progress
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.telemetry import waiting_for
+from penstock.telemetry import no_probe, waiting_for
 from penstock.threads import OwnedThread, in_own_thread
 from penstock.worker.bulk.jobs import Executors, judged
 from penstock.worker.bulk.planning import run_session
@@ -41,7 +41,6 @@ from penstock.worker.bulk.runs import AttemptCounter, Totals
 from penstock.worker.bulk.shipping import packed, probe_for_executors
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.sink.queues import SinkCounts
-from penstock.worker.task.spec import no_probe
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

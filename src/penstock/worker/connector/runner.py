@@ -55,8 +55,7 @@ from penstock.model.states import State, TargetState
 from penstock.telemetry import log_context
 from penstock.threads import NoThreadException, OwnedThread
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.retries import Retries, asks_again
-from penstock.worker.task.waiting import WaitReason
+from penstock.worker.task.waiting import Retries, WaitReason, asks_again
 
 
 class ConnectorRequests(Protocol):

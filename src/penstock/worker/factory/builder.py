@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -40,8 +40,7 @@ from penstock.kafka.settings.client import (
 )
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, ConnectorType
-from penstock.pipeline.batch.batches import Moved, PipelineSpec
-from penstock.pipeline.batch.groups import Why
+from penstock.pipeline.batch.batches import PathCounts, PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs
@@ -53,8 +52,8 @@ from penstock.settings.connector_definitions import SINK_RETRY_DELAY, SOURCE_RET
 from penstock.settings.worker import WorkerSettings
 from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offsets import OffsetReader
-from penstock.telemetry import Metrics
-from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL, TRANSFORM_SECONDS_TOTAL
+from penstock.telemetry import Metrics, no_probe
+from penstock.telemetry.metrics import TRANSFORM_SECONDS_TOTAL
 from penstock.threads import NoThreadException, start_within
 from penstock.worker.backfill.making import SinkBackfill, range_consumer, subscription_of
 from penstock.worker.backfill.range_consumer import RangeConsumer
@@ -76,7 +75,7 @@ from penstock.worker.factory.bulk import Chained, SinkChained, forget_bulk_runs,
 from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
 from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
 from penstock.worker.isolation.process import TaskProcess
-from penstock.worker.sink.deliveries import PartitionHolders
+from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.queues import SinkConsumer
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.source.delivery_guarantee import SourceCommits
@@ -86,17 +85,13 @@ from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import AT_ONCE, BatchLimits, SharedLoad
 from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
+    StateReport,
     TaskRequest,
+    TaskRunner,
 )
-from penstock.worker.task.retries import RetryBackoff
-from penstock.worker.task.slot import StateReport, TaskRunner
-from penstock.worker.task.spec import (
-    TaskServices,
-    TaskSession,
-    TaskSpec,
-    no_probe,
-)
+from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.waiting import RetryBackoff
 
 log = logging.getLogger(__name__)
 TaskT = TypeVar("TaskT", bound=Task)
@@ -129,7 +124,7 @@ class TaskBuilder:
         metrics: Metrics,
         *,
         probe: Callable[[str], None] = no_probe,
-        note_topics: Callable[[str, Iterable[str], int], None] | None = None,
+        note_topics: Callable[..., None] | None = None,
         static_id: str | None = None,
         kafka_cluster_id: str | None = None,
     ) -> None:
@@ -269,7 +264,9 @@ class TaskBuilder:
         store, committer = commits.committer(request, sender, CommitHooks(task))
         made.callback(store.stop)
         jobs = self._jobs.of_a_task()
-        pipeline = build_source_pipeline(self._runtime, self._spec(request, parts), jobs, self._moved(request))
+        pipeline = build_source_pipeline(
+            self._runtime, self._spec(request, parts), jobs, PathCounts(self._metrics, request.id.connector)
+        )
         topics = self._topic_creation(request, settings, made)
         counts = ErrorCounts()
         errors = _errors(request, settings, counts, _log_reporters(settings, request, counts))
@@ -351,7 +348,7 @@ class TaskBuilder:
             self._runtime,
             self._spec(request, parts, task, session, frames_join=settings.frames.join),
             jobs,
-            self._moved(request),
+            PathCounts(self._metrics, request.id.connector),
         )
         errors = _errors(request, settings, ErrorCounts(), ())
         note = self._notes(request)
@@ -414,7 +411,7 @@ class TaskBuilder:
     def _notes(self, request: TaskRequest) -> Callable[[Sequence[str]], None]:
         """Makes the function that notes the topics of a task; it does nothing if topics are not tracked."""
         note, (connector, task) = self._note_topics, request.id
-        return (lambda topics: None) if note is None else lambda topics: note(connector, topics, task)
+        return (lambda topics: None) if note is None else partial(note, connector, task=task)
 
     def forget(self, task: ConnectorTaskId) -> None:
         """The task was stopped: its metrics go. Thread: the herder's."""
@@ -529,17 +526,6 @@ class TaskBuilder:
         def add(alias: str, seconds: float) -> None:
             tags = {"connector": request.id.connector, "transform": alias}
             self._metrics.counter(TRANSFORM_SECONDS_TOTAL, **tags).add(seconds)
-
-        return add
-
-    def _moved(self, request: TaskRequest) -> Moved:
-        """Counts the records of each path; not by task, so that the sum survives a restart of the task."""
-
-        def add(roads: Mapping[Why | None, int]) -> None:
-            for why, count in roads.items():
-                road, reason = ("columns", "") if why is None else ("rows", why.value)
-                tags = {"connector": request.id.connector, "road": road, "why": reason}
-                self._metrics.counter(SPARK_RECORDS_TOTAL, **tags).add(count)
 
         return add
 

@@ -25,7 +25,7 @@ from penstock.worker.bulk.shipping import Parts, TransformRecipe
 from penstock.worker.isolation.process import TaskProcess, isolated
 from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
     TaskRequest,
 )
 

@@ -51,7 +51,6 @@ from penstock.worker.task.plugin_metrics import InstanceMetrics
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
 logger = logging.getLogger(__name__)
 
 SINK_TASK_JAVA_CLASS: Final = "org.apache.kafka.connect.sink.SinkTask"

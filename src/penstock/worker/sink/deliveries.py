@@ -1,46 +1,44 @@
-"""The partitions of a sink task, and the batches that are delivered of them: which rows still count, up to which
-offset.
+"""The partitions of a sink task: which rows still count, up to which offset they are delivered, and which is committed.
 
-Main types: ``SinkPartitions`` has the delivered and committed offsets of each partition; it is pure state without
-thread, clock or I/O. ``PartitionHolders`` (one for all tasks of a worker) and ``Holder`` (one task of a group): the
-next task opens a partition only after the one before has closed it. ``SinkDeliveries`` makes deliveries of converted
-batches; ``SinkDelivery`` is one batch in the course of being put. Functions ``rows_of``, ``prefix_ends`` and
-``message_at`` read Arrow tables of consumed messages; they are pure.
+Main types: ``SinkPartitions`` has the delivered and committed offsets of each partition. ``SinkDeliveries`` makes
+deliveries of converted batches; ``SinkDelivery`` is one batch in the course of being put. ``CommitProgress`` (due, in
+progress, sequence numbers, late answers) decides when to commit, and which answers count, ``accept_offsets`` which
+offsets of ``pre_commit`` may be committed; ``SinkCommitter`` asks the task, then the group's coordinator. All but
+``SinkCommitter`` and ``SinkDeliveries`` are pure: no thread, clock or I/O.
 
 Fetching, conversion and delivery overlap, so records may be in flight when their partition is revoked or sought to
 another offset. Each fetch carries an epoch, a number that grows with every assignment and seek; a partition accepts
 only records fetched in or after the epoch of its own last assignment or seek. A partition that is not assigned
 accepts none.
 
-A member that gives partitions back keeps the group's coordinator waiting until it joins again. But librdkafka joins
-again by itself when it notices new partitions or topics, even while its owner is still closing the revoked partitions.
-The coordinator then regards them as closed, and assigns them to another member. If that member is a task of this
-worker, it waits here for the close. It does not wait for a task that has not polled for ``max.poll.interval.ms``: that
-task has left the group, and may never return.
+Owning thread: the task's thread.
 
-Owning thread: the task's thread, except where a method says otherwise. ``Holder``: any; one lock guards everything.
-
-Source: ``WorkerSinkTask`` (``convertMessages``); KIP-275: `open` of a partition comes after the `close` before it.
+Source: ``WorkerSinkTask`` (``convertMessages``, ``commitOffsets``, ``doCommit``, ``onCommitCompleted``); KIP-275.
 """
 
 from __future__ import annotations
 
-import threading
-import time
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.api import OffsetAndMetadata, SinkFrame, SinkRecord, TopicPartition
+from penstock.api import AnySinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, TopicPartition
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import SinkBatch
-from penstock.worker.errors.reporters import ConsumedMessage
+from penstock.worker.errors.reporters import ConsumedMessage, ErrorReporter
 from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.sink.queues import ConvertedBatch, SinkStages, ends_of
+from penstock.worker.sink.queues import CommitAnswered, ConvertedBatch, SinkConsumer, SinkStages, ends_of
+from penstock.worker.task.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from penstock.worker.sink.context import WorkerSinkTaskContext
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -168,97 +166,6 @@ class SinkPartitions:
             if (position := self._positions.get(partition)) is not None:
                 position.committed = offset
                 position.stored = True
-
-
-class PartitionHolders:
-    """The registry of which task has which partition open, in all consumer groups of this worker's tasks.
-
-    Args:
-        clock: Seconds, for `max.poll.interval.ms`.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._held: dict[tuple[str, TopicPartition], Holder] = {}
-
-    def holder(self, group: str, max_poll_interval_s: float = 300.0) -> Holder:
-        """A new member of a group, which holds nothing.
-
-        Args:
-            group: Identifies the group among the groups of all clusters.
-            max_poll_interval_s: Seconds without a poll after which the group removes the member.
-        """
-        return Holder(group, max_poll_interval_s, self._held, self._changed, self._clock)
-
-
-class Holder:
-    """One task; made by ``PartitionHolders``."""
-
-    def __init__(
-        self,
-        group: str,
-        max_poll_interval_s: float,
-        held: dict[tuple[str, TopicPartition], Holder],
-        changed: threading.Condition,
-        clock: Callable[[], float],
-    ) -> None:
-        self._group = group
-        self._max_poll_interval_s = max_poll_interval_s
-        self._held = held
-        self._changed = changed
-        self._clock = clock
-        self._polled = clock()
-
-    @property
-    def patience_s(self) -> float:
-        """The number of seconds this task may wait for another one without losing its own place in the group."""
-        return self._max_poll_interval_s * 0.9
-
-    def polled(self) -> None:
-        """The task's consumer polls now, and so is a member of its group."""
-        self._polled = self._clock()
-
-    def take(self, partitions: Collection[TopicPartition], timeout_s: float, *, anyway: bool = False) -> bool:
-        """Hold these partitions, all or none, once no other task does.
-
-        Args:
-            partitions: The partitions to take.
-            timeout_s: The longest wait for their present holder.
-            anyway: Take them from their present holder without waiting.
-
-        Returns:
-            True if this task holds them now.
-        """
-        keys = [(self._group, partition) for partition in partitions]
-        with self._changed:
-            if not anyway and not self._changed.wait_for(lambda: self._free(keys), timeout_s):
-                return False
-            self._held.update(dict.fromkeys(keys, self))
-            return True
-
-    def give_back(self, partitions: Iterable[TopicPartition]) -> None:
-        """The task has closed these partitions and made its last commit for them."""
-        with self._changed:
-            for partition in partitions:
-                self._drop((self._group, partition))
-            self._changed.notify_all()
-
-    def leave(self) -> None:
-        """The task has ended or was abandoned: it holds nothing."""
-        with self._changed:
-            for key in [key for key, holder in self._held.items() if holder is self]:
-                self._drop(key)
-            self._changed.notify_all()
-
-    def _drop(self, key: tuple[str, TopicPartition]) -> None:
-        if self._held.get(key) is self:
-            del self._held[key]
-
-    def _free(self, keys: Iterable[tuple[str, TopicPartition]]) -> bool:
-        now = self._clock()
-        holders = {holder for key in keys if (holder := self._held.get(key)) is not None and holder is not self}
-        return all(now >= holder._polled + holder._max_poll_interval_s for holder in holders)
 
 
 @dataclass
@@ -442,3 +349,303 @@ def message_at(table: pa.Table, row: int) -> ConsumedMessage:
         found["value"],
         headers,
     )
+
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+
+@dataclass(frozen=True)
+class AcceptedOffsets:
+    """The offsets to commit, and those to report to the author of the task.
+
+    Attributes:
+        to_commit: One offset for each requested partition: the task's if it is valid, else the last committed one.
+        changed: True if they differ from the committed offsets.
+        warnings: One text for each entry that was ignored because it is wrong.
+        notes: One text for each entry that was ignored because its partition was not requested.
+    """
+
+    to_commit: dict[TopicPartition, OffsetAndMetadata]
+    changed: bool
+    warnings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def accept_offsets(
+    returned: Offsets, *, asked: Offsets, committed: Offsets, assigned: Collection[TopicPartition]
+) -> AcceptedOffsets:
+    """Check the answer of ``pre_commit``. Invariant 2.
+
+    Args:
+        returned: The task's answer.
+        asked: The current offsets it was asked about: an upper bound for each partition.
+        committed: The last committed offsets of the same partitions.
+        assigned: Everything the task owns.
+
+    >>> t0, at = TopicPartition("t", 0), OffsetAndMetadata
+    >>> accept_offsets({t0: at(7)}, asked={t0: at(9)}, committed={t0: at(5)}, assigned=[t0]).to_commit[t0].offset
+    7
+    >>> accept_offsets({t0: at(10)}, asked={t0: at(9)}, committed={t0: at(5)}, assigned=[t0]).changed
+    False
+    """
+    accepted = {partition: committed[partition] for partition in asked if partition in committed}
+    warnings: list[str] = []
+    notes: list[str] = []
+    for partition, offset in returned.items():
+        where = f"{partition.topic}-{partition.partition}"
+        if partition in asked:
+            limit = asked[partition].offset
+            if offset.offset <= limit:
+                accepted[partition] = offset
+            else:
+                warnings.append(
+                    f"Ignoring the offset {offset.offset} that pre_commit returned for {where}: "
+                    f"records were delivered up to {limit} only"
+                )
+        elif partition in assigned:
+            notes.append(
+                f"Ignoring the offset {offset.offset} of {where}: pre_commit was not called for this partition"
+            )
+        else:
+            warnings.append(
+                f"Ignoring the offset {offset.offset} that pre_commit returned for {where}: "
+                f"the partition is not assigned to this task"
+            )
+    return AcceptedOffsets(accepted, accepted != dict(committed), warnings, notes)
+
+
+class CommitProgress:
+    """One commit at a time, numbered; answers of older numbers are late and do not count.
+
+    Args:
+        interval_s: ``offset.flush.interval.ms``.
+        timeout_s: ``offset.flush.timeout.ms``.
+        now_s: The first commit is due one interval from here; monotonic, as all moments here.
+    """
+
+    def __init__(self, interval_s: float, timeout_s: float, now_s: float) -> None:
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._next_s = now_s + interval_s
+        self._started_s = 0.0
+        self._sequence = 0
+        self.committing = False
+        self.successes = 0
+        self.failures = 0
+        self.skipped = 0
+
+    @property
+    def sequence(self) -> int:
+        """Number of the latest commit."""
+        return self._sequence
+
+    def due(self, now_s: float, *, requested: bool) -> bool:
+        """True if it is time to commit: nothing is in progress, and the interval has passed or the task asked."""
+        return not self.committing and (requested or now_s >= self._next_s)
+
+    def schedule(self, now_s: float) -> None:
+        """The next periodic commit is one interval from now."""
+        self._next_s = now_s + self._interval_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until a commit is due, or the commit in progress times out."""
+        until = self._started_s + self._timeout_s if self.committing else self._next_s
+        return max(0.0, until - now_s)
+
+    def begin(self, now_s: float) -> int:
+        """A commit starts; returns its number."""
+        self._sequence += 1
+        self._started_s = now_s
+        self.committing = True
+        return self._sequence
+
+    def end(self, sequence: int, *, failed: bool) -> bool:
+        """An answer came; False when it is a late one: a newer commit was begun since."""
+        if sequence != self._sequence:
+            self.skipped += 1
+            return False
+        self.committing = False
+        if failed:
+            self.failures += 1
+        else:
+            self.successes += 1
+        return True
+
+    def give_up_if_late(self, now_s: float) -> bool:
+        """Forget a commit without an answer in time: counts as a failure; a new one may begin."""
+        if not self.committing or now_s < self._started_s + self._timeout_s:
+            return False
+        self.committing = False
+        self.failures += 1
+        return True
+
+
+class SinkCommitter:
+    """Commits for one task.
+
+    Args:
+        spec: The task, for ``pre_commit`` and ``close``, and the time limits for reports and the last commit.
+        context: Holds ``is_closing``.
+        partitions: The delivered offsets.
+        stages: The way to the consumer.
+        progress: Numbers the commits.
+        reporters: Offsets pass a reported record only after its reports are stored.
+        probe: Called at ``sink.closing``, between the task's ``close`` and the last commit; for kill tests.
+    """
+
+    def __init__(
+        self,
+        spec: TaskSpec[AnySinkTask],
+        context: WorkerSinkTaskContext,
+        partitions: SinkPartitions,
+        stages: SinkStages,
+        progress: CommitProgress,
+        *,
+        reporters: Sequence[ErrorReporter],
+        probe: Callable[[str], None],
+    ) -> None:
+        self._name = spec.name
+        self._task = spec.task
+        self._timeout_s = spec.offset_flush_timeout_s
+        self._context = context
+        self._partitions = partitions
+        self._stages = stages
+        self.progress = progress
+        self._reporters = reporters
+        self._probe = probe
+
+    def commit(self, now_s: float) -> bool:
+        """Commit all partitions without waiting for the answer.
+
+        Returns:
+            False when ``pre_commit`` failed: the caller must rewind to the committed offsets.
+        """
+        asked = self._partitions.current(self._partitions.assigned)
+        if not asked:
+            return True
+        sequence = self.progress.begin(now_s)
+        if not self._reports_stored(asked):
+            self.progress.end(sequence, failed=True)
+            return True
+        try:
+            returned = self._pre_commit(asked, closing=False)
+        except BaseException:
+            logger.exception("%s: pre_commit failed; rewinding to the last committed offsets", self._name)
+            self.progress.end(sequence, failed=True)
+            return False
+        offsets = self._to_commit(returned, asked)
+        if offsets is None:
+            self.progress.end(sequence, failed=False)
+            return True
+        stages = self._stages
+
+        def answer(error: Exception | None) -> None:
+            stages.post(CommitAnswered(sequence, offsets, error))
+
+        def send(consumer: SinkConsumer) -> None:
+            consumer.commit_async(offsets, answer)
+
+        stages.submit(send)
+        return True
+
+    def answered(self, event: CommitAnswered) -> None:
+        """The answer to a commit came."""
+        if not self.progress.end(event.sequence, failed=event.error is not None):
+            logger.debug("%s: ignoring the late answer to offset commit %d", self._name, event.sequence)
+        elif event.error is not None:
+            logger.error("%s: offset commit %d failed: %s", self._name, event.sequence, event.error)
+        else:
+            self._partitions.note_committed(event.offsets)
+
+    def commit_and_close(
+        self, now_s: float, partitions: Collection[TopicPartition], *, cancelled: Callable[[], bool]
+    ) -> None:
+        """The partitions go away: ask the task for the last time, close them, commit and wait for the answer.
+
+        Raises:
+            Exception: The error that ``close`` raised.
+        """
+        asked = self._partitions.current(partitions)
+        if not asked:
+            return
+        sequence = self.progress.begin(now_s)
+        stored = self._reports_stored(asked)
+        returned: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        failed = not stored
+        try:
+            returned = self._pre_commit(asked, closing=True)
+        except BaseException:
+            logger.warning("%s: pre_commit failed while closing; nothing is committed", self._name, exc_info=True)
+            failed = True
+        finally:
+            self._task.close(list(asked))
+        self._probe("sink.closing")
+        # Invariant 4: the task may have been cancelled while it closed.
+        offsets = None if failed or cancelled() else self._to_commit(returned, asked)
+        if offsets is not None:
+            failed = not self._commit_and_wait(offsets)
+        self.progress.end(sequence, failed=failed)
+
+    def _pre_commit(
+        self, asked: Mapping[TopicPartition, OffsetAndMetadata], *, closing: bool
+    ) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        self._context.set_closing(closing)
+        try:
+            returned: Mapping[TopicPartition, OffsetAndMetadata] | None = self._task.pre_commit(dict(asked))
+        finally:
+            self._context.set_closing(False)
+        if returned is None:
+            raise ConnectException(
+                f"{self._name}: pre_commit returned None; return the offsets that are safe, or an empty map"
+            )
+        if not isinstance(returned, Mapping) or not all(
+            isinstance(partition, tuple) and len(partition) == 2 and isinstance(offset, OffsetAndMetadata)
+            for partition, offset in returned.items()
+        ):
+            raise ConnectException(
+                f"{self._name}: pre_commit must return a map of TopicPartition to OffsetAndMetadata, got {returned!r}"
+            )
+        return returned
+
+    def _to_commit(
+        self,
+        returned: Mapping[TopicPartition, OffsetAndMetadata],
+        asked: Mapping[TopicPartition, OffsetAndMetadata],
+    ) -> dict[TopicPartition, OffsetAndMetadata] | None:
+        """Returns the offsets to send, or None if there is nothing new."""
+        if not returned:
+            return None
+        accepted = accept_offsets(
+            {TopicPartition(*partition): offset for partition, offset in returned.items()},
+            asked=asked,
+            committed=self._partitions.committed(asked),
+            assigned=self._partitions.assigned,
+        )
+        for warning in accepted.warnings:
+            logger.warning("%s: %s", self._name, warning)
+        for note in accepted.notes:
+            logger.debug("%s: %s", self._name, note)
+        # Invariant 2: without an offset in the group, records that arrive while the task does not read would be
+        # skipped.
+        return accepted.to_commit if accepted.changed or self._partitions.unstored(asked) else None
+
+    def _commit_and_wait(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
+        def send(consumer: SinkConsumer) -> None:
+            consumer.commit_sync(offsets)
+
+        try:
+            self._stages.submit(send).result(self._timeout_s)
+        except Exception as failure:
+            text = "%s: the last offset commit of %s failed; records since the one before come again: %s"
+            logger.error(text, self._name, ", ".join(map(str, offsets)), failure or "no answer in time")
+            return False
+        self._partitions.note_committed(offsets)
+        return True
+
+    def _reports_stored(self, partitions: Collection[TopicPartition]) -> bool:
+        """Wait for reports of failed records: a committed offset never passes one that is not stored. Invariant 2."""
+        wanted = list(partitions)
+        stored = all(reporter.await_reports(wanted, self._timeout_s) for reporter in self._reporters)
+        if not stored:
+            logger.error("%s: failed records are not reported yet; offsets are not committed", self._name)
+        return stored

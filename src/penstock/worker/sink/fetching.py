@@ -2,7 +2,9 @@
 
 Main types: ``SinkFetcher`` and ``SinkConverter``, the threads; ``MessageConverter`` converts a batch, and tries records
 with retriable errors again; ``SinkPauses`` decides which partitions are fetched: none while the connector is paused or
-a batch waits for its retry, otherwise all that the task itself has not paused.
+a batch waits for its retry, otherwise all that the task itself has not paused. ``PartitionHolders`` (one for all tasks
+of a worker) and ``Holder`` (one task of a group): the next task opens a partition only after the one before has closed
+it.
 
 Only the fetch thread uses the consumer. Rebalance callbacks run there too, inside a fetch: they hand over to
 the task's thread and wait for its answer, serving its consumer calls (a commit, a seek) meanwhile. So user code runs on
@@ -10,10 +12,17 @@ the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``c
 stops while the task's thread does not come round: a task stuck in ``put`` loses its partitions after
 ``max.poll.interval.ms``, which lets another task take over.
 
-Owning thread: both threads belong to the sink task runner, which starts and joins them; ``SinkPauses`` belongs to the
-task's thread.
+A member that gives partitions back keeps the group's coordinator waiting until it joins again. But librdkafka joins
+again by itself when it notices new partitions or topics, even while its owner is still closing the revoked partitions.
+The coordinator then regards them as closed, and assigns them to another member. If that member is a task of this
+worker, it waits here for the close. It does not wait for a task that has not polled for ``max.poll.interval.ms``: that
+task has left the group, and may never return.
 
-Source: ``WorkerSinkTask`` (``pauseAll``, ``resumeAll``), ``WorkerSinkTaskContext`` (``pausedPartitions``).
+Owning thread: both threads belong to the sink task runner, which starts and joins them; ``SinkPauses`` belongs to the
+task's thread. ``Holder``: any; one lock guards everything.
+
+Source: ``WorkerSinkTask`` (``pauseAll``, ``resumeAll``), ``WorkerSinkTaskContext`` (``pausedPartitions``); KIP-275:
+`open` of a partition comes after the `close` before it.
 """
 
 from __future__ import annotations
@@ -21,7 +30,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Protocol
@@ -37,7 +46,7 @@ from penstock.pipeline.batch.batches import PendingBatch, RecordError, SinkBatch
 from penstock.threads import OwnedThread, start_within
 from penstock.worker.errors.tolerance import KAFKA_CONSUME, ErrorHandler
 from penstock.worker.sink.context import WorkerSinkTaskContext
-from penstock.worker.sink.deliveries import Holder, SinkPartitions
+from penstock.worker.sink.deliveries import SinkPartitions
 from penstock.worker.sink.queues import (
     Assigned,
     ConvertedBatch,
@@ -51,6 +60,97 @@ from penstock.worker.sink.queues import (
 from penstock.worker.task.bounded_queue import OverlappingBatches, SharedLoad
 
 _CONSUMER_CLASS = "org.apache.kafka.clients.consumer.KafkaConsumer"
+
+
+class PartitionHolders:
+    """The registry of which task has which partition open, in all consumer groups of this worker's tasks.
+
+    Args:
+        clock: Seconds, for `max.poll.interval.ms`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._held: dict[tuple[str, TopicPartition], Holder] = {}
+
+    def holder(self, group: str, max_poll_interval_s: float = 300.0) -> Holder:
+        """A new member of a group, which holds nothing.
+
+        Args:
+            group: Identifies the group among the groups of all clusters.
+            max_poll_interval_s: Seconds without a poll after which the group removes the member.
+        """
+        return Holder(group, max_poll_interval_s, self._held, self._changed, self._clock)
+
+
+class Holder:
+    """One task; made by ``PartitionHolders``."""
+
+    def __init__(
+        self,
+        group: str,
+        max_poll_interval_s: float,
+        held: dict[tuple[str, TopicPartition], Holder],
+        changed: threading.Condition,
+        clock: Callable[[], float],
+    ) -> None:
+        self._group = group
+        self._max_poll_interval_s = max_poll_interval_s
+        self._held = held
+        self._changed = changed
+        self._clock = clock
+        self._polled = clock()
+
+    @property
+    def patience_s(self) -> float:
+        """The number of seconds this task may wait for another one without losing its own place in the group."""
+        return self._max_poll_interval_s * 0.9
+
+    def polled(self) -> None:
+        """The task's consumer polls now, and so is a member of its group."""
+        self._polled = self._clock()
+
+    def take(self, partitions: Collection[TopicPartition], timeout_s: float, *, anyway: bool = False) -> bool:
+        """Hold these partitions, all or none, once no other task does.
+
+        Args:
+            partitions: The partitions to take.
+            timeout_s: The longest wait for their present holder.
+            anyway: Take them from their present holder without waiting.
+
+        Returns:
+            True if this task holds them now.
+        """
+        keys = [(self._group, partition) for partition in partitions]
+        with self._changed:
+            if not anyway and not self._changed.wait_for(lambda: self._free(keys), timeout_s):
+                return False
+            self._held.update(dict.fromkeys(keys, self))
+            return True
+
+    def give_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """The task has closed these partitions and made its last commit for them."""
+        with self._changed:
+            for partition in partitions:
+                self._drop((self._group, partition))
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """The task has ended or was abandoned: it holds nothing."""
+        with self._changed:
+            for key in [key for key, holder in self._held.items() if holder is self]:
+                self._drop(key)
+            self._changed.notify_all()
+
+    def _drop(self, key: tuple[str, TopicPartition]) -> None:
+        if self._held.get(key) is self:
+            del self._held[key]
+
+    def _free(self, keys: Iterable[tuple[str, TopicPartition]]) -> bool:
+        now = self._clock()
+        holders = {holder for key in keys if (holder := self._held.get(key)) is not None and holder is not self}
+        return all(now >= holder._polled + holder._max_poll_interval_s for holder in holders)
 
 
 class BatchConverter(Protocol):

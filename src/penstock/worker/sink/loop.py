@@ -27,21 +27,19 @@ from penstock.kafka.consumer.consumer import Placement
 from penstock.pipeline.batch.sink.frames import empty_frame
 from penstock.pipeline.spark.driver.jvm import brief
 from penstock.telemetry import waiting_for
-from penstock.worker.sink.commit import CommitProgress, SinkCommitter
 from penstock.worker.sink.context import ClockCall, ErrantRecords, WorkerSinkTaskContext
-from penstock.worker.sink.deliveries import SinkDeliveries, SinkDelivery, SinkPartitions, place_of
-from penstock.worker.sink.fetching import SinkFetcher, SinkPauses
-from penstock.worker.sink.queues import (
-    Assigned,
-    CommitAnswered,
-    Event,
-    Lost,
-    Revoked,
-    SinkStages,
-    StageFailed,
+from penstock.worker.sink.deliveries import (
+    CommitProgress,
+    SinkCommitter,
+    SinkDeliveries,
+    SinkDelivery,
+    SinkPartitions,
+    place_of,
 )
-from penstock.worker.task.retries import Retries, asks_again
+from penstock.worker.sink.fetching import SinkFetcher, SinkPauses
+from penstock.worker.sink.queues import Assigned, CommitAnswered, Event, Lost, Revoked, SinkStages, StageFailed
 from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.waiting import Retries, asks_again
 
 logger = logging.getLogger(__name__)
 
@@ -186,7 +184,7 @@ class SinkPut:
 
     def _call(self, call: ClockCall, now: float) -> None:
         call.began(now)
-        self._session.begin_put()
+        self._session.in_put = None
         try:
             call.call()
         except BaseException as failure:
@@ -224,7 +222,7 @@ class SinkPut:
 
     def _deliver(self, delivery: SinkDelivery) -> None:
         self._partitions.begin_delivery(delivery.ends)
-        self._session.begin_put()
+        self._session.in_put = None
         started = time.monotonic()
         size = delivery.size
         try:

@@ -27,10 +27,9 @@ from penstock.model import State
 from penstock.telemetry import BusyTimes
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, message_as_text
-from penstock.worker.sink.commit import CommitProgress, SinkCommitter
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
-from penstock.worker.sink.deliveries import Holder, PartitionHolders, SinkPartitions
-from penstock.worker.sink.fetching import BatchConverter, SinkConverter, SinkFetcher
+from penstock.worker.sink.deliveries import CommitProgress, SinkCommitter, SinkPartitions
+from penstock.worker.sink.fetching import BatchConverter, Holder, PartitionHolders, SinkConverter, SinkFetcher
 from penstock.worker.sink.loop import SinkLoop
 from penstock.worker.sink.queues import SinkConsumer, SinkCounts, SinkStages
 from penstock.worker.task.engine import StartPutOffException, TaskEngine, state_after

@@ -49,7 +49,7 @@ from penstock.worker.source.offset_commit import (
 )
 from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
     TaskRequest,
 )
 

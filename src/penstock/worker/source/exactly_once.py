@@ -41,7 +41,7 @@ from penstock.worker.source.offset_commit import CommitCounts, CommitHooks
 from penstock.worker.source.submitted import SubmittedOffsets
 from penstock.worker.source.transaction_boundaries import Boundaries, BoundaryAction
 from penstock.worker.task.engine import TransactionLostException
-from penstock.worker.task.offsets_held_up import OffsetsHeldUp
+from penstock.worker.task.waiting import OffsetsHeldUp
 
 if TYPE_CHECKING:
     from penstock.worker.source.conversion import Outgoing

@@ -65,9 +65,8 @@ from penstock.worker.source.submitted import Move, Moves
 from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, OverlappingBatches
 from penstock.worker.task.engine import StartPutOffException, TaskEngine, TransactionLostException
-from penstock.worker.task.retries import asks_again
 from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
-from penstock.worker.task.waiting import Hints
+from penstock.worker.task.waiting import Hints, asks_again
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

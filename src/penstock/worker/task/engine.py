@@ -63,8 +63,10 @@ from penstock.model.runner_life import (
 from penstock.telemetry import log_context, waiting_for
 from penstock.threads import OwnedThread, StopEvent
 from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.task.retries import Retries, asks_again
 from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.waiting import Retries, asks_again
+
+logger = logging.getLogger(__name__)
 
 
 class TransactionLostException(ConnectException):
@@ -97,8 +99,6 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
     fenced = shares_id and isinstance(error, FencedInstanceIdException)
     return State.RESTARTING if again or fenced else State.FAILED
 
-
-logger = logging.getLogger(__name__)
 
 TaskT = TypeVar("TaskT", bound=Task)
 

@@ -1,11 +1,14 @@
-"""Holds one task of a worker: builds its runner, passes requests on, enforces its deadline, filters its reports.
+"""One task of a worker, from the herder's request for it: its runner, its deadline and its reports.
 
-Main types: ``TaskSlot``, and the protocol ``TaskRunner`` that source and sink runners follow.
+Main types: ``TaskRequest``, which the herder fills in, ``TaskSlot``, and the protocol ``TaskRunner`` of source and sink
+runners. ``step`` is the lifecycle of the task as its worker sees it, as a pure function: requests to the task and
+reports of its runner in, statuses to publish out. It keeps late reports of a cancelled or stopped task out of the
+status. This module needs neither Spark nor Arrow, which the herder starts without.
 
-Thread: the public methods are called by the herder and return at once. A short-lived thread ``start-<task>`` builds the
-runner (converters and connectors import libraries and run users' code), another, ``stop-<task>``, waits for its end. A
-runner that has ended with the Spark session it had used, or with its transaction, is replaced by another one in the
-same slot.
+Thread: the public methods of ``TaskSlot`` are called by the herder and return at once. A short-lived thread
+``start-<task>`` builds the runner (converters and connectors import libraries and run users' code), another,
+``stop-<task>``, waits for its end. A runner that has ended with the Spark session it had used, or with its transaction,
+is replaced by another one in the same slot.
 Source: org.apache.kafka.connect.runtime.WorkerTask.
 """
 
@@ -14,25 +17,159 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
 from penstock.errors import stack_trace
-from penstock.model import ConnectorTaskId, State
-from penstock.model.task_life import (
-    BuildAgain,
-    Built,
-    Reports,
-    TaskCancelAsked,
-    TaskEvent,
-    TaskPhase,
-    TaskStopAsked,
-    step,
-)
+from penstock.model import ConnectorTaskId, ConnectorType, State
+from penstock.model.backfill import BackfillPlan
 from penstock.telemetry import log_context
 from penstock.threads import Deadline, NoThreadException, in_thread
 from penstock.worker.task.waiting import Hints
+
+
+class TaskPhase(Enum):
+    """The phases of a task's lifecycle; each value describes the phase."""
+
+    BUILDING = "BUILDING"
+    """Its converters, transforms and clients are being made."""
+    STARTING = "STARTING"
+    """Its thread runs; it has not said RUNNING or PAUSED yet."""
+    RUNNING = "RUNNING"
+    """It moves records, or would if there were any."""
+    PAUSED = "PAUSED"
+    """It rests by request and keeps its resources."""
+    FAILED = "FAILED"
+    """It ended by an error."""
+    STOPPING = "STOPPING"
+    """It was asked to end and has not ended yet."""
+    ENDED = "ENDED"
+    """It ended as asked."""
+    CANCELLED = "CANCELLED"
+    """It missed its deadline and was abandoned; nothing it says counts any more."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """The runner exists and its thread starts."""
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The runner reports a state."""
+
+    state: State
+    trace: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskStopAsked:
+    """The worker asks the task to end."""
+
+
+@dataclass(frozen=True)
+class TaskCancelAsked:
+    """The worker abandons the task."""
+
+
+TaskEvent = Built | Reports | TaskStopAsked | TaskCancelAsked
+
+
+@dataclass(frozen=True)
+class BuildAgain:
+    """Replace the runner, which has ended, by another one."""
+
+
+@dataclass(frozen=True)
+class PublishStatus:
+    """Report to the herder."""
+
+    state: State
+    trace: str | None = None
+
+
+TaskEffect = PublishStatus | BuildAgain
+
+_PHASE_OF = {State.RUNNING: TaskPhase.RUNNING, State.PAUSED: TaskPhase.PAUSED, State.FAILED: TaskPhase.FAILED}
+_ALIVE = {TaskPhase.BUILDING, TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.PAUSED}
+
+
+def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect]]:
+    """One transition.
+
+    Raises:
+        ValueError: the pair of phase and event cannot happen.
+    """
+    match event:
+        case TaskCancelAsked():
+            return TaskPhase.CANCELLED, []
+        # Invariant 4: the reports of a cancelled task do not count.
+        case _ if phase is TaskPhase.CANCELLED:
+            return phase, []
+        case Built():
+            if phase is TaskPhase.BUILDING:
+                return TaskPhase.STARTING, []
+            if phase is TaskPhase.STOPPING:
+                return phase, []
+        case TaskStopAsked():
+            if phase in _ALIVE:
+                return TaskPhase.STOPPING, []
+            return phase, []
+        case Reports(state=state, trace=trace):
+            return _reported(phase, state, trace)
+    raise ValueError(f"no transition from {phase.name} on {event!r}")
+
+
+def _reported(phase: TaskPhase, state: State, trace: str | None) -> tuple[TaskPhase, list[TaskEffect]]:
+    if phase in (TaskPhase.FAILED, TaskPhase.ENDED):
+        return phase, []  # the end of the thread after its failure was reported
+    if state is State.UNASSIGNED:
+        return TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)]
+    if phase is TaskPhase.STOPPING:
+        # An error after stop was asked is logged by the runner; the status is that of a task that ended.
+        ended = state in (State.FAILED, State.RESTARTING)
+        return (TaskPhase.ENDED, [PublishStatus(State.UNASSIGNED)]) if ended else (phase, [])
+    if state is State.RESTARTING:
+        return TaskPhase.BUILDING, [PublishStatus(state, trace), BuildAgain()]
+    if state in _PHASE_OF:
+        return _PHASE_OF[state], [PublishStatus(state, trace)]
+    raise ValueError(f"a task in {phase.name} cannot report {state.name}")
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """Everything needed to build one task.
+
+    Attributes:
+        id: The task.
+        connector_type: Source or sink.
+        connector_config: The connector's settings, placeholders resolved (converters, transforms, errors.*, overrides).
+        task_config: The task's own settings, placeholders resolved.
+        read_task_config: Reads the task's settings again with placeholders resolved anew.
+        paused: True if it starts paused.
+        task_count: The number of tasks of the connector.
+        confirm: For an exactly-once source: returns if the task still belongs here; blocks; raises ConnectException.
+        confirm_owner: For the same: True if the group has confirmed after this monotonic time that it runs here;
+            blocks.
+        again: True if it replaces an instance that ended by itself.
+        backfill: For a backfill: the ranges to read, instead of the next records of its group or source.
+    """
+
+    id: ConnectorTaskId
+    connector_type: ConnectorType
+    connector_config: Mapping[str, str]
+    task_config: Mapping[str, str]
+    read_task_config: Callable[[], Mapping[str, str]]
+    paused: bool
+    task_count: int
+    confirm: Callable[[], None] = lambda: None
+    confirm_owner: Callable[[float], bool] = lambda since_s: True
+    again: bool = False
+    backfill: BackfillPlan | None = None
+
 
 log = logging.getLogger(__name__)
 

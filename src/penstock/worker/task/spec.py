@@ -6,8 +6,7 @@ fails
 after the loss of a session that it used is not to blame: it ends, and another instance starts at its committed offsets.
 The new instance has used no lost session, so an error that has nothing to do with Spark then fails the task. Values;
 the task factory makes them. The additional needs of sources and sinks are in ``SourceServices`` of
-``penstock.worker.source.task`` and ``SinkServices`` of ``penstock.worker.sink.task``. ``begin_put`` and ``lost_in_put``
-of a session are the task's own."""
+``penstock.worker.source.task`` and ``SinkServices`` of ``penstock.worker.sink.task``."""
 
 from __future__ import annotations
 
@@ -25,15 +24,14 @@ from penstock.errors import (
 )
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.spark.driver.jvm import brief
-from penstock.telemetry import waiting_for
+from penstock.telemetry import no_probe, waiting_for
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.retries import RetryBackoff
+from penstock.worker.task.waiting import RetryBackoff
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
 
 #: The interval at which a thread that waits for a session checks for the end of the task.
 _LOOK_S: Final = 0.2
@@ -63,6 +61,9 @@ class TaskSession:
     Args:
         owner: The task, for messages.
         sessions: The worker's; None = there is none.
+
+    Attributes:
+        in_put: The newest session that the ``put`` in progress has used; the sink's loop clears it before each ``put``.
     """
 
     def __init__(self, owner: str, sessions: Sessions | None = None) -> None:
@@ -72,8 +73,7 @@ class TaskSession:
         self._lock = threading.Lock()
         # The oldest session that was used: when it is gone, something that the task keeps may be.
         self._oldest: int | None = None
-        # The newest session that the ``put`` in progress has got.
-        self._in_put: int | None = None
+        self.in_put: int | None = None
 
     @waiting_for("spark")
     def session(self) -> SparkSession:
@@ -92,7 +92,7 @@ class TaskSession:
                 raise SparkStoppedException(f"Task {self._owner} is stopping and does not wait for a Spark session")
         session, generation = found
         self._note(generation)
-        self._in_put = generation
+        self.in_put = generation
         return session
 
     def used(self) -> None:
@@ -125,13 +125,9 @@ class TaskSession:
         """True if there is a session now."""
         return self._sessions is not None and self._sessions.up
 
-    def begin_put(self) -> None:
-        """Forgets which session ``put`` has used; called before each ``put``."""
-        self._in_put = None
-
     def lost_in_put(self, error: BaseException) -> bool:
         """True if ``put`` used a session that was lost since."""
-        return self._is_lost(self._in_put, error)
+        return self._is_lost(self.in_put, error)
 
     def _note(self, generation: int) -> None:
         with self._lock:
@@ -143,10 +139,6 @@ class TaskSession:
 
 
 TaskT_co = TypeVar("TaskT_co", bound=Task, covariant=True)
-
-
-def no_probe(point: str) -> None:
-    """The probe outside of kill tests."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The command connect-standalone, as a process and by its function, without a broker."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,13 @@ def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_worker_looks_through_young_objects_seldom() -> None:
+    code = (
+        "import gc; from penstock.cli.worker.worker import collect_rarely; collect_rarely(); "
+        "print(gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count() > 0)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert answer.stdout.split() == ["True", "300000", "True"]
+    assert gc.get_threshold()[0] != 300_000, "the tests' own process keeps Python's settings"

@@ -11,12 +11,11 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.converters.json.spark.reading import ReadJson
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
+from penstock.pipeline.batch.batches import TakenPaths, Why
 from penstock.pipeline.batch.groups import (
     HUGE_BYTES,
     MIN_SCHEMAS,
     ROWS_EACH,
-    TakenPaths,
-    Why,
     is_huge,
     many_schemas,
     why_batch_in_rows,

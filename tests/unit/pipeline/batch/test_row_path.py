@@ -8,8 +8,9 @@ from typing import Any
 from penstock.api import ConnectRecord, SourceRecord, Transformation
 from penstock.config import ConfigDef
 from penstock.errors import DataException
+from penstock.pipeline.batch.batches import Failures
 from penstock.pipeline.batch.row_path import merged, parted, transformed
-from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Failures
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment
 
 
 class Doing(Transformation):

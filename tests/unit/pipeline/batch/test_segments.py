@@ -10,9 +10,9 @@ from penstock.api import ConnectRecord, Converter, Predicate, SourceRecord, Tran
 from penstock.config import ConfigDef
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
-from penstock.pipeline.batch.batches import TransformStage
+from penstock.pipeline.batch.batches import Failures, TransformStage
 from penstock.pipeline.batch.row_path import OneSide, all_rows
-from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Failures, Stateless, cut_transforms
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Stateless, cut_transforms
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 

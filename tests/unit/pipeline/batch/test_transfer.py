@@ -27,7 +27,7 @@ from penstock.pipeline.batch.transfer import (
     parts_of_outcomes,
     with_parts,
 )
-from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, Shape
 
 SCHEMA = SchemaBuilder.struct().field("a", STRING_SCHEMA).build()

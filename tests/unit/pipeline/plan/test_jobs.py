@@ -3,8 +3,8 @@
 from typing import cast
 
 from penstock.data import Schema, Type
+from penstock.pipeline.plan.chain import ShapeGroup
 from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, SparkJobs
-from penstock.pipeline.plan.outcomes import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, Shape, Side
 from penstock.pipeline.spark.session import SparkRuntime
 

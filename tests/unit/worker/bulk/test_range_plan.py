@@ -19,13 +19,12 @@ from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.sink import ahead as module
 from penstock.pipeline.batch.sink.ahead import PlanAhead
 from penstock.pipeline.batch.sink.path import SinkPipeline
-from penstock.pipeline.plan.chain import Leaf
-from penstock.pipeline.plan.outcomes import OutcomeLeaf
+from penstock.pipeline.plan.chain import Leaf, OutcomeLeaf
+from penstock.telemetry import no_probe
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.worker.bulk import range_plan
 from penstock.worker.bulk.range_plan import samples_of, written_rows
 from penstock.worker.bulk.range_work import RangeFetch, RangeWork, messages_of
-from penstock.worker.task.spec import no_probe
 
 HOIST = InstanceRecipe(HoistFieldValue, {"field": "inner"})
 #: JSON without a schema is columns from 2,000 messages that look alike on.

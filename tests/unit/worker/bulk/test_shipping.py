@@ -13,8 +13,8 @@ from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.telemetry import no_probe
 from penstock.worker.bulk.shipping import Parts, TransformRecipe, packed, probe_for_executors, shipped
-from penstock.worker.task.spec import no_probe
 
 
 def test_a_probe_goes_only_where_it_is_made_for_that() -> None:

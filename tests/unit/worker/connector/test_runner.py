@@ -16,7 +16,7 @@ from penstock.telemetry.standstills import standstill_of
 from penstock.threads import NoThreadException
 from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, RunnerSinkContext
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.retries import Retries, RetryBackoff
+from penstock.worker.task.waiting import Retries, RetryBackoff
 
 
 class NoRequests:

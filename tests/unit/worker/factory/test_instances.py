@@ -22,7 +22,7 @@ from penstock.settings import ConnectorSettings, InstalledPlugins, InvalidSettin
 from penstock.telemetry import Metrics
 from penstock.worker.factory.instances import TaskParts, check_worker_converters, make_parts, new_task
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.request import (
+from penstock.worker.task.slot import (
     TaskRequest,
 )
 

@@ -10,8 +10,7 @@ from penstock.errors import KafkaRetriableException, OffsetStoreException
 from penstock.kafka.admin.open_transactions import HeldUpException
 from penstock.model import ConnectorTaskId, State
 from penstock.telemetry.standstills import standstill_of
-from penstock.worker.task.offsets_held_up import OffsetsHeldUp
-from penstock.worker.task.waiting import Hints, task_waiting
+from penstock.worker.task.waiting import Hints, OffsetsHeldUp, task_waiting
 
 
 def unread(cause: Exception) -> OffsetStoreException:

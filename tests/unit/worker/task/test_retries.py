@@ -16,7 +16,7 @@ from penstock.errors import (
 )
 from penstock.pipeline.batch.crossing import described, rebuilt
 from penstock.telemetry.standstills import standstill_of
-from penstock.worker.task.retries import Retries, RetryBackoff, asks_again
+from penstock.worker.task.waiting import Retries, RetryBackoff, asks_again
 
 
 @pytest.fixture

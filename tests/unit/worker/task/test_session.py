@@ -128,13 +128,13 @@ def test_that_no_session_can_be_had_is_no_loss_of_one() -> None:
 def test_a_put_has_lost_the_session_that_it_got_itself() -> None:
     sessions = FakeSessions()
     session = TaskSession("c-0", sessions)
-    session.begin_put()
+    session.in_put = None
     session.session()
     assert not session.lost_in_put(ERROR)
     sessions.replace()
     assert session.lost_in_put(ERROR)
 
-    session.begin_put()
+    session.in_put = None
     assert not session.lost_in_put(ERROR)
     session.session()
     assert not session.lost_in_put(ERROR)

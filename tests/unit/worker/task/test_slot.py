@@ -9,8 +9,7 @@ from testkit.waiting import await_true
 from tools.chaos.cases.troublemakers import no_more_threads
 
 from penstock.model import ConnectorTaskId, State
-from penstock.model.task_life import TaskPhase
-from penstock.worker.task.slot import MAX_VAIN, StateReport, TaskRunner, TaskSlot
+from penstock.worker.task.slot import MAX_VAIN, StateReport, TaskPhase, TaskRunner, TaskSlot
 from penstock.worker.task.waiting import Hints
 
 TASK = ConnectorTaskId("c", 0)

@@ -27,9 +27,17 @@ from penstock.api.arrow import for_spark
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.sink.path import GroupsAhead, SinkPipeline
 from penstock.pipeline.columns.layout import holds_variant
-from penstock.pipeline.plan.chain import GROUP_COLUMN, FaultPlace, Staged, input_column
+from penstock.pipeline.plan.chain import (
+    GROUP_COLUMN,
+    FaultPlace,
+    GroupOutcome,
+    OutcomeLeaf,
+    ShapeGroup,
+    Staged,
+    input_column,
+    outcomes_of,
+)
 from penstock.pipeline.plan.jobs import Plan, SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome, OutcomeLeaf, ShapeGroup, outcomes_of
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
 

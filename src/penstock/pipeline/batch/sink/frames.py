@@ -38,16 +38,14 @@ from penstock.pipeline.columns.schema_union import union_of
 from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, column_of
 from penstock.pipeline.columns.texts.values import text_of
 from penstock.pipeline.columns.variant.writing import NULL_VALUE
-from penstock.pipeline.plan.chain import Staged
-from penstock.pipeline.plan.outcomes import OTHERS, GroupOutcome, ShapeGroup
+from penstock.pipeline.plan.chain import OTHERS, GroupOutcome, ShapeGroup, Staged
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, SideName, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.pipeline.batch.batches import Failures
     from penstock.pipeline.batch.headers import HeaderWriter
-    from penstock.pipeline.batch.segments import Failures
-
 
 #: The minimum average length of runs of values that are no objects among objects: longer runs are frames of their own,
 #: with shorter runs all values are one column of VARIANT.

@@ -21,19 +21,20 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord, ValueForm
 from penstock.data import ConnectHeaders
-from penstock.pipeline.batch.assembly import LazyColumns
 from penstock.pipeline.batch.batches import (
+    Failures,
+    LazyColumns,
     Moved,
     PendingBatch,
     PipelineSpec,
     SinkBatch,
     Stage,
     Submit,
+    Why,
     without_patience,
 )
 from penstock.pipeline.batch.frames import FrameRunner
 from penstock.pipeline.batch.groups import (
-    Why,
     are_many,
     group_records,
     is_huge,
@@ -58,7 +59,6 @@ from penstock.pipeline.batch.row_path import (
 from penstock.pipeline.batch.segments import (
     Classic,
     ColumnarSegment,
-    Failures,
     Framed,
     Segment,
     Stateless,
@@ -83,10 +83,9 @@ from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_o
 from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.columns.sizes import make_room
-from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup, Staged, unchanged
 from penstock.pipeline.plan.frame_values import AsText, AsVariant
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome, ShapeGroup, unchanged
 from penstock.pipeline.plan.step import (
     NOTHING,
     RAW,
@@ -185,7 +184,8 @@ class SinkPipeline:
             self._first = first
             segments = segments[1:]
         self._segments = segments
-        self._reader = MessageReader(self._alone, self._own, HeaderReader(spec.header_converter), self._first)
+        self._headers = HeaderReader(spec.header_converter)
+        self._reader = MessageReader(self._alone, self._own, self._headers, self._first)
         self._framer = FrameRunner(jobs)
         self._spreader = Spreader(None if spec.without_spark or spec.no_session else jobs, spec.spent)
         self._last: tuple[Staged, ...] = ()
@@ -377,7 +377,7 @@ class SinkPipeline:
     ) -> SinkBatch:
         rows = table.num_rows
         if self._straight and not len(alone):
-            self._reader.look_at_headers(table, failures)
+            self._headers.look_at(table.column("topic"), table.column("headers"), failures)
             return self._frames(outcomes, table, failures, loose)
         read: Sequence[GroupOutcome] = ()
         if self._straight:

@@ -17,13 +17,14 @@ from penstock.pipeline.batch.batches import Stage
 from penstock.pipeline.batch.row_path import Rows, merged, side_values, transformed
 from penstock.pipeline.batch.transfer import Values, packed
 from penstock.pipeline.columns.header_columns import headers_of_column
-from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, ReadAtOnce, Shape, SideName
 
 if TYPE_CHECKING:
+    from penstock.pipeline.batch.batches import Failures
     from penstock.pipeline.batch.headers import HeaderReader
     from penstock.pipeline.batch.row_path import OneSide
-    from penstock.pipeline.batch.segments import ColumnarSegment, Failures
+    from penstock.pipeline.batch.segments import ColumnarSegment
 
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 _NAMES = ("topic", "partition", "offset", "timestamp")
@@ -125,10 +126,6 @@ class MessageReader:
         """The headers of each message."""
         topics = table.column("topic")
         return self._headers.read(lambda row: str(topics[row].as_py()), table.column("headers"), failures)
-
-    def look_at_headers(self, table: pa.Table, failures: Failures) -> None:
-        """Notes headers that cannot be converted, if messages become frames, whose headers are bytes."""
-        self._headers.look_at(table.column("topic"), table.column("headers"), failures)
 
     def headers_before(
         self, outcomes: Sequence[GroupOutcome], alone: np.ndarray, table: pa.Table, failures: Failures

@@ -19,8 +19,7 @@ from penstock.api import SourceFrame, SourceRecord
 from penstock.api.arrow import connect_schema, is_variant, one_array
 from penstock.data import ConnectHeaders, Field, Header, Schema, Timestamp, Type
 from penstock.errors import ConnectException, DataException
-from penstock.pipeline.batch.assembly import LazyColumns
-from penstock.pipeline.batch.batches import WIRE_HEADERS
+from penstock.pipeline.batch.batches import WIRE_HEADERS, LazyColumns
 from penstock.pipeline.batch.groups import side_column
 from penstock.pipeline.batch.source.frame_spark import fitted_column, schemaless_column
 from penstock.pipeline.batch.transfer import Same, Values

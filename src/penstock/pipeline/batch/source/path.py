@@ -23,8 +23,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 
 from penstock.api import ConnectRecord, Converter, SourceFrame, SourceRecord
-from penstock.pipeline.batch.assembly import Assembly, LazyColumns
 from penstock.pipeline.batch.batches import (
+    Failures,
+    LazyColumns,
     Moved,
     PendingBatch,
     PipelineSpec,
@@ -32,10 +33,11 @@ from penstock.pipeline.batch.batches import (
     ProduceBatch,
     Stage,
     Submit,
+    Why,
     without_patience,
 )
 from penstock.pipeline.batch.frames import FrameRunner
-from penstock.pipeline.batch.groups import Why, group_records, is_huge, parted_by_plan, why_batch_in_rows, why_rows
+from penstock.pipeline.batch.groups import group_records, is_huge, parted_by_plan, why_batch_in_rows, why_rows
 from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.row_path import (
     Attributes,
@@ -56,7 +58,6 @@ from penstock.pipeline.batch.row_path import (
 from penstock.pipeline.batch.segments import (
     Classic,
     ColumnarSegment,
-    Failures,
     Framed,
     Segment,
     Stateless,
@@ -65,6 +66,7 @@ from penstock.pipeline.batch.segments import (
     why_one_process,
 )
 from penstock.pipeline.batch.source.assembly import (
+    Assembly,
     frame_batch,
     messages_of,
     parted_by_writing,
@@ -97,9 +99,8 @@ from penstock.pipeline.batch.transfer import (
     with_parts,
 )
 from penstock.pipeline.columns.sizes import make_room
-from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup, Staged
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.outcomes import GroupOutcome, ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
 
 if TYPE_CHECKING:

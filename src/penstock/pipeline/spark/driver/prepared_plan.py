@@ -48,9 +48,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 import pyarrow as pa
 
 from penstock.errors import ConnectException
-from penstock.pipeline.spark.file_descriptors import (
-    lacks_descriptor,
-)
+from penstock.threads import lacks_descriptor
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,8 +16,9 @@ import pytest
 
 from penstock.api import ConnectRecord, SinkRecord, SourceRecord
 from penstock.api.arrow import for_spark
+from penstock.pipeline.batch.batches import Failures
 from penstock.pipeline.batch.frames import FrameRunner
-from penstock.pipeline.batch.segments import Failures, Framed
+from penstock.pipeline.batch.segments import Framed
 from penstock.testing.kit.suites.transforms import TransformSuite, parts_of
 
 if TYPE_CHECKING:

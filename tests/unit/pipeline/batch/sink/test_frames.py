@@ -29,7 +29,7 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.sink.frames import LooseValues, empty_frame, frames_of, records_of_rows
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.schemaless import KnownTypes
-from penstock.pipeline.plan.outcomes import GroupOutcome
+from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, Side
 
 STRUCT = SchemaBuilder.struct().field("a", INT32_SCHEMA).build()

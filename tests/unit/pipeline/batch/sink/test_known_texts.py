@@ -9,9 +9,8 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.json.envelope import Envelope
 from penstock.data import INT64_SCHEMA, SchemaBuilder, Timestamp
 from penstock.pipeline.batch.sink.frames import with_texts
-from penstock.pipeline.plan.chain import Staged
+from penstock.pipeline.plan.chain import ShapeGroup, Staged
 from penstock.pipeline.plan.frame_values import AsText
-from penstock.pipeline.plan.outcomes import ShapeGroup
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS_TEXT, Shape, Side
 
 POINT = SchemaBuilder.struct().field("x", INT64_SCHEMA).build()

@@ -5,11 +5,8 @@ import errno
 import pytest
 
 from penstock.errors import ConnectException
-from penstock.pipeline.spark.file_descriptors import (
-    PATIENCE_S,
-    Shortage,
-    lacks_descriptor,
-)
+from penstock.pipeline.spark.session import PATIENCE_S, Shortage
+from penstock.threads import lacks_descriptor
 
 
 def failed_because_of(cause: Exception) -> Exception:

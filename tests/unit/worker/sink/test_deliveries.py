@@ -5,7 +5,7 @@ import threading
 from testkit.doubles.contexts import ManualClock
 
 from penstock.api import TopicPartition
-from penstock.worker.sink.deliveries import PartitionHolders
+from penstock.worker.sink.fetching import PartitionHolders
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.model import State
-from penstock.model.task_life import (
+from penstock.worker.task.slot import (
     BuildAgain,
     Built,
     PublishStatus,
