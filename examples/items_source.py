@@ -8,7 +8,7 @@ import httpx
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, PartitionedSource
 from penstock.config import AbstractConfig, Password, Range, setting
-from penstock.errors import ConnectException, RetriableException
+from penstock.errors import RetriableException, http_error
 
 
 class ItemsConfig(AbstractConfig):
@@ -45,21 +45,16 @@ class ItemsSource(PartitionedSource):
         for chunk in self.read(part.partition, offset or {"after": first - 1}):
             page: Any = chunk.data
             items = [one for one in page if one[self.settings.id_field] < end]
-            if items:
-                yield replace(chunk, data=items)
-            if len(items) < len(page):
+            if not items:
                 return
+            yield replace(chunk, data=items)
 
     def page(self, client: httpx.Client, after: object) -> list[dict[str, Any]]:
         try:
             answer = client.get(self.settings.url, params={"after": str(after)})
         except httpx.HTTPError as error:
             raise RetriableException(f"{self.settings.url} cannot be reached: {error}") from error
-        if answer.status_code == 429 or answer.status_code >= 500:
-            wait = answer.headers.get("retry-after", "")
-            seconds = float(wait) if wait.isdigit() else None
-            raise RetriableException(f"{self.settings.url} answers {answer.status_code}", retry_after_s=seconds)
         if answer.status_code != 200:
-            raise ConnectException(f"{self.settings.url} answers {answer.status_code}: {answer.text[:200]}")
-        found: list[dict[str, Any]] = answer.json()
-        return found
+            text = f"{self.settings.url} answers {answer.status_code}: {answer.text[:200]}"
+            raise http_error(text, answer.status_code, answer.headers)
+        return list(answer.json())

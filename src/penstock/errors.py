@@ -42,6 +42,9 @@ Owning thread: none; errors are values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import ClassVar, Final, overload
 
 from penstock.traces import python_trace
@@ -83,7 +86,9 @@ __all__ = [
     "TransactionAbortableException",
     "TransactionalIdAuthorizationException",
     "as_exception",
+    "http_error",
     "java_class_name",
+    "retry_after_s",
     "stack_trace",
 ]
 
@@ -266,6 +271,49 @@ class RetriableException(ConnectException):
         if retry_after_s is not None and not (number and 0 <= retry_after_s < float("inf")):
             raise ValueError(f"retry_after_s must be a number of seconds, 0 or more, or None; got {retry_after_s!r}")
         self.retry_after_s: float | None = None if retry_after_s is None else float(retry_after_s)
+
+
+#: Statuses of a web service that may change soon.
+_PASSING_STATUSES: Final = frozenset({408, 425, 429, *range(500, 600)})
+
+
+def retry_after_s(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """The seconds that an answer of a web service asks to wait, at most an hour; None if it does not.
+
+    Args:
+        headers: Those of the answer, with names in lower case or of any case.
+        now: Seconds since 1970; None: the clock.
+
+    Source: RFC 9110, Retry-After.
+    """
+    text = headers.get("retry-after", "").strip()
+    try:
+        moment = datetime.now(UTC).timestamp() if now is None else now
+        # A date is in GMT, whatever it says: without a zone Python would take the zone of this machine.
+        wait = float(text) if text.isdecimal() else parsedate_to_datetime(text).replace(tzinfo=UTC).timestamp() - moment
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return min(3600.0, max(0.0, wait))
+
+
+def http_error(text: str, status: int, headers: Mapping[str, str]) -> ConnectException:
+    """The error for an answer of a web service: retriable for a status that may pass, after its ``Retry-After``.
+
+    Args:
+        text: The message.
+        status: The status of the answer.
+        headers: Its headers, see ``retry_after_s``.
+
+    >>> http_error("too many requests", 429, {"retry-after": "30"}).retry_after_s
+    30.0
+    >>> type(http_error("no such page", 404, {})).__name__
+    'ConnectException'
+
+    Source: RFC 9110, status codes.
+    """
+    if status in _PASSING_STATUSES:
+        return RetriableException(text, retry_after_s=retry_after_s(headers))
+    return ConnectException(text)
 
 
 class ServiceUnavailableException(RetriableException):

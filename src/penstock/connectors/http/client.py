@@ -1,9 +1,8 @@
 """HTTP requests with credentials for one origin only, and responses with limits of size and time.
 
-Main types: ``Client``, ``HttpResponse``. Main functions: ``expand`` (a URL with values in it), ``retry_after_s``. Needs
-httpx.
+Main types: ``Client``, ``HttpResponse``. Main function: ``expand`` (a URL with values in it). Needs httpx.
 Thread: the task's; ``Client.close`` from any.
-Source: RFC 9110 (redirects, Retry-After), RFC 6749, section 4.4 (client credentials).
+Source: RFC 9110 (redirects), RFC 6749, section 4.4 (client credentials).
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
@@ -47,17 +44,6 @@ def expand(url: str, values: Mapping[str, str | None]) -> str:
     return PLACE.sub(filled, url)
 
 
-def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
-    """Returns the seconds that an answer asks to wait, at most an hour, or None. ``now`` is in seconds since 1970."""
-    text = headers.get("retry-after", "").strip()
-    try:
-        # A date is in GMT, whatever it says: without a zone Python would take the zone of this machine.
-        wait = float(text) if text.isdecimal() else parsedate_to_datetime(text).replace(tzinfo=UTC).timestamp() - now
-    except (ValueError, TypeError, OverflowError):
-        return None
-    return min(3600.0, max(0.0, wait))
-
-
 @dataclass(frozen=True)
 class HttpResponse:
     """An answer: its status, headers and body, and where it is from after redirects."""
@@ -72,11 +58,6 @@ class HttpResponse:
     def text(self) -> str:
         """The beginning of the body, for messages."""
         return self.body[:200].decode("utf-8", "replace")
-
-    @property
-    def retry_after_s(self) -> float | None:
-        """The wait that it asks for, in seconds."""
-        return retry_after_s(self.headers, datetime.now(UTC).timestamp())
 
 
 class Client:

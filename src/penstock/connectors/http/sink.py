@@ -13,7 +13,7 @@ from penstock.api import RetryPolicy, SinkConnector, SinkRecord, SinkTask
 from penstock.connectors.http.client import Client, HttpResponse, expand, shown
 from penstock.connectors.http.json_values import body_of, plain
 from penstock.connectors.http.settings import HttpSinkConfig, NullValues, places
-from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.errors import ConnectException, DataException, RetriableException, retry_after_s
 
 
 class HttpSinkTask(SinkTask):
@@ -104,7 +104,7 @@ class HttpSinkTask(SinkTask):
             body = config.joined(body_of(one.value) for one in batch).encode()
             answer = self._client.send(config.request_method.value, url, body=body, headers=kind)
         if config.retries(answer.status):
-            raise RetriableException(str(_refused(answer)), retry_after_s=answer.retry_after_s)
+            raise RetriableException(str(_refused(answer)), retry_after_s=retry_after_s(answer.headers))
         return answer
 
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from penstock.api import SourceConnector, SourceRecord, SourceTask
 from penstock.connectors.http.client import Client, HttpResponse, expand, shown
 from penstock.connectors.http.json_values import at, text_of
 from penstock.connectors.http.settings import HttpSourceConfig, Paging
-from penstock.errors import ConnectException, RetriableException
-
-#: Statuses that may change soon.
-_PASSING: Final = frozenset({408, 425, 429, *range(500, 600)})
+from penstock.errors import ConnectException, http_error
 
 
 class HttpSourceTask(SourceTask):
@@ -51,7 +48,8 @@ class HttpSourceTask(SourceTask):
         values = {"offset": str(place.get("offset", config.offset_initial)), "page": page, "cursor": cursor}
         answer = self._client.send("GET", place.get("link") or expand(config.http_api_url, values))
         if not 200 <= answer.status < 300:
-            raise _fault(answer)
+            text = f"{shown(answer.url)} answered with status {answer.status}: {answer.text!r}"
+            raise http_error(text, answer.status, answer.headers)
         try:
             body = json.loads(answer.body) if answer.body.strip() else []
         except (ValueError, RecursionError) as error:
@@ -127,13 +125,6 @@ def _order(offset: str) -> tuple[int, float, str]:
         return 0, float(offset), offset
     except ValueError:
         return 1, 0.0, offset
-
-
-def _fault(answer: HttpResponse) -> ConnectException:
-    text = f"{shown(answer.url)} answered with status {answer.status}: {answer.text!r}"
-    if answer.status not in _PASSING:
-        return ConnectException(text)
-    return RetriableException(text, retry_after_s=answer.retry_after_s)
 
 
 class HttpSource(SourceConnector):

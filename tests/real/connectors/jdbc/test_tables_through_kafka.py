@@ -7,6 +7,7 @@ import uuid
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -174,5 +175,58 @@ def test_bad_records_go_to_the_dead_letter_queue_and_offsets_are_in_the_database
     postgresql.execute(f"INSERT INTO {name} VALUES (21, NULL)")
     shared_worker.wait(lambda: offset() == [(21,)], "the task goes on", timeout_s=60)
     assert rows(postgresql, f"SELECT count(*) FROM {name}_copy") == [(20,)]
+    for connector in (source, sink):
+        assert shared_worker.ask("DELETE", f"/connectors/{connector['name']}")[0] == 204
+
+
+def test_a_connector_whose_database_is_away_at_its_start_goes_on_when_it_is_back(
+    shared_worker: WorkerProcess, tmp_path: Path
+) -> None:
+    name, here, away = f"notes_{uuid.uuid4().hex[:8]}", tmp_path / "here", tmp_path / "away"
+    here.mkdir()
+    with closing(sqlite3.connect(here / "shop.db", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE notes (id INTEGER PRIMARY KEY, note TEXT)")
+        connection.execute("INSERT INTO notes VALUES (1, 'before')")
+    sink = {
+        "name": f"to-{name}",
+        "connector.class": "JdbcSink",
+        "connection.url": f"jdbc:sqlite:{tmp_path / 'copy.db'}",
+        "topics": f"{name}-notes",
+        "table.name.format": "notes",
+        "auto.create": "true",
+        **CONVERTERS,
+    }
+    source = {
+        "name": f"from-{name}",
+        "connector.class": "JdbcSource",
+        "connection.url": f"jdbc:sqlite:{here / 'shop.db'}",
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": f"{name}-",
+        "poll.interval.ms": "200",
+        **CONVERTERS,
+    }
+
+    def copied() -> list[tuple[object, ...]]:
+        with closing(sqlite3.connect(tmp_path / "copy.db")) as connection:
+            made = connection.execute("SELECT count(*) FROM sqlite_master WHERE name = 'notes'").fetchone()
+            return connection.execute("SELECT * FROM notes ORDER BY id").fetchall() if made == (1,) else []
+
+    def of_connector() -> dict[str, Any]:
+        body = shared_worker.get(f"/connectors/from-{name}/status")[1]
+        return body["connector"] if isinstance(body, dict) else {}
+
+    create(shared_worker, source)
+    create(shared_worker, sink)
+    shared_worker.wait(lambda: copied() == [(1, "before")], "the first row is there")
+    here.rename(away)
+    assert shared_worker.ask("POST", f"/connectors/from-{name}/restart?includeTasks=true")[0] == 202
+    shared_worker.wait(lambda: of_connector().get("waiting_for", {}).get("reason") == "source_retry", "it waits")
+    assert of_connector()["state"] == "UNASSIGNED"
+    with closing(sqlite3.connect(away / "shop.db", isolation_level=None)) as connection:
+        connection.execute("INSERT INTO notes VALUES (2, 'after')")
+    away.rename(here)
+    shared_worker.wait(lambda: copied() == [(1, "before"), (2, "after")], "both go on")
+    assert shared_worker.states(f"from-{name}") == ["RUNNING", "RUNNING"]
     for connector in (source, sink):
         assert shared_worker.ask("DELETE", f"/connectors/{connector['name']}")[0] == 204

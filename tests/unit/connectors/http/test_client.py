@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 import pytest
 from tests.unit.connectors.http.web import Reply, Request, serving
 
-from penstock.connectors.http.client import Client, expand, retry_after_s
+from penstock.connectors.http.client import Client, expand
 from penstock.connectors.http.settings import HttpConfig
-from penstock.errors import ConfigException, ConnectException, DataException, RetriableException
+from penstock.errors import ConfigException, ConnectException, DataException, RetriableException, retry_after_s
 
 
 @pytest.fixture(autouse=True)
