@@ -7,10 +7,10 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.java_calls import leaves_no_answer
 
 from penstock.broker import free_port as find_free_port
 from penstock.testing.kit.fixtures import broker
+from tests.java_calls import leaves_no_answer
 
 if TYPE_CHECKING:
     from penstock.pipeline.spark.session import SparkRuntime

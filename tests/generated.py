@@ -17,9 +17,9 @@ from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
-from tests.shares import QUICK
 
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type, round_to_float32
+from tests.shares import QUICK
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BITS = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
