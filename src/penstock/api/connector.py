@@ -487,7 +487,7 @@ class SourceConnector(Connector):
             True if the connector checks offsets and accepts these; False: it does not say, the default.
 
         Raises:
-            ConnectException: The connector refuses; the client receives the text.
+            ConnectException: The connector refuses; the client receives the text (400; 500 if it is retriable).
             NotImplementedError: The connector does not support changing offsets (400).
         """
         return False
@@ -534,7 +534,7 @@ class SinkConnector(Connector):
             True if the connector checks offsets and accepts these; False: it does not say, the default.
 
         Raises:
-            ConnectException: The connector refuses; the client receives the text.
+            ConnectException: The connector refuses; the client receives the text (400; 500 if it is retriable).
             NotImplementedError: The connector does not support changing offsets (400).
         """
         return False

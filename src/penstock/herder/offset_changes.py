@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.api import Connector, SinkConnector, SourceConnector, TopicPartition
-from penstock.errors import BadRequestException, ConflictException, ConnectException, DataException
+from penstock.errors import BadRequestException, ConflictException, ConnectException, DataException, RetriableException
 from penstock.model import ConnectorType
 from penstock.stores.offsets import key_bytes, partition_identity, value_bytes
 from penstock.worker.connector.offsets import ConnectorOffsets, SinkPlan
@@ -392,8 +392,10 @@ class OffsetChanges:
                 f"Failed to {verb} offsets for connector {self.connector} because it doesn't support external "
                 f"modification of offsets{f': {error}' if str(error) else ''}"
             ) from error
-        except (ConnectException, ConflictException):
+        except (RetriableException, ConflictException, BadRequestException):
             raise
+        except ConnectException as error:
+            raise BadRequestException(str(error)) from error
         except BaseException as error:
             raise ConnectException(
                 f"Failed to {verb} offsets for connector {self.connector}: its alter_offsets raised "

@@ -11,7 +11,7 @@ from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import SinkConnector, TopicPartition
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, RetriableException
 from penstock.stores.offsets import OffsetReader, OffsetWriter
 
 O = "/connectors/a/offsets"  # noqa: E741
@@ -247,7 +247,12 @@ def test_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
     assert message.startswith("The Connect framework-managed offsets for this connector have been altered successfully")
     assert "manually altered in the system that the connector uses" in message
     assert "manually reset" in api.call("DELETE", O)[1]["message"]
-    for error, status in [(ConnectException("not that one"), 500), (NotImplementedError(), 400), (KeyError("x"), 500)]:
+    for error, status in [
+        (ConnectException("not that one"), 400),
+        (RetriableException("not that one"), 500),
+        (NotImplementedError(), 400),
+        (KeyError("x"), 500),
+    ]:
         BOARD.fail["a", "alter_offsets"] = error
         found, text = api.error("PATCH", O, change)
         assert found == status

@@ -14,7 +14,10 @@ from penstock.api import SourceConnector, SourceRecord, SourceTask
 from penstock.connectors.http.client import Client, HttpResponse, expand, shown
 from penstock.connectors.http.json_values import at, text_of
 from penstock.connectors.http.settings import HttpSourceConfig, Paging
-from penstock.errors import ConnectException, http_error
+from penstock.errors import BadRequestException, ConnectException, http_error
+
+#: The members of an offset.
+_PLACES: Final = ("offset", "last", "page", "cursor", "link")
 
 
 class HttpSourceTask(SourceTask):
@@ -135,6 +138,26 @@ class HttpSource(SourceConnector):
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """One task: pages come one after the other."""
         return [dict(self.props)]
+
+    def alter_offsets(
+        self, props: Mapping[str, str], offsets: Mapping[frozenset[tuple[str, object]], Mapping[str, object] | None]
+    ) -> bool:
+        """Checks new offsets. Removing is always allowed.
+
+        Raises:
+            BadRequestException: A partition is not the connector's, or an offset is no place in its pages.
+        """
+        for partition, offset in offsets.items():
+            if offset is None:
+                continue
+            own = {"url": shown(HttpSourceConfig.parse(props).http_api_url)}
+            if dict(partition) != own:
+                raise BadRequestException(f"{dict(partition)} is no source partition of this connector: it has {own}")
+            for name, value in offset.items():
+                if not isinstance(value, int if name == "page" else str) or name not in _PLACES:
+                    places = "offset, last, cursor and link, which are texts, and page, a number"
+                    raise BadRequestException(f"{dict(offset)} is no offset of this connector: it has some of {places}")
+        return True
 
     def faults(self, settings: HttpSourceConfig) -> Iterable[tuple[str, str]]:
         """Checks which settings fit together."""

@@ -123,6 +123,8 @@ class MirrorCheckpoint(MirrorConnector):
     """
 
     config_class = MirrorCheckpointConfig
+    partition_members = {GROUP: str, "topic": str, "partition": int}
+    has_places = False
     settings: MirrorCheckpointConfig
 
     def task_class(self) -> type[SourceTask]:

@@ -77,11 +77,15 @@ class MirrorConnector(PartitionedSource):
     Attributes:
         sides: The clusters that it needs.
         found: The result of the first job; None: no result yet.
+        partition_members: The members of a source partition, and their types.
+        has_places: False if an offset says nothing, and is always 0.
 
     If a cluster is unavailable when the connector starts, a task with ``AWAY`` as its only partition reports that.
     """
 
     sides: ClassVar[Sequence[str]] = ("source", "target")
+    partition_members: ClassVar[Mapping[str, type]]
+    has_places: ClassVar[bool] = True
     settings: MirrorConfig
     found: Sequence[Mapping[str, Any]] | None = None
     _admins: dict[str, ClusterAdmin]
@@ -99,6 +103,33 @@ class MirrorConnector(PartitionedSource):
             {**config, **self.java_share([one for one in assigned_partitions(config) if one != AWAY])}
             for config in super().task_configs(max_tasks)
         ]
+
+    def alter_offsets(
+        self,
+        props: Mapping[str, str],
+        offsets: Mapping[frozenset[tuple[str, object]], Mapping[str, object] | None],
+    ) -> bool:
+        """Checks new offsets. Removing is always allowed.
+
+        Raises:
+            ConnectException: A partition or an offset is none of the connector's.
+        """
+        kinds = self.partition_members
+        for key, offset in offsets.items():
+            partition = dict(key)
+            if offset is None:
+                continue
+            if set(partition) != set(kinds) or not all(
+                _is_whole(partition[name]) if kind is int else isinstance(partition[name], str)
+                for name, kind in kinds.items()
+            ):
+                form = ", ".join(f'"{name}": {"number" if kind is int else "text"}' for name, kind in kinds.items())
+                raise ConnectException(f"{partition} is no source partition of a mirror: it must be {{{form}}}")
+            if fault := offset_fault(offset):
+                raise ConnectException(fault)
+            if not self.has_places and offset != {"offset": 0}:
+                raise ConnectException(f'{dict(offset)} is no offset of this connector: it is always {{"offset": 0}}')
+        return True
 
     def java_share(self, share: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         """The share of a task as Java's task has it in its configuration."""
@@ -217,3 +248,14 @@ class MirrorConnector(PartitionedSource):
             admins: Of the clusters.
         """
         return []
+
+
+def offset_fault(offset: Mapping[str, Any]) -> str | None:
+    """The reason why a map is no offset of a mirror; None: it is one."""
+    if set(offset) == {"offset"} and _is_whole(offset["offset"]):
+        return None
+    return f'{dict(offset)} is no offset of a mirror: it must be {{"offset": number}}, that of the last record mirrored'
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

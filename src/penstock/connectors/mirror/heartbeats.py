@@ -84,6 +84,8 @@ class MirrorHeartbeat(MirrorConnector):
 
     config_class, task_class = MirrorHeartbeatConfig, HeartbeatTask
     sides = ("target",)
+    partition_members = {"sourceClusterAlias": str, "targetClusterAlias": str}
+    has_places = False
     settings: MirrorHeartbeatConfig
 
     def jobs(self, settings: MirrorHeartbeatConfig) -> dict[str, Job]:

@@ -15,8 +15,7 @@ from penstock.clients import ClusterAdmin
 from penstock.connectors.mirror.connector import JAVA_PARTITIONS, Job, MirrorConnector
 from penstock.connectors.mirror.keeping import NEVER_S, TopicKeeper
 from penstock.connectors.mirror.settings import Defaults, MirrorSourceConfig, client_settings
-from penstock.connectors.mirror.task import MirrorTask, offset_fault, partition_fault
-from penstock.errors import ConnectException
+from penstock.connectors.mirror.task import MirrorTask
 
 
 class MirrorSource(MirrorConnector):
@@ -26,6 +25,7 @@ class MirrorSource(MirrorConnector):
     """
 
     config_class, task_class = MirrorSourceConfig, MirrorTask
+    partition_members = {"cluster": str, "partition": int, "topic": str}
     settings: MirrorSourceConfig
     _keeper: TopicKeeper
 
@@ -91,19 +91,3 @@ class MirrorSource(MirrorConnector):
         level = client_settings(props, "source", "consumer").get("isolation.level", "read_committed")
         reads_committed = level.strip().lower() == "read_committed"
         return ExactlyOnceSupport.SUPPORTED if reads_committed else ExactlyOnceSupport.UNSUPPORTED
-
-    def alter_offsets(
-        self,
-        props: Mapping[str, str],
-        offsets: Mapping[frozenset[tuple[str, object]], Mapping[str, object] | None],
-    ) -> bool:
-        """Checks new offsets.
-
-        Raises:
-            ConnectException: A partition or an offset is none of a mirror's.
-        """
-        for key, offset in offsets.items():
-            fault = None if offset is None else partition_fault(dict(key)) or offset_fault(offset)
-            if fault is not None:
-                raise ConnectException(fault)
-        return True

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, TopicPartition
 from penstock.clients import Fetched, KafkaCluster, RecordWriter
-from penstock.connectors.mirror.connector import JAVA_PARTITIONS, share_of
+from penstock.connectors.mirror.connector import JAVA_PARTITIONS, offset_fault, share_of
 from penstock.connectors.mirror.offset_syncs import SyncWriter, sync_points
 from penstock.connectors.mirror.positions import Start, after_loss
 from penstock.connectors.mirror.settings import MirrorSourceConfig, client_settings, cluster_of
@@ -230,26 +230,3 @@ def _offset_in(offset: Mapping[str, Any]) -> int:
     if fault := offset_fault(offset):
         raise ConnectException(fault)
     return int(offset["offset"])
-
-
-def partition_fault(partition: Mapping[str, Any]) -> str | None:
-    """The reason why a map is no source partition of a mirror; None: it is one."""
-    number = partition.get("partition")
-    texts = isinstance(partition.get("cluster"), str) and isinstance(partition.get("topic"), str)
-    if set(partition) == {"cluster", "partition", "topic"} and texts and _is_whole(number):
-        return None
-    return (
-        f"{dict(partition)} is no source partition of a mirror: it must be "
-        '{"cluster": alias, "partition": number, "topic": name}'
-    )
-
-
-def offset_fault(offset: Mapping[str, Any]) -> str | None:
-    """The reason why a map is no offset of a mirror; None: it is one."""
-    if set(offset) == {"offset"} and _is_whole(offset["offset"]):
-        return None
-    return f'{dict(offset)} is no offset of a mirror: it must be {{"offset": number}}, that of the last record mirrored'
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 0

@@ -340,7 +340,10 @@ def log_of(owner: str) -> int:
 
 def is_offset(partition: Mapping[str, Any], offset: Offset) -> bool:
     """True if an offset was written by a ledger."""
-    numbers = all(isinstance(one, int) and one >= 0 for one in partition.values())
+    counts = [*partition.values(), offset.get("blocks", 0)]
+    numbers = all(isinstance(one, int) and not isinstance(one, bool) and one >= 0 for one in counts)
+    if DONE not in offset:
+        return False
     try:
         _unpacked(offset)
         return LOG in partition and not partition.keys() - {LOG, BLOCK} and numbers

@@ -177,15 +177,22 @@ class JdbcSource(PartitionedSource):
             if offset is None:
                 continue
             try:
-                _check_offset(dict(partition), offset)
+                _check_offset(JdbcSourceConfig.parse(props), dict(partition), offset)
             except ConnectException as error:
                 raise BadRequestException(str(error)) from error
         return True
 
 
-def _check_offset(partition: Mapping[str, object], offset: Mapping[str, object]) -> None:
-    """Raises ConnectException for what is no source partition, or no offset of it."""
-    table_of(partition)
+def _check_offset(config: JdbcSourceConfig, partition: Mapping[str, object], offset: Mapping[str, object]) -> None:
+    """Raises ConnectException for what is no source partition of the connector, or no offset of it."""
+    table = table_of(partition)
+    if (table is None) is not bool(config.statement):
+        reads = "a query" if config.statement else "tables"
+        raise ConnectException(f"{dict(partition)} is no source partition of this connector, which reads {reads}")
+    if table is not None and partition.get("protocol") != "1":
+        raise ConnectException(f'{dict(partition)} is no source partition of a table: it lacks "protocol": "1"')
+    if table is not None and not wanted_tables(config, [table]):
+        raise ConnectException(f"The table {table} is none of those that the lists of tables select")
     if is_plan(partition):
         RangePlan.of(offset)
     elif range_of(partition) is not None:

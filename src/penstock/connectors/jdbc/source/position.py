@@ -80,6 +80,8 @@ class RowPosition:
                 f"An offset has 'incrementing', or 'timestamp' in milliseconds with 'timestamp_nanos', or both; got "
                 f"{dict(offset)!r}"
             )
+        if isinstance(nanos, int) and not 0 <= nanos < _SECOND:
+            raise ConnectException(f"The 'timestamp_nanos' of an offset are those of its second, got {nanos}")
         timestamp = None
         if isinstance(ms, int) and isinstance(nanos, int):
             # The nanoseconds are those of the second, as in java.sql.Timestamp, and so repeat the milliseconds.

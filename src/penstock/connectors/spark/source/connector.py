@@ -8,6 +8,7 @@ from typing import Any
 from penstock.api import ExactlyOnceSupport, PartitionedSource, Task
 from penstock.api.connector import ConnectorTransactionBoundaries
 from penstock.connectors.spark.settings import local_path
+from penstock.connectors.spark.source.planning import FilesRead
 from penstock.connectors.spark.source.settings import ReadMode, SparkSourceConfig
 from penstock.errors import BadRequestException
 
@@ -19,6 +20,10 @@ _FIELDS = {
     ReadMode.VERSIONS: "version",
     ReadMode.STREAM: "batch",
 }
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= -1
 
 
 class SparkSource(PartitionedSource):
@@ -89,4 +94,16 @@ class SparkSource(PartitionedSource):
                 )
             if field not in offset:
                 raise BadRequestException(f"{dict(offset)} is no offset of mode={config.mode.value}: it has no {field}")
+            if config.mode is ReadMode.INCREMENTING:
+                if offset.get("column") != config.incrementing_column_name.strip():
+                    raise BadRequestException(
+                        f"{dict(offset)} is no offset of this connector: its column is not "
+                        f"{config.incrementing_column_name}, as incrementing.column.name says"
+                    )
+            elif not _is_whole(offset[field]):
+                raise BadRequestException(
+                    f"{dict(offset)} is no offset of mode={config.mode.value}: {field} has to be a whole number"
+                )
+            if config.mode is ReadMode.FILES:
+                FilesRead.of(offset)
         return True

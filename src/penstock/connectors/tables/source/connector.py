@@ -12,10 +12,10 @@ from penstock.api import Chunk, ExactlyOnceSupport, PartitionedSource, Partition
 from penstock.config import Config, ConfigValue
 from penstock.connectors.tables.lake import Lake
 from penstock.connectors.tables.places import TableFormat, open_lake
-from penstock.connectors.tables.sink.settings import is_known
+from penstock.connectors.tables.sink.settings import is_known, with_own_names
 from penstock.connectors.tables.source.reading import History, TablePosition, Version, VersionRows
 from penstock.connectors.tables.source.settings import OnRewrite, TableSourceConfig
-from penstock.errors import ConnectException
+from penstock.errors import BadRequestException, ConnectException
 
 
 class TableSource(PartitionedSource):
@@ -40,13 +40,36 @@ class TableSource(PartitionedSource):
         return ExactlyOnceSupport.SUPPORTED
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[Any, Mapping[str, object] | None]) -> bool:
-        """Accepts any position: ``{"version": N}`` is after that version or snapshot."""
+        """Checks new offsets: ``{"version": N}`` is after that version or snapshot. Removing is always allowed.
+
+        Raises:
+            BadRequestException: A partition is none of the tables, or an offset no place in a table's history.
+        """
+        tables = None
+        for key, offset in offsets.items():
+            if offset is None:
+                continue
+            if tables is None:
+                tables = TableSourceConfig.of(TableSourceConfig.definition().parse(with_own_names(props))).tables
+            partition = dict(key)
+            if set(partition) != {"table"} or partition["table"] not in tables:
+                raise BadRequestException(
+                    f'{partition} is no source partition of this connector: it must be {{"table": NAME}}, with one of '
+                    f"{', '.join(tables)}"
+                )
+            numbers = {name: value for name, value in offset.items() if name != "whole"}
+            if not offset.keys() & {"version", "of"} or not all(
+                name in ("version", "of", "file", "row") and isinstance(value, int) and not isinstance(value, bool)
+                for name, value in numbers.items()
+            ):
+                raise BadRequestException(
+                    f'{dict(offset)} is no place in the history of a table: {{"version": N}} is after the version or '
+                    "the snapshot N"
+                )
         return True
 
     def validate(self, connector_configs: Mapping[str, str]) -> Config:
         """Checks each setting, their combination, and that the lake exists."""
-        from penstock.connectors.tables.sink.settings import with_own_names
-
         properties = with_own_names(connector_configs)
         checked = super().validate({name: str(value) for name, value in properties.items() if value is not None})
         values = {value.name: value for value in checked.config_values}

@@ -188,8 +188,11 @@ def test_a_position_that_a_user_has_set_ends_the_snapshot_whatever_was_read() ->
 PLAN = RangePlan("p", ("id",), ((5,),), RowPosition(None, 9), 10)
 
 
+PROPS = {"connection.url": "jdbc:postgresql://h/d", "topic.prefix": "t-", "mode": "incrementing"}
+
+
 def altered(partition: Mapping[str, object], offset: Mapping[str, object] | None) -> bool:
-    return JdbcSource().alter_offsets({}, {frozenset(partition.items()): offset})
+    return JdbcSource().alter_offsets(PROPS, {frozenset(partition.items()): offset})
 
 
 def test_offsets_of_a_snapshot_can_be_set_and_removed() -> None:
