@@ -17,7 +17,7 @@ from penstock.connectors.http.settings import HttpSourceConfig, Paging
 from penstock.errors import BadRequestException, ConnectException, http_error
 
 #: The members of an offset.
-_PLACES: Final = ("offset", "last", "page", "cursor", "link")
+_PLACES = ("offset", "last", "page", "cursor", "link")
 
 
 class HttpSourceTask(SourceTask):
