@@ -192,7 +192,7 @@ def _check_offset(config: JdbcSourceConfig, partition: Mapping[str, object], off
     if table is not None and partition.get("protocol") != "1":
         raise ConnectException(f'{dict(partition)} is no source partition of a table: it lacks "protocol": "1"')
     if table is not None and not wanted_tables(config, [table]):
-        raise ConnectException(f"The table {table} is none of those that the lists of tables select")
+        raise ConnectException(f"The lists of tables do not select the table {table}")
     if is_plan(partition):
         RangePlan.of(offset)
     elif range_of(partition) is not None:
