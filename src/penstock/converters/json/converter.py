@@ -53,7 +53,6 @@ from penstock.converters.json.envelope import (
     lacks_envelope,
     read_schema,
     schema_text,
-    without_heads,
 )
 from penstock.converters.json.spark.reading import ReadJson
 from penstock.converters.json.values import (
@@ -362,17 +361,13 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def _sort(self, column: pa.ChunkedArray, worked_on: bool, beside_spark: bool) -> Sorted:
         if not self._schemas:
             return self._alike.sort(column, read=beside_spark) if worked_on else Sorted(hints=(None,))
-        content, heads = self._content, None
-        if content is None:
-            found, heads = self._envelopes.find(column)
+        if self._content is None:
+            found = self._envelopes.sort(column)
         else:
-            found = Sorted(hints=(None,), deep=exceeds(content))
-        if beside_spark and not found.deep:
-            found = self._payloads.read(found, column if found.column is None else found.column, content, heads)
-        if heads is None or len(found.read) == len(found.hints):
+            found = Sorted(hints=(None,), deep=exceeds(self._content))
+        if found.deep or not beside_spark:
             return found
-        # Nothing is cut off if everything has been read.
-        return replace(found, column=without_heads(column, heads))
+        return self._payloads.read(found, column if found.column is None else found.column, self._content)
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
         """See ``ColumnConverter``. Reads all messages without schemas, except doubtful ones."""

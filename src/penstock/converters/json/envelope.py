@@ -23,7 +23,7 @@ import json
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -298,16 +298,9 @@ class Envelopes:
         return schema
 
     def sort(self, column: pa.ChunkedArray) -> Sorted:
-        """Gives each message its hint, and removes the bytes before the payload."""
-        found, heads = self.find(column)
-        return found if heads is None else replace(found, column=without_heads(column, heads))
+        """Gives each message its hint, and removes the bytes before the payload.
 
-    def find(self, column: pa.ChunkedArray) -> tuple[Sorted, np.ndarray | None]:
-        """Gives each message its hint.
-
-        Returns:
-            The unchanged messages, and the number of bytes before each payload. If some messages had to be rewritten:
-            the messages without these bytes, and None.
+        What follows would look through a schema in each message, which is often longer than the payload.
         """
         rows = len(column)
         hints: dict[Hint, int] = {}
@@ -334,10 +327,8 @@ class Envelopes:
                 continue
             left, rest = self._one_by_one(left, rest, passes >= MAX_PASSES, (codes, heads), hints, rewritten)
         deep = any(isinstance(hint, Envelope) and exceeds(hint.schema) for hint in hints)
-        found = Sorted(tuple(hints), codes if len(hints) > 1 else None, deep=deep)
-        if not rewritten:
-            return found, heads
-        return replace(found, column=_replaced(without_heads(column, heads), rewritten)), None
+        column = _replaced(without_heads(column, heads), rewritten)
+        return Sorted(tuple(hints), codes if len(hints) > 1 else None, column, deep=deep)
 
     def _one_by_one(
         self,

@@ -443,7 +443,8 @@ class RegistryConverter(RowConverter, Converter, Generic[C, S]):
         self, topic: str, schema: Schema | None, values: Sequence[object] | pa.Array
     ) -> WrittenAtOnce | None:
         """See ``RowConverter``. Writes values with a schema if their format supports columns, and nulls without one."""
-        if schema is None and all(one is None for one in values):
+        nulls = values.null_count if isinstance(values, pa.Array) else values.count(None)
+        if schema is None and nulls == len(values):
             return WrittenAtOnce(pa.nulls(len(values), pa.binary()), np.zeros(len(values), dtype=bool))
         if schema is None or not self.has_columns:
             return None

@@ -14,10 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-class TooMuch(Exception):
-    """More bytes than one Arrow column can hold."""
-
-
 class WritableRows:
     """A selection of the values to write, and the values that cannot be written here.
 

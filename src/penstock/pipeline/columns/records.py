@@ -15,7 +15,8 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, pairwise
+from itertools import chain, pairwise, repeat
+from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NONE_CLASS: Final[type] = type(None)
+_SCHEMA: Final = attrgetter("schema")
+_VALUES: Final = attrgetter("values")
 
 
 # --------------------------------------------------------------------------------------------------------- to Arrow
@@ -233,7 +236,7 @@ def _build_decimals(values: Sequence[object], schema: Schema) -> tuple[pa.Array,
 def _build_lists(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
     _require(values, _LISTS, schema)
     lists = cast("Sequence[list[object] | None]", values)
-    child, layout = _build(list(chain.from_iterable(one for one in lists if one)), schema.value_schema)
+    child, layout = _build(list(chain.from_iterable(filter(None, lists))), schema.value_schema)
     physical = Layout(LayoutKind.ARRAY, (layout,))
     array = pa.ListArray.from_arrays(_offsets(lists), child, type=arrow_type(schema, physical), mask=_mask(values))
     return array, physical
@@ -242,7 +245,7 @@ def _build_lists(values: Sequence[object], schema: Schema) -> tuple[pa.Array, La
 def _build_maps(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
     _require(values, _DICTS, schema)
     maps = cast("Sequence[dict[object, object] | None]", values)
-    keys, key_layout = _build(list(chain.from_iterable(one for one in maps if one)), schema.key_schema)
+    keys, key_layout = _build(list(chain.from_iterable(filter(None, maps))), schema.key_schema)
     items = list(chain.from_iterable(one.values() for one in maps if one))
     children, value_layout = _build(items, schema.value_schema)
     plain = has_plain_keys(schema) and keys.null_count == 0
@@ -255,18 +258,21 @@ def _build_maps(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Lay
 
 
 def _build_structs(values: Sequence[object], schema: Schema) -> tuple[pa.Array, Layout]:
-    if not set(map(type, values)) <= _STRUCTS:
+    kinds = set(map(type, values))
+    if not kinds <= _STRUCTS:
         raise TypeError("not a Struct")
     structs = cast("Sequence[Struct | None]", values)
-    for found in {id(one.schema): one.schema for one in structs if one is not None}.values():
-        if found != schema:
-            raise DataException("Struct schemas do not match.")
+    there = [one for one in structs if one is not None] if NONE_CLASS in kinds else cast("Sequence[Struct]", structs)
+    if not all(map(is_, map(_SCHEMA, there), repeat(schema))):
+        for found in {id(one.schema): one.schema for one in there}.values():
+            if found != schema:
+                raise DataException("Struct schemas do not match.")
     fields = schema.fields
     if not fields:
         return pa.array([None if one is None else {} for one in structs], pa.struct([])), default_physical(schema)
     nothing = [None] * len(fields)
-    rows = [nothing if one is None else one.values for one in structs]
-    columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if rows else [()] * len(fields)
+    rows = [nothing if one is None else one.values for one in structs] if there is not structs else map(_VALUES, there)
+    columns: Iterable[Sequence[object]] = zip(*rows, strict=True) if structs else [()] * len(fields)
     built = [_build(column, field.schema) for column, field in zip(columns, fields, strict=True)]
     physical = Layout(LayoutKind.STRUCT, tuple(layout for _, layout in built))
     members = list(arrow_type(schema, physical))
@@ -300,7 +306,8 @@ def _mask(values: Sequence[object]) -> pa.Array | None:
 
 def _offsets(values: Sequence[Any]) -> pa.Array:
     offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum([0 if one is None else len(one) for one in values], out=offsets[1:])
+    sizes = [0 if one is None else len(one) for one in values] if None in values else list(map(len, values))
+    np.cumsum(sizes, out=offsets[1:])
     return pa.array(offsets)
 
 
@@ -432,8 +439,14 @@ def _read_structs(array: pa.Array, schema: Schema, physical: Layout) -> list[obj
     pairs = zip(schema.fields, physical.children, strict=True)
     columns = [_read(_one_chunk(array.field(field.index)), field.schema, layout) for field, layout in pairs]
     rows: Iterable[tuple[object, ...]] = zip(*columns, strict=True) if columns else [()] * len(array)
-    make = Struct.unchecked
+    make, made = Struct.__new__, []
+    # A call of a function for each struct takes as long as the rest of this.
+    for row in rows:
+        one: Struct = make(Struct)
+        one.schema = schema
+        one.values = list(row)
+        made.append(one)
     if not array.null_count:
-        return [make(schema, row) for row in rows]
+        return cast("list[object]", made)
     present = array.is_valid().to_pylist()
-    return [make(schema, row) if there else None for row, there in zip(rows, present, strict=True)]
+    return [row if there else None for row, there in zip(made, present, strict=True)]

@@ -29,7 +29,7 @@ from penstock.converters.json.arrow.structs import (
     array_texts,
     whole,
 )
-from penstock.converters.json.envelope import Envelope, without_heads
+from penstock.converters.json.envelope import Envelope
 from penstock.converters.json.spark.lenient import layout_of
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
@@ -72,16 +72,13 @@ class PlainPayloads:
         self._defaults = defaults
         self._tries = ShortcutMemory(_WORTH)
 
-    def read(
-        self, found: Sorted, column: pa.ChunkedArray, content: Schema | None, heads: np.ndarray | None = None
-    ) -> Sorted:
+    def read(self, found: Sorted, column: pa.ChunkedArray, content: Schema | None) -> Sorted:
         """Returns the sorted messages, with the payloads that could be read.
 
         Args:
             found: Messages sorted by their schemas; those of an `Envelope` are the rest after ``"payload":``.
             column: The sorted messages.
             content: The schema of messages that consist only of the payload, or None.
-            heads: The number of bytes before that, for each message; None = none.
         """
         try:
             texts = column.cast(pa.string())
@@ -90,7 +87,7 @@ class PlainPayloads:
         for index, hint in enumerate(found.hints):
             schema = hint.schema if isinstance(hint, Envelope) else content
             inside = "payload" if isinstance(hint, Envelope) else None
-            found = self._read_one(found, texts, index, schema, inside, heads)
+            found = self._read_one(found, texts, index, schema, inside)
         return found
 
     def _read_one(
@@ -100,7 +97,6 @@ class PlainPayloads:
         index: int,
         schema: Schema | None,
         inside: str | None,
-        heads: np.ndarray | None,
     ) -> Sorted:
         wanted = None if schema is None else _texts_of(schema, self._defaults)
         if schema is None or wanted is None or not self._tries.worth(schema):
@@ -111,9 +107,9 @@ class PlainPayloads:
         kind = arrow_type(schema, layout)
         is_object = schema.type is Type.STRUCT
         if is_object:
-            made = wanted.read(texts, mine, cast("pa.StructType", kind), inside=inside, heads=heads)
+            made = wanted.read(texts, mine, cast("pa.StructType", kind), inside=inside)
         else:
-            made = wanted.read(_in_objects(texts, inside, heads), mine, pa.struct([(_MEMBER, kind)]))
+            made = wanted.read(_in_objects(texts, inside), mine, pa.struct([(_MEMBER, kind)]))
             made = replace(made, structs=pc.struct_field(made.structs, _MEMBER))
         left = size - int(made.rows.sum())
         if size < objects.MIN_ROWS:
@@ -155,10 +151,9 @@ def _value_pattern(schema: Schema, defaults: bool) -> str | ObjectTexts | None:
     return f"null|{value}" if value is not None and may_be_null else value
 
 
-def _in_objects(texts: pa.ChunkedArray, inside: str | None, heads: np.ndarray | None) -> pa.ChunkedArray:
+def _in_objects(texts: pa.ChunkedArray, inside: str | None) -> pa.ChunkedArray:
     """Payloads as objects with one member; those in an envelope are followed by its brace."""
-    bare = texts if heads is None else without_heads(texts, heads)
-    return pc.binary_join_element_wise(f'{{"{_MEMBER}":', bare, "" if inside is not None else "}", "")
+    return pc.binary_join_element_wise(f'{{"{_MEMBER}":', texts, "" if inside is not None else "}", "")
 
 
 def _array_of(schema: Schema, defaults: bool) -> ObjectTexts | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, cast
 
@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from penstock.api.arrow import one_array
-from penstock.converters.json.envelope import without_heads
 from penstock.pipeline.columns.layout import TextBound, bytes_of, has_byte, offsets_of, places_below, places_of
 
 _BACKSLASH_BYTE: Final = 0x5C
@@ -102,7 +101,6 @@ def cut_objects(
     layout: QuoteLayout,
     members: Sequence[FlatMember],
     wanted: np.ndarray,
-    heads: np.ndarray | None = None,
 ) -> tuple[np.ndarray, dict[str, pa.StringArray]]:
     """Splits the objects with this layout.
 
@@ -111,7 +109,6 @@ def cut_objects(
         layout: Their layout.
         members: Their members.
         wanted: The rows to check.
-        heads: The number of first bytes to skip, for each message; None = none.
 
     Returns:
         The rows that are such objects, and the text of each member's values in these rows.
@@ -121,11 +118,11 @@ def cut_objects(
     data = bytes_of(texts)
     bounds = offsets_of(texts)
     bounds = bounds - bounds[0]
-    begins, ends = bounds[:-1] if heads is None else bounds[:-1] + heads, bounds[1:]
+    begins, ends = bounds[:-1], bounds[1:]
     quotes = places_of(data, _QUOTE)
     firsts = np.searchsorted(quotes, begins)
     fits = wanted & (np.searchsorted(quotes, ends) - firsts == layout.quotes)
-    fits[_rows_of_odd(data, bounds, begins)] = False
+    fits[_rows_of_odd(data, bounds)] = False
     rows = np.flatnonzero(fits)
     found = _quotes_of(quotes, firsts, rows, layout.quotes)
     cuts, good = _cut(begins[rows], ends[rows], found, layout, members)
@@ -194,13 +191,12 @@ def _equal(parts: pa.StringArray, rows: int, runs: Sequence[bytes]) -> np.ndarra
     return same
 
 
-def _rows_of_odd(data: np.ndarray, bounds: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The rows, starting at a position, in which a quote may be part of a string, or a character is not allowed."""
+def _rows_of_odd(data: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """The rows in which a quote may be part of a string, or a character is not allowed."""
     odd = places_of(data, _BACKSLASH_BYTE)
     if data.min(initial=_FIRST_PRINTABLE) < _FIRST_PRINTABLE:
         odd = np.concatenate([odd, places_below(data, _FIRST_PRINTABLE)])
-    rows = np.searchsorted(bounds, odd, side="right") - 1
-    return np.unique(rows[odd >= begins[rows]])
+    return np.unique(np.searchsorted(bounds, odd, side="right") - 1)
 
 
 #: Names without escapes in JSON and in patterns.
@@ -224,6 +220,7 @@ _MAX_KNOWN: Final = 1_000
 _PART_ROWS: Final = 1_000
 #: The number of messages that are searched for a sample of the layout.
 _SAMPLE: Final = 8
+_MAX_LAYOUTS: Final = 16
 
 
 def whole(digits: int) -> str:
@@ -274,10 +271,12 @@ class ObjectTexts:
     Attributes:
         pattern: Their pattern, without surrounding space.
         flat: The members; None = one of them is itself an object or an array.
+        known: Layouts that such texts have, each with what they are inside of (see ``read``).
     """
 
     pattern: str
     flat: tuple[FlatMember, ...] | None
+    known: set[tuple[QuoteLayout, str | None]] = field(default_factory=set, compare=False)
 
     @classmethod
     def of(cls, members: Iterable[tuple[str, str | ObjectTexts]]) -> ObjectTexts:
@@ -313,7 +312,6 @@ class ObjectTexts:
         kind: pa.StructType,
         *,
         inside: str | None = None,
-        heads: np.ndarray | None = None,
     ) -> ReadTexts:
         """Reads the texts that are such objects.
 
@@ -322,14 +320,11 @@ class ObjectTexts:
             wanted: The rows to check.
             kind: The structs to make, in any order of these members; all of them may be null.
             inside: Each text is the rest of an object after the name of this member, its last one, and the colon.
-            heads: The number of first bytes to skip, for each text; None = none.
         """
-        rows, structs = self._cut(texts, wanted, kind, inside, heads)
+        rows, structs = self._cut(texts, wanted, kind, inside)
         left = wanted.copy()
         left[rows] = False
         if left.any():
-            # Texts that were split are not copied for this.
-            texts = texts if heads is None else without_heads(texts, heads)
             left &= self.matches(_alone(texts, left), inside)
         if not len(rows):
             if not left.any():
@@ -356,17 +351,16 @@ class ObjectTexts:
         wanted: np.ndarray,
         kind: pa.StructType,
         inside: str | None,
-        heads: np.ndarray | None,
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
         """The rows with the layout of a sample, and their structs."""
         rows: list[np.ndarray] = [np.empty(0, np.int64)]
         structs: list[pa.StructArray] = []
-        layout = None if self.flat is None else self._layout(_sample(texts, wanted, heads), inside)
+        layout = None if self.flat is None else self._layout(_sample(texts, wanted), inside)
         start = 0
         for part in _parts(texts) if layout is not None else ():
             assert layout is not None and self.flat is not None, "there is no part else"  # noqa: PT018
             mine = slice(start, start + len(part))
-            found, cut = cut_objects(part, layout, self.flat, wanted[mine], None if heads is None else heads[mine])
+            found, cut = cut_objects(part, layout, self.flat, wanted[mine])
             rows.append(found + start)
             structs.append(_structs(cut, kind))
             start += len(part)
@@ -375,19 +369,23 @@ class ObjectTexts:
     def _layout(self, sample: pa.ChunkedArray, inside: str | None) -> QuoteLayout | None:
         """Returns the layout of the first text of a sample that is such an object."""
         assert self.flat is not None, "asked of flat objects alone"
-        for text in sample.filter(pa.array(self.matches(sample, inside))).to_pylist():
+        for text in sample.drop_null().to_pylist():
             layout = layout_of(text, self.flat)
+            # To compile the whole pattern for each batch takes as long as to read a thousand messages.
+            if layout is not None and (layout, inside) not in self.known:
+                if not self.matches(pa.chunked_array([[text]]), inside).all():
+                    continue
+                if len(self.known) >= _MAX_LAYOUTS:
+                    self.known.clear()
+                self.known.add((layout, inside))
             if layout is not None:
                 return layout
         return None
 
 
-def _sample(texts: pa.ChunkedArray, wanted: np.ndarray, heads: np.ndarray | None) -> pa.ChunkedArray:
+def _sample(texts: pa.ChunkedArray, wanted: np.ndarray) -> pa.ChunkedArray:
     """The first texts. One by one, because `take` copies all chunks."""
-    found = []
-    for row in np.flatnonzero(wanted)[:_SAMPLE].tolist():
-        text = texts[row].as_py()
-        found.append(text if heads is None or text is None else text.encode()[heads[row] :].decode())
+    found = [texts[row].as_py() for row in np.flatnonzero(wanted)[:_SAMPLE].tolist()]
     return pa.chunked_array([pa.array(found, pa.string())])
 
 

@@ -10,30 +10,26 @@ Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.converters.json.arrow.writing import unscaled_bytes
 from penstock.converters.registry.avro.forms import (
     AvroOptions,
     AvroType,
     entry_types,
     is_union,
     logical_name,
-    to_carried,
 )
 from penstock.converters.registry.avro.value_writing import branch_for, fits
-from penstock.converters.registry.pieces import Pieces, TooMuch, WritableRows
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
-from penstock.errors import DataException
-from penstock.pipeline.columns.layout import arrow_type
+from penstock.converters.registry.pieces import Pieces, WritableRows
+from penstock.data import Decimal, Schema, Time, Type
+from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.sizes import exceeds
 from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 from penstock.pipeline.plan.step import WrittenAtOnce
@@ -51,9 +47,6 @@ class _NoColumns(Exception):
 class _Node(Protocol):
     """Writes the values of a type."""
 
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        """Values as a column; null for None and for values that are marked because they do not have the type."""
-
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         """Appends the bytes of values; those of a null are arbitrary, the caller marks it if nulls are not allowed."""
 
@@ -62,10 +55,12 @@ class AvroColumnWriter:
     """Writes values of one schema.
 
     Args:
+        schema: The schema.
         node: Writes the values.
     """
 
-    def __init__(self, node: _Node) -> None:
+    def __init__(self, schema: Schema, node: _Node) -> None:
+        self._schema = schema
         self._node = node
 
     def write(self, head: bytes, values: Sequence[object] | pa.Array) -> WrittenAtOnce | None:
@@ -78,13 +73,10 @@ class AvroColumnWriter:
         Returns:
             The messages; None if all values have to be written one by one.
         """
-        if isinstance(values, pa.Array):
-            # A null has no message of this schema.
-            rows = WritableRows(values.is_null().to_numpy(zero_copy_only=False))
-        else:
-            rows = WritableRows(np.array([one is None for one in values], dtype=bool))
         try:
-            column = values if isinstance(values, pa.Array) else self._node.column(values, rows)
+            column = values if isinstance(values, pa.Array) else to_arrow(values, self._schema)[0]
+            # A null has no message of this schema; what fits no column is null there.
+            rows = WritableRows(column.is_null().to_numpy(zero_copy_only=False))
             if column.nbytes + len(head) * len(column) > MAX_BYTES:
                 return None
             return WrittenAtOnce(pa.concat_arrays(list(self._parts(head, column, rows))), rows.wrong)
@@ -113,21 +105,29 @@ def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOpti
     if schema is None or found.kind == "bytes" or exceeds(schema):
         return None
     try:
-        return AvroColumnWriter(_node(schema, found, options, None))
+        return AvroColumnWriter(schema, _node(schema, found, options, None))
     except _NoColumns:
         return None
 
 
 def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -> _Node:
     """Returns the node for values that may be null; `default`: written instead of null, or None."""
+    filled = None if default is None else _column_of_default(schema, default)
     if found.kind != "union":
-        return _Required(_inner(schema, found, options), default)
+        return _Required(_inner(schema, found, options), filled)
     branch = None if is_union(schema) else branch_for(schema, found.branches, options)
     if branch is None:
         raise _NoColumns
     nothing = next((place for place, one in enumerate(found.branches) if one.kind == "null"), None)
     place = next(place for place, one in enumerate(found.branches) if one is branch)
-    return _Optional(_inner(schema, branch, options), place, nothing, default)
+    return _Optional(_inner(schema, branch, options), place, nothing, filled)
+
+
+def _column_of_default(schema: Schema, default: Any) -> pa.Array:
+    made, errors, _ = to_arrow([default], schema)
+    if errors:
+        raise _NoColumns
+    return made
 
 
 def _inner(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
@@ -135,13 +135,13 @@ def _inner(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
     if found.recursive or not fits(schema, found, options) or is_union(schema):
         raise _NoColumns
     if logical_name(schema) == Decimal.LOGICAL_NAME:
-        return _Decimal(schema, to_carried(schema)) if found.kind == "bytes" else _refused()
+        return _Decimal(schema) if found.kind == "bytes" else _refused()
     if schema.type is Type.STRUCT:
         return _record(schema, found, options)
     if schema.type is Type.ARRAY or schema.type is Type.MAP:
         return _several(schema, found, options)
     if found.kind in _WHOLE and schema.type in _WHOLE[found.kind]:
-        return _Whole(schema, to_carried(schema))
+        return _Whole(schema)
     make = _SCALARS.get((schema.type, found.kind))
     return _refused() if make is None else make(schema, found)
 
@@ -157,7 +157,7 @@ def _several(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
         keys = _node(schema.key_schema, types[0], options, None)
         return _Entries(keys, _node(schema.value_schema, types[1], options, None))
     items = _node(schema.value_schema, found.items, options, None)
-    return _List(items) if schema.type is Type.ARRAY else _Map(_Required(_Text(), None), items)
+    return _List(items) if schema.type is Type.ARRAY else _Entries(_Required(_Text(), None), items)
 
 
 def _refused() -> _Node:
@@ -173,7 +173,7 @@ def _record(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
             raise _NoColumns
         default = None if options.null_stays and field.schema.optional else field.schema.default
         parts.append((field.index, _node(field.schema, one.type, options, default)))
-    return _Record(schema, parts) if parts else _refused()
+    return _Record(parts) if parts else _refused()
 
 
 # ------------------------------------------------------------------------------------------------------------ nulls
@@ -187,20 +187,12 @@ class _WithDefault:
 
     Args:
         inner: Writes the values.
-        default: The default; None = there is none.
+        default: A column of the default; None = there is none.
     """
 
-    def __init__(self, inner: _Node, default: Any) -> None:
+    def __init__(self, inner: _Node, default: pa.Array | None) -> None:
         self._inner = inner
-        self._default: pa.Array | None = None
-        if default is not None:
-            rows = WritableRows(np.zeros(1, dtype=bool))
-            self._default = inner.column([default], rows)
-            if rows.wrong.any():
-                raise _NoColumns
-
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        return self._inner.column(values, rows)
+        self._default = default
 
     def _filled(self, column: pa.Array) -> pa.Array:
         if self._default is None or not column.null_count:
@@ -227,10 +219,10 @@ class _Optional(_WithDefault):
         inner: Writes the values.
         place: The branch of the values.
         nothing: The branch of null; None = there is none.
-        default: The value that is written for null.
+        default: A column of the value that is written for null.
     """
 
-    def __init__(self, inner: _Node, place: int, nothing: int | None, default: Any) -> None:
+    def __init__(self, inner: _Node, place: int, nothing: int | None, default: pa.Array | None) -> None:
         super().__init__(inner, default)
         self._place = place
         self._nothing = nothing
@@ -259,86 +251,13 @@ class _Optional(_WithDefault):
 
 # ---------------------------------------------------------------------------------------------------------- scalars
 class _Scalar:
-    """Values of one Python class, as one type of column; nulls take no bytes.
-
-    Attributes:
-        classes: The classes of values, besides None. Values of other classes, even subclasses, are written one by one.
-        kind: The column.
-    """
-
-    classes: frozenset[type]
-    kind: pa.DataType
-
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        """See ``_Node``."""
-        values = _of_classes(values, self.classes, rows)
-        try:
-            made = pa.array(self.carried(values, rows), self.kind)
-        except (pa.ArrowException, OverflowError, ValueError):
-            made = pa.array(self._fitting(values, rows), self.kind)
-        if isinstance(made, pa.ChunkedArray):
-            raise TooMuch
-        return made
-
-    def carried(self, values: Sequence[Any], rows: WritableRows) -> Sequence[Any]:
-        """Returns the values for the column."""
-        return values
-
-    def _fitting(self, values: Sequence[Any], rows: WritableRows) -> list[Any]:
-        found: list[Any] = []
-        wrong = np.zeros(len(values), dtype=bool)
-        for place, value in enumerate(self.carried(values, rows)):
-            try:
-                pa.array([value], self.kind)
-            except (pa.ArrowException, OverflowError, ValueError):
-                wrong[place] = True
-            found.append(None if wrong[place] else value)
-        rows.mark(wrong)
-        return found
+    """Values whose nulls take no bytes."""
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         """See ``_Node``."""
         raise NotImplementedError
 
 
-_NONE: Final[type] = type(None)
-
-
-def _of_classes(values: Sequence[Any], classes: frozenset[type], rows: WritableRows) -> Sequence[Any]:
-    """The values, with None for other classes, which are marked."""
-    found = set(map(type, values))
-    if found <= classes or found - classes == {_NONE}:
-        return values
-    wrong = np.array([type(one) is not _NONE and type(one) not in classes for one in values])
-    rows.mark(wrong)
-    return [None if bad else one for one, bad in zip(values, wrong.tolist(), strict=True)]
-
-
-def _logically(
-    convert: Callable[[Schema, Any], Any], schema: Schema, values: Sequence[Any], rows: WritableRows
-) -> list[Any]:
-    """Converts values of a logical type to raw values."""
-    try:
-        return [None if one is None else convert(schema, one) for one in values]
-    except (AttributeError, TypeError, ValueError, OverflowError, DataException):
-        pass
-    found: list[Any] = []
-    wrong = np.zeros(len(values), dtype=bool)
-    for place, one in enumerate(values):
-        try:
-            found.append(None if one is None else convert(schema, one))
-        except (AttributeError, TypeError, ValueError, OverflowError, DataException):
-            found.append(None)
-            wrong[place] = True
-    rows.mark(wrong)
-    return found
-
-
-_TEMPORAL: Final[Mapping[str, frozenset[type]]] = {
-    Timestamp.LOGICAL_NAME: frozenset((datetime.datetime,)),
-    Time.LOGICAL_NAME: frozenset((datetime.time,)),
-    Date.LOGICAL_NAME: frozenset((datetime.date, datetime.datetime)),
-}
 #: The Connect types that have number columns for an Avro type.
 _WHOLE: Final[Mapping[str, frozenset[Type]]] = {
     "int": frozenset((Type.INT8, Type.INT16, Type.INT32)),
@@ -347,16 +266,8 @@ _WHOLE: Final[Mapping[str, frozenset[Type]]] = {
 
 
 class _Whole(_Scalar):
-    def __init__(self, schema: Schema, convert: Callable[[Schema, Any], Any] | None) -> None:
-        name = logical_name(schema)
-        self._schema = schema
-        self._convert = convert
-        self._time = name == Time.LOGICAL_NAME
-        self.classes = frozenset((int,)) if name is None else _TEMPORAL[name]
-        self.kind = arrow_type(schema)
-
-    def carried(self, values: Sequence[Any], rows: WritableRows) -> Sequence[Any]:
-        return values if self._convert is None else _logically(self._convert, self._schema, values, rows)
+    def __init__(self, schema: Schema) -> None:
+        self._time = logical_name(schema) == Time.LOGICAL_NAME
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
@@ -367,9 +278,6 @@ class _Whole(_Scalar):
 
 
 class _Boolean(_Scalar):
-    classes = frozenset((bool,))
-    kind = pa.bool_()
-
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         filled = column if there is None else column.fill_null(False)
@@ -377,10 +285,7 @@ class _Boolean(_Scalar):
 
 
 class _Float(_Scalar):
-    classes = frozenset((float,))
-
-    def __init__(self, kind: pa.DataType, layout: str) -> None:
-        self.kind = kind
+    def __init__(self, layout: str) -> None:
         self._layout = layout
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
@@ -397,15 +302,12 @@ def _fixed_width(values: np.ndarray, there: np.ndarray | None, pieces: Pieces) -
 class _Bytes(_Scalar):
     """Bytes with their length, or of a fixed length."""
 
-    classes = frozenset((bytes,))
-    kind = pa.binary()
-
     def __init__(self, size: int | None = None) -> None:
         self._size = size
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
-        data = self.octets(column if there is None else column.fill_null(b""), rows)
+        data = column if there is None else column.fill_null(b"")
         lengths = pc.binary_length(data).to_numpy().astype(np.int64)
         if self._size is None:
             pieces.varints(lengths, there)
@@ -414,15 +316,8 @@ class _Bytes(_Scalar):
             rows.mark(wrong if there is None else wrong & there)
         pieces.long(data)
 
-    def octets(self, column: pa.Array, rows: WritableRows) -> pa.BinaryArray:
-        """Returns the bytes of values, none of which are null."""
-        return column
 
-
-class _Text(_Bytes):
-    classes = frozenset((str,))
-    kind = pa.string()
-
+class _Text(_Scalar):
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
         data = (column if there is None else column.fill_null("")).cast(pa.binary())
@@ -444,28 +339,22 @@ def _is_text(data: bytes) -> bool:
 
 
 class _Decimal(_Bytes):
-    """Numbers; columns contain their digits either as a number or as bytes."""
+    """Numbers, in either layout of decimals."""
 
-    classes = frozenset((decimal.Decimal,))
-
-    def __init__(self, schema: Schema, convert: Callable[[Schema, Any], Any]) -> None:
+    def __init__(self, schema: Schema) -> None:
         super().__init__()
-        self._schema = schema
-        self._convert = convert
-
-    def carried(self, values: Sequence[Any], rows: WritableRows) -> Sequence[Any]:
-        return _logically(self._convert, self._schema, values, rows)
+        self._scale = Decimal.scale(schema)
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         if pa.types.is_decimal(column.type):
-            column = pa.array(self.carried(column.to_pylist(), rows), pa.binary())
-        super().write(column, rows, pieces)
+            super().write(unscaled_bytes(column), rows, pieces)
+            return
+        digits, scales = column.flatten()
+        rows.mark(pc.not_equal(scales, self._scale).fill_null(False).to_numpy(zero_copy_only=False))
+        super().write(digits, rows, pieces)
 
 
 class _Enum(_Scalar):
-    classes = frozenset((str,))
-    kind = pa.string()
-
     def __init__(self, symbols: Sequence[str]) -> None:
         self._symbols = pa.array(symbols, pa.string())
 
@@ -481,8 +370,8 @@ class _Enum(_Scalar):
 
 _SCALARS: Final[Mapping[tuple[Type, str], Callable[[Schema, AvroType], _Node]]] = {
     (Type.BOOLEAN, "boolean"): lambda *_: _Boolean(),
-    (Type.FLOAT32, "float"): lambda *_: _Float(pa.float32(), "<f4"),
-    (Type.FLOAT64, "double"): lambda *_: _Float(pa.float64(), "<f8"),
+    (Type.FLOAT32, "float"): lambda *_: _Float("<f4"),
+    (Type.FLOAT64, "double"): lambda *_: _Float("<f8"),
     (Type.STRING, "string"): lambda *_: _Text(),
     (Type.STRING, "enum"): lambda _, found: _Enum(found.symbols),
     (Type.BYTES, "bytes"): lambda *_: _Bytes(),
@@ -496,55 +385,14 @@ class _Record:
     """A record: its fields in order.
 
     Attributes:
-        schema: The struct.
         fields: For each field of the record the position in the struct, and its writer.
     """
 
-    schema: Schema
     fields: Sequence[tuple[int, _Node]]
-
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        structs = _of_classes(values, frozenset((Struct,)), rows)
-        schema = self.schema
-        others = {id(one.schema): one.schema for one in structs if one is not None and one.schema is not schema}
-        foreign = {key for key, one in others.items() if one != schema}
-        if foreign:
-            wrong = np.array([one is not None and id(one.schema) in foreign for one in structs])
-            rows.mark(wrong)
-            structs = [None if bad else one for one, bad in zip(structs, wrong.tolist(), strict=True)]
-        there = np.array([one is not None for one in structs])
-        whole = bool(there.all())
-        inside = rows if whole else rows.some(np.flatnonzero(there))
-        columns: Iterable[Sequence[Any]] = zip(*[one.values for one in structs if one is not None], strict=True)
-        by_place: Sequence[Sequence[Any]] = list(columns) or [()] * len(schema.fields)
-        nodes = dict(self.fields)
-        made = [
-            nodes[place].column(one, inside) if place in nodes else pa.nulls(len(inside))
-            for place, one in enumerate(by_place)
-        ]
-        part = pa.StructArray.from_arrays(made, [field.name for field in schema.fields])
-        if whole:
-            return part
-        places = np.zeros(len(there), dtype=np.int64)
-        places[there] = np.arange(len(part))
-        return part.take(pa.array(places, mask=~there))
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         for place, node in self.fields:
             node.write(column.field(place), rows, pieces)
-
-
-def _counted(values: Sequence[Any], kind: type, rows: WritableRows) -> tuple[Sequence[Any], pa.Array, np.ndarray]:
-    """Lists or dicts (None for other values), where the items of each begin (null for None), and the owner of each
-    item.
-    """
-    values = _of_classes(values, frozenset((kind,)), rows)
-    counts = np.fromiter((0 if one is None else len(one) for one in values), dtype=np.int64, count=len(values))
-    offsets = np.zeros(len(values) + 1, dtype=np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    gone = [one is None for one in values]
-    mask = np.array([*gone, False]) if any(gone) else None
-    return values, pa.array(offsets, mask=mask), np.repeat(np.arange(len(values)), counts)
 
 
 class _Several:
@@ -582,43 +430,16 @@ class _Several:
 class _List(_Several):
     """Arrays."""
 
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        lists, offsets, owners = _counted(values, list, rows)
-        items = list(chain.from_iterable(one for one in lists if one))
-        return pa.ListArray.from_arrays(offsets, self._parts[0].column(items, rows.some(owners)))
-
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         self._write(column, [column.values], rows, pieces)
 
 
 class _Entries(_Several):
-    """Maps as lists of entries."""
-
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        offsets, *parts = self._columns(values, rows)
-        return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(parts, ["key", "value"]))
-
-    def _columns(self, values: Sequence[Any], rows: WritableRows) -> tuple[pa.Array, pa.Array, pa.Array]:
-        maps, offsets, owners = _counted(values, dict, rows)
-        inside = rows.some(owners)
-        keys = self._parts[0].column(list(chain.from_iterable(one for one in maps if one)), inside)
-        items = self._parts[1].column(list(chain.from_iterable(one.values() for one in maps if one)), inside)
-        if keys.null_count and isinstance(self, _Map):
-            # None, or of another class.
-            inside.mark(keys.is_null().to_numpy(zero_copy_only=False))
-            keys = keys.fill_null("")
-        return offsets, keys, items
+    """Maps, as maps or as lists of entries: both have the same bytes."""
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
-        entries = column.values
-        self._write(column, [entries.field(0), entries.field(1)], rows, pieces)
-
-
-class _Map(_Entries):
-    """Maps whose keys are texts."""
-
-    def column(self, values: Sequence[Any], rows: WritableRows) -> pa.Array:
-        return pa.MapArray.from_arrays(*self._columns(values, rows))
-
-    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
-        self._write(column, [column.keys, column.items], rows, pieces)
+        if pa.types.is_map(column.type):
+            self._write(column, [column.keys, column.items], rows, pieces)
+        else:
+            entries = column.values
+            self._write(column, [entries.field(0), entries.field(1)], rows, pieces)

@@ -270,7 +270,7 @@ def _array_writer(schema: Schema, found: AvroType, options: AvroOptions, place: 
     part = writer(schema.value_schema, found.items, options, f"an element of {place}")
 
     def write(value: Any) -> Any:
-        if not isinstance(value, list):
+        if not isinstance(value, (list, tuple)):
             raise _wrong(schema, value, place)
         return [part(one) for one in value]
 

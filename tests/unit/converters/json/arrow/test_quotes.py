@@ -154,3 +154,15 @@ def test_any_plain_object_is_what_a_parser_makes_of_it(
     made = cut(pa.array(messages), layout_of(messages[0], FLAT))
 
     assert made == {row: as_texts(message) for row, message in enumerate(messages)}
+
+
+def test_a_layout_that_is_known_of_objects_is_not_one_of_objects_inside_of_another() -> None:
+    texts = ObjectTexts.of(MEMBERS)
+    of_objects, of_payloads = pa.chunked_array([SAME]), pa.chunked_array([[f"{one}}}" for one in SAME]])
+    wanted = np.ones(len(SAME), dtype=bool)
+
+    for mine, other in [(of_objects, "payload"), (of_payloads, None)] * 2:
+        right = None if mine is of_objects else "payload"
+        assert texts.read(mine, wanted, KIND, inside=right).rows.all()
+        assert not texts.read(mine, wanted, KIND, inside=other).rows.any()
+    assert {place for _, place in texts.known} == {None, "payload"}
