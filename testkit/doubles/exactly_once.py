@@ -43,9 +43,8 @@ from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import configure_logging
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.source.delivery_guarantee import SourceCommits
+from penstock.worker.source.delivery_guarantee import SourceCommits, SourceOffsets
 from penstock.worker.source.offset_commit import CommitHooks
-from penstock.worker.source.offset_stores import SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.configs import load_class

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from penstock.kafka.group.events import GroupEvents, GroupView, RoundJoined
-from penstock.kafka.group.metrics import GroupMetrics
+from penstock.kafka.group.session import GroupMetrics
 from testkit.simulated_cluster.clock import NodeLoop, VirtualLoop
 
 _RETRY_S: Final = 0.1

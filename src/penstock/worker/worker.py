@@ -209,12 +209,10 @@ class Worker:
 
     @property
     def worker_id(self) -> str:
-        """``host:port`` of the worker."""
         return self._parts.worker_id
 
     @property
     def plugins(self) -> Plugins:
-        """The plugins from which classes come."""
         return self._parts.plugins
 
     @property
@@ -224,7 +222,6 @@ class Worker:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The worker's file."""
         return self._parts.settings
 
     @property
@@ -234,7 +231,6 @@ class Worker:
 
     @property
     def spark_up(self) -> bool:
-        """True if there is a Spark session."""
         return self._parts.spark_up()
 
     @property
@@ -368,7 +364,6 @@ class Worker:
         return self._runner(name).task_plan(max_tasks)
 
     def fail_connector(self, name: str, error: BaseException) -> None:
-        """Fails the running instance."""
         self._runner(name).raise_error(error)
 
     def stop_connector(self, name: str) -> Future[None]:
@@ -436,12 +431,10 @@ class Worker:
         slot.start()
 
     def pause_task(self, task: ConnectorTaskId) -> None:
-        """Asks a task to pause."""
         if task in self._tasks:
             self._tasks[task].pause()
 
     def resume_task(self, task: ConnectorTaskId) -> None:
-        """Asks a task to continue."""
         if task in self._tasks:
             self._tasks[task].resume()
 
@@ -474,6 +467,5 @@ class Worker:
         return [(tags, n) for name, tags, n in read if name == SPARK_RECORDS_TOTAL and tags["connector"] == connector]
 
     def forget_task(self, task: ConnectorTaskId) -> None:
-        """Drops a task that was stopped."""
         if self._tasks.pop(task, None) is not None:
             self._parts.task_gone(task)

@@ -15,8 +15,7 @@ from penstock.api.bulk import BulkFrame
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import InstanceRecipe, PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime

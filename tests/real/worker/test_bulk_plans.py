@@ -15,7 +15,7 @@ from tests.unit.worker.bulk.test_range_work import PLACE, InMemory, Rows, Topic,
 from penstock.api import SinkFrame
 from penstock.api.bulk import TopicRange
 from penstock.converters.json.converter import JsonConverter
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.pipeline.batch.sink.ahead import plan_ahead
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
@@ -23,9 +23,8 @@ from penstock.telemetry import no_probe
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.topics.regex_router import RegexRouter
-from penstock.worker.bulk import range_plan as module
-from penstock.worker.bulk.planning import run_session
-from penstock.worker.bulk.range_plan import samples_of, written_rows
+from penstock.worker.bulk import planning as module
+from penstock.worker.bulk.planning import run_session, samples_of, written_rows
 from penstock.worker.bulk.range_work import RangeAnswer, RangeFetch, RangeWork
 from penstock.worker.bulk.shipping import packed
 

@@ -23,8 +23,13 @@ from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, State
-from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
-from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter
+from penstock.worker.errors.reporters import (
+    DeadLetterQueue,
+    DeadLetterSettings,
+    ErrorCounts,
+    ErrorReporter,
+    create_topic,
+)
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner

@@ -18,7 +18,7 @@ from penstock.api import TopicPartition
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import queries as explanation
 from penstock.model import State
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.telemetry import Wait
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.task.waiting import CodeLocation, Hints, StackEntry

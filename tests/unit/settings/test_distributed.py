@@ -9,7 +9,7 @@ from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
 from penstock.model import ConnectorTaskId
 from penstock.settings import DistributedSettings, InvalidSettingsError
 from penstock.stores.memory import MemoryOffsetStore
-from penstock.worker.source.offset_stores import SourceOffsets
+from penstock.worker.source.delivery_guarantee import SourceOffsets
 
 MINIMUM = {"bootstrap.servers": "one:9092", "key.converter": "JsonConverter", "value.converter": "JsonConverter"}
 

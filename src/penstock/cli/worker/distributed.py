@@ -124,7 +124,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         from penstock.stores.config import ConfigTopicStore
         from penstock.stores.offset_topic import OffsetTopicStore
         from penstock.stores.status import StatusTopicStore
-        from penstock.worker.source.offset_stores import SourceOffsets
+        from penstock.worker.source.delivery_guarantee import SourceOffsets
 
         settings, raw = self.settings, self.settings.raw
         topics = [InternalTopic.of(kind, raw) for kind in (Kind.CONFIG, Kind.OFFSET, Kind.STATUS)]

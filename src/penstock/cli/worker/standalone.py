@@ -106,7 +106,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         """See ``ConnectWorker``."""
         from penstock.stores.config import kept_id
         from penstock.stores.offset_file import FileOffsetStore
-        from penstock.worker.source.offset_stores import SourceOffsets
+        from penstock.worker.source.delivery_guarantee import SourceOffsets
 
         offsets = FileOffsetStore(self.settings.offset_file, at_point=self.probe)
         offsets.start()

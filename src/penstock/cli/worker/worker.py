@@ -60,7 +60,7 @@ from penstock.validation.validator import ConnectorValidator
 if TYPE_CHECKING:
     from penstock.kafka.admin.topics import TopicAdmin
     from penstock.pipeline.spark.session import SparkRuntime
-    from penstock.worker.source.offset_stores import SourceOffsets
+    from penstock.worker.source.delivery_guarantee import SourceOffsets
     from penstock.worker.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -401,7 +401,7 @@ class ConnectWorker(ABC, Generic[W]):
         """Starts Spark, waits for the broker, opens the stores, and lets the herder serve; False when stopped first."""
         # Imported here: these modules bring Spark, Arrow and the Kafka client, which take seconds; REST answers in the
         # meantime.
-        from penstock.pipeline.spark.driver.memory_pool import choose_memory_pool
+        from penstock.pipeline.spark.driver.jvm import choose_memory_pool
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.worker.backfill.making import BackfillPlanner
         from penstock.worker.factory.builder import TaskBuilder

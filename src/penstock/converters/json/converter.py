@@ -27,6 +27,7 @@ from penstock.api import Converter, HeaderConverter
 from penstock.api.arrow import one_array
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
 from penstock.converters.json.arrow.byte_columns import (
+    ShortcutMemory,
     odd_rows,
     plain_column,
 )
@@ -42,7 +43,6 @@ from penstock.converters.json.arrow.schemaless import (
     json_texts,
     read_schemaless_column,
 )
-from penstock.converters.json.arrow.structs import ShortcutMemory
 from penstock.converters.json.arrow.writing import json_column
 from penstock.converters.json.envelope import (
     BAD_SYNTAX,

@@ -21,7 +21,7 @@ from typing import Final
 from penstock.api import Avg, Max, SampleWindow
 from penstock.herder.cluster.member import GroupPlace
 from penstock.kafka.group.events import GroupEvents, GroupRefusedException, RoundJoined
-from penstock.kafka.group.metrics import GroupMetrics, Timed
+from penstock.kafka.group.session import GroupMetrics, Timed
 from penstock.telemetry import Metrics
 
 

@@ -33,7 +33,7 @@ from penstock.herder.cluster.rounds import Dealt, LedRound, plan_round
 from penstock.herder.control_plane import ControlPlane
 from penstock.herder.membership import NotHereException, RebalanceExpectedException, Unit, all_units
 from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, RoundJoined
-from penstock.kafka.group.metrics import GroupMetrics
+from penstock.kafka.group.session import GroupMetrics
 from penstock.model.cluster_config import ClusterConfig
 from penstock.settings import DistributedSettings
 

@@ -6,9 +6,9 @@ Start from:
 - ``GroupSettings`` (``settings``): derived from the worker's settings.
 - ``GroupLife`` (``lifecycle``): when to join and when to stop work, by the limits of ``Standing`` (``session``).
 - ``GroupCoordinator`` (``coordinator``, rounds and heartbeats), ``GroupConnections`` (``connections``, encryption and
-  login) and ``GroupLoop`` (``loop``): the only modules that use kafka-python.
+  login) and ``GroupLoop`` (``connections``): the only modules that use kafka-python.
 
-``MemberState`` (``session``) survives restarts of the loop; ``calls`` runs long calls; ``metrics`` counts for display.
+``MemberState`` (``session``) survives restarts of the loop; ``GroupCounts`` (``session``) counts for display.
 ``penstock.assignors`` defines the content of the bytes, and ``penstock.herder.cluster`` makes them.
 
 Source: KIP-62, KIP-394, KIP-800.

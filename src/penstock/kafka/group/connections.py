@@ -1,10 +1,11 @@
-"""Connections of a group's member to brokers, on kafka-python.
+"""Connections of a group's member to brokers, and its event loop, on kafka-python.
 
-Main types: ``Access`` (encryption and login), ``GroupConnections``. Logins are the same as for every client of the
-worker (``penstock.kafka.network.sasl``), names are looked up on another thread, and a failed connection reports its
-cause.
+Main types: ``Access`` (encryption and login), ``GroupConnections``, ``GroupLoop``. Logins are the same as for every
+client of the worker (``penstock.kafka.network.sasl``), and a failed connection reports its cause. ``GroupCalls`` runs
+long calls on other threads than that of the heartbeats: calls of a member's owner, and host name lookups, one after the
+other. Only this module and ``coordinator`` import that library.
 
-Thread: the member's own.
+Thread: the member's own; ``GroupLoop.post`` any; ``GroupCalls.close`` the owner's.
 
 Source: NetworkClient, ClusterConnectionStates and SaslClientAuthenticator of Kafka's clients.
 """
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -22,19 +25,74 @@ from typing import Any, Final
 from kafka import errors
 from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.future import Future
+from kafka.net.compat import KafkaNetClient
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl import register_sasl_mechanism
 from kafka.net.sasl.abc import SaslMechanism
+from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
+from kafka.net.wakeup_notifier import WakeupNotifier
 
 from penstock.errors import SaslAuthenticationException
-from penstock.kafka.group.calls import GroupCalls
 from penstock.kafka.group.events import LOGIN_REFUSED, TLS_FAILED
 from penstock.kafka.group.settings import GroupSettings, NetworkSettings
 from penstock.kafka.network.credentials import Credentials, credentials_of
 from penstock.kafka.network.sasl import Mechanism
 from penstock.kafka.settings.security import client_context
+
+Ended = Callable[[object, BaseException | None], None]
+
+
+class GroupCalls:
+    """Runs calls one after the other.
+
+    Args:
+        name: Of the threads.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Callable[[], object], Ended]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, call: Callable[[], object], ended: Ended) -> None:
+        """Runs a call after all earlier calls have ended.
+
+        Args:
+            call: It may block.
+            ended: Receives the call's result or exception, on the thread of the call.
+        """
+        with self._lock:
+            self._waiting.append((call, ended))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def close(self, timeout_s: float) -> bool:
+        """Drops calls that have not begun, and waits for a running one; False if that does not end in time."""
+        with self._lock:
+            self._waiting.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                call, ended = self._waiting.popleft()
+            try:
+                result = call()
+            except BaseException as error:
+                ended(None, error)
+            else:
+                ended(result, None)
+
 
 _LARGEST_ANSWER_BYTES: Final = 100 << 20
 _LOGIN_PAUSE_S: Final = 0.02
@@ -323,3 +381,122 @@ def _socket_options(network: NetworkSettings, session_timeout_ms: int) -> list[t
     if network.receive_buffer_bytes:
         options.append((socket.SOL_SOCKET, socket.SO_RCVBUF, network.receive_buffer_bytes))
     return options
+
+
+__all__ = ["GroupLoop", "KafkaError", "KafkaTimeoutError", "error_code"]
+
+_LAST_TURNS: Final = 20
+_FRESH_EACH_S: Final = 1.0
+_FRESH_AFTER_FAILURE_S: Final = 30.0
+
+
+def error_code(error: KafkaError) -> str:
+    """Kafka's name of an error."""
+    if isinstance(error, LOGIN_ERRORS):
+        return LOGIN_REFUSED
+    return str(getattr(error, "message", None) or type(error).__name__)
+
+
+class GroupLoop:
+    """An event loop with the connections to brokers.
+
+    Args:
+        settings: The settings of the member.
+        access: Encryption, login and name lookup for brokers.
+        refused: Called with code and text when a broker rejects the connection permanently; returns the seconds for
+            which not to try that broker again.
+    """
+
+    def __init__(self, settings: GroupSettings, access: Access, refused: Callable[[str, str], float]) -> None:
+        self._selector: Any = NetworkSelector(client_id=settings.client_id)
+        self._access = access
+        self._found = False
+        self._has_tokens = settings.sasl is not None and settings.sasl.tokens is not None
+        self._fresh_at = 0.0
+        self.manager: Any = GroupConnections(self._selector, settings, access, refused, self.elsewhere)
+        self.client: Any = KafkaNetClient(net=self._selector, manager=self.manager)
+
+    def turn(self) -> None:
+        """Waits until there is work, and does it."""
+        self._selector.poll()
+
+    def begin(self, coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Runs a coroutine concurrently with the others, until it ends or the loop is closed."""
+        self._selector.call_soon(coroutine)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Runs a call on the loop; does nothing when the loop has ended. Thread: any."""
+        try:
+            self._selector.call_soon_threadsafe(partial(_once, call))
+        except RuntimeError:
+            pass
+
+    def bell(self) -> Any:
+        """An event that a coroutine waits for, with or without a time limit; ``notify`` wakes it."""
+        return WakeupNotifier(self._selector)
+
+    def elsewhere(self, calls: GroupCalls, call: Callable[[], object]) -> Any:
+        """Runs a call on another thread; a coroutine waits for its result or exception."""
+        result = Future()
+
+        def ended(value: object, error: BaseException | None) -> None:
+            self.post((lambda: result.success(value)) if error is None else (lambda: result.failure(error)))
+
+        calls.submit(call, ended)
+        return result
+
+    async def within(self, awaited: Any, timeout_ms: float) -> Any:
+        """Waits for the result of ``elsewhere``.
+
+        Raises:
+            KafkaTimeoutError: there is no result in time; another call may wait for it again.
+        """
+        return await self.manager.wait_for(awaited, timeout_ms)
+
+    async def pause(self, seconds: float) -> None:
+        """Waits."""
+        await self._selector.sleep(seconds)
+
+    async def found_brokers(self, timeout_ms: float) -> bool:
+        """Asks the bootstrap servers once for the brokers; True if they have responded by now."""
+        if not self._found:
+            try:
+                await self.within(self.manager.bootstrap_async(), timeout_ms)
+            except KafkaTimeoutError:
+                return False
+            self._found = True
+        return True
+
+    def keep_login_fresh(self) -> None:
+        """Fetches another token before the last one expires: the next login cannot wait for it."""
+        now = time.monotonic()
+        if not self._has_tokens or self._access.credentials is None or now < self._fresh_at:
+            return
+        try:
+            self._access.credentials.mechanism("")
+            self._fresh_at = now + _FRESH_EACH_S
+        except SaslAuthenticationException:
+            # The next login reports it.
+            self._fresh_at = now + _FRESH_AFTER_FAILURE_S
+
+    def find_brokers_anew(self) -> None:
+        """Asks the bootstrap servers again, because brokers may have new addresses. An attempt in progress
+        continues.
+        """
+        self.manager.bootstrap_async()
+
+    def close(self, ended: Callable[[], bool]) -> None:
+        """Ends all connections.
+
+        Args:
+            ended: True when every call that ends by itself has ended; they get a moment.
+        """
+        for _ in range(_LAST_TURNS):
+            if ended():
+                break
+            self._selector.poll(timeout_ms=1)
+        self.client.close()
+
+
+async def _once(call: Callable[[], None]) -> None:
+    call()

@@ -31,8 +31,8 @@ from kafka.protocol.consumer import (
 )
 from kafka.structs import MemberState as Phase
 
+from penstock.kafka.group.connections import GroupLoop
 from penstock.kafka.group.events import GroupView, RoundJoined
-from penstock.kafka.group.loop import GroupLoop
 from penstock.kafka.group.session import MemberState
 from penstock.kafka.group.settings import GroupSettings
 

@@ -18,8 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from penstock.kafka.group.calls import GroupCalls
-from penstock.kafka.group.connections import Access
+from penstock.kafka.group.connections import Access, GroupCalls, GroupLoop, KafkaError, KafkaTimeoutError, error_code
 from penstock.kafka.group.coordinator import GroupCoordinator
 from penstock.kafka.group.events import (
     INVALID_SESSION_TIMEOUT,
@@ -29,7 +28,6 @@ from penstock.kafka.group.events import (
     is_definite,
     refusal,
 )
-from penstock.kafka.group.loop import GroupLoop, KafkaError, KafkaTimeoutError, error_code
 from penstock.kafka.group.session import LostReason, MemberState, RejoinBackoff
 from penstock.kafka.group.settings import GroupSettings
 from penstock.telemetry.logs import SeldomLog

@@ -19,12 +19,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from penstock.kafka.group.calls import GroupCalls
-from penstock.kafka.group.connections import Access
+from penstock.kafka.group.connections import Access, GroupCalls
 from penstock.kafka.group.events import GroupEvents, GroupView
 from penstock.kafka.group.lifecycle import GroupLife
-from penstock.kafka.group.metrics import GroupMetrics
-from penstock.kafka.group.session import Limits, MemberState, RejoinBackoff, Standing
+from penstock.kafka.group.session import GroupMetrics, Limits, MemberState, RejoinBackoff, Standing
 from penstock.kafka.group.settings import GroupSettings
 from penstock.telemetry.logs import SeldomLog
 

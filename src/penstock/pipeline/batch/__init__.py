@@ -7,7 +7,7 @@ Start from:
 - ``group_records`` (``groups``): records as columns, a group for each pair of schemas.
 - ``why_rows`` (``groups``): decides which records are columns and which go through ``row_path`` one by one, and why.
 - ``Spreader`` (``stateless``): sends large batches to Spark's Python workers, as ``ShippedRecords`` (``transfer``),
-  where ``StatelessWork`` (``python_workers``) runs transforms without state; ``crossing``: the form of errors.
+  where ``StatelessWork`` (``python_workers``) runs transforms without state.
 - ``frames``: transforms that work on whole frames.
 - ``Failures`` (``batches``) has the errors by record. ``headers``: each distinct header is converted once.
 

@@ -3,7 +3,8 @@
 Main types: ``PolledBatch`` and ``ProduceBatch`` (source path), ``SinkBatch`` (sink path, made of a table as in
 ``CONSUMED_SCHEMA``), ``PendingBatch`` (a batch that was begun), ``RecordError`` (a failed record is data, not an
 exception), ``Failures`` (the errors of a batch by record, and the path that each record has taken), ``PipelineSpec``
-(the parts of a task's pipeline) and ``LazyColumns`` (columns that are built only if a plan reads them).
+(the parts of a task's pipeline), ``InstanceRecipe`` (by which another process makes an instance) and ``LazyColumns``
+(columns that are built only if a plan reads them).
 
 Owning thread: ``Failures`` and ``LazyColumns`` belong to a task's pipeline thread; all other values are immutable once
 built and may cross threads.
@@ -15,7 +16,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -450,3 +451,17 @@ def _all_below(kind: type[Exception]) -> list[type[Exception]]:
 _BY_JAVA_NAME: Mapping[str, type[Exception]] = {
     kind.__dict__["java_name"]: kind for kind in _all_below(ConnectException) if "java_name" in kind.__dict__
 }
+
+
+@dataclass(frozen=True)
+class InstanceRecipe:
+    """The recipe of an instance: its class, and the argument of ``configure``."""
+
+    cls: type
+    config: Mapping[str, object]
+
+    def make(self, *more: object) -> Any:
+        """Makes and configures a new instance."""
+        made = self.cls()
+        made.configure(dict(self.config), *more)
+        return made

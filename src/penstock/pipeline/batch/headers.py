@@ -169,7 +169,7 @@ class HeaderReader:
 
     def look_at(self, topics: pa.ChunkedArray, column: pa.ChunkedArray, failures: Failures) -> None:
         """Notes headers that cannot be converted, if no step here reads their values."""
-        if self._converter_reads_anything or column.null_count == len(column):
+        if self._converter_reads_anything:
             return
         lists = column.combine_chunks()
         rows = pc.list_parent_indices(lists)

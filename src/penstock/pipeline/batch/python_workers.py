@@ -27,11 +27,17 @@ import pyarrow as pa
 
 from penstock.api import ConnectRecord, SinkRecord
 from penstock.errors import as_exception
-from penstock.pipeline.batch.crossing import CrossedError, described
+from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.pipeline.batch.groups import group_records
-from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.segments import Classic
-from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_group, part_of_records
+from penstock.pipeline.batch.transfer import (
+    CrossedError,
+    ShippedRecords,
+    can_be_part,
+    described,
+    part_of_group,
+    part_of_records,
+)
 
 _MOST_CHAINS: Final = 32
 _SETTLED_AFTER: Final = 4

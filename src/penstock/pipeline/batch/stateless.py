@@ -27,14 +27,12 @@ from pyspark import cloudpickle
 
 from penstock.api import ConnectRecord
 from penstock.errors import ConnectException, SparkUnavailableException
-from penstock.pipeline.batch.batches import Failures, Stage, Why
-from penstock.pipeline.batch.crossing import rebuilt
+from penstock.pipeline.batch.batches import Failures, InstanceRecipe, Stage, Why
 from penstock.pipeline.batch.groups import spreads
 from penstock.pipeline.batch.python_workers import Done, SentTransform, StatelessWork, TransformOrder
-from penstock.pipeline.batch.recipe import InstanceRecipe
 from penstock.pipeline.batch.row_path import Rows, all_rows, apply_classic
 from penstock.pipeline.batch.segments import Classic, Segment, Stateless
-from penstock.pipeline.batch.transfer import ShippedRecords
+from penstock.pipeline.batch.transfer import ShippedRecords, rebuilt
 from penstock.pipeline.spark.driver.jvm import brief
 from penstock.pipeline.spark.driver.prepared_plan import Mapped
 

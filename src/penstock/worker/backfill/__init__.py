@@ -2,5 +2,5 @@
 
 - ``RangeConsumer`` (``range_consumer``): the consumer that a sink's task uses instead of its group.
 - ``Backfills`` (``runs``): the backfills of a worker, one for each connector, with their task.
-- ``sink_ranges`` (``planning``): the messages that a request selects.
+- ``sink_ranges`` (``making``): the messages that a request selects.
 """

@@ -67,7 +67,6 @@ class RangeConsumer:
 
     # ------------------------------------------------------------------ the fetch thread
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
-        """See ``SinkConsumer``."""
         self._listener = listener
 
     def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
@@ -136,12 +135,10 @@ class RangeConsumer:
                 raise ConnectException(_IN_TARGET.format(asked=f"{place.topic}-{place.partition} at {offset}"))
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """See ``SinkConsumer``."""
         self._paused |= frozenset(partitions)
         self._assign()
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """See ``SinkConsumer``."""
         self._paused -= frozenset(partitions)
         self._assign()
 
@@ -167,5 +164,4 @@ class RangeConsumer:
         """See ``SinkConsumer``; nothing here waits for long."""
 
     def close(self) -> None:
-        """See ``SinkConsumer``."""
         self._reader.close()

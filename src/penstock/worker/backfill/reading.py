@@ -64,7 +64,6 @@ class _PartsContext(SourceTaskContext):
         self._read_config = read_config
 
     def configs(self) -> dict[str, str]:
-        """See ``SourceTaskContext``."""
         return dict(self._read_config())
 
     def offset_storage_reader(self) -> OffsetStorageReader:
@@ -75,15 +74,12 @@ class _PartsContext(SourceTaskContext):
         """See ``SourceTaskContext``; the connector's positions are none of a backfill's."""
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """See ``SourceTaskContext``."""
         self._context.progress(done, total, unit)
 
     def plugin_metrics(self) -> PluginMetrics:
-        """See ``SourceTaskContext``."""
         return self._context.plugin_metrics()
 
     def spark(self) -> SparkSession:
-        """See ``SourceTaskContext``."""
         return self._context.spark()
 
 
@@ -172,13 +168,11 @@ class PartsTask(SourceTask):
         return task
 
     def wakeup(self) -> None:
-        """See ``SourceTask.wakeup``."""
         task = self._task
         if task is not None:
             task[1].wakeup()
 
     def stop(self) -> None:
-        """See ``SourceTask.stop``."""
         self._end_task()
 
     def _close_rows(self) -> None:
@@ -293,12 +287,10 @@ class SourceBackfill:
 
     @property
     def runner(self) -> SourceTaskRunner:
-        """See ``BackfillTask``."""
         return self._runner
 
     @property
     def all_done(self) -> bool:
-        """See ``BackfillTask``."""
         if self._runner.committer.counts.failures:
             # A store in memory fails for nothing else.
             self._runner.fail(DataException("An offset of this backfill cannot be stored; the log says why"))
@@ -313,12 +305,10 @@ class SourceBackfill:
 
     @property
     def records(self) -> int:
-        """See ``BackfillTask``."""
         return self._runner.counts.records
 
     @property
     def positions(self) -> Sequence[Mapping[str, object]]:
-        """See ``BackfillTask``."""
         partitions = list({repr(sorted(one.partition.items())): one.partition for one in self._parts}.values())
         found = zip(partitions, self._offsets.offsets(partitions), strict=True)
         return [{"partition": dict(one), "offset": offset} for one, offset in found if offset is not None]

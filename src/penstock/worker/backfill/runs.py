@@ -148,7 +148,6 @@ class Backfills:
             run.stop.set()
 
     def end_all(self) -> None:
-        """The worker ends."""
         for connector in list(self._runs):
             self.end(connector)
 

@@ -1,6 +1,7 @@
 """Runs the bulk work of one source task: plans it, starts its Spark job, counts, and says when all is in Kafka.
 
 Main types: ``BulkEngine``, one for a task; ``BulkServices``, its services; ``Finished``, the result of a run.
+``Executors`` checks that executors can do the work, and ``judged`` decides after a failed job, for sinks, too.
 ``executor`` processes the rows; ``runs`` has the decisions.
 
 A run that a session, a job or the worker has lost continues after its markers. A cancelled run (pause, stop) continues
@@ -22,23 +23,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
 
-from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
+from penstock.errors import (
+    ConnectException,
+    KafkaException,
+    KafkaRetriableException,
+    SparkSessionLostException,
+    SparkUnavailableException,
+)
 from penstock.kafka.admin.fencing import fence_producers
 from penstock.kafka.admin.topic_creation import TopicCreator
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.topic_log.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
+from penstock.pipeline.batch.source.frame_spark import misfit_of
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import no_probe, waiting_for
 from penstock.threads import in_own_thread
 from penstock.worker.bulk.executor import MessageTarget, PartitionWork
-from penstock.worker.bulk.jobs import Executors, brief, judged
 from penstock.worker.bulk.planning import Chain, planned, run_session
 from penstock.worker.bulk.runs import (
     AttemptCounter,
     Beginning,
+    Failure,
     Markers,
     RunKey,
     RunPlan,
@@ -49,7 +57,7 @@ from penstock.worker.bulk.runs import (
     same_partitions,
     told,
 )
-from penstock.worker.bulk.shipping import own_path, packed, shipped
+from penstock.worker.bulk.shipping import own_path, packed, probe_executors, shipped
 from penstock.worker.errors.tolerance import ErrorHandler
 
 if TYPE_CHECKING:
@@ -57,6 +65,74 @@ if TYPE_CHECKING:
 
     from penstock.api import OffsetStorageReader
     from penstock.api.bulk import BulkFrame
+
+
+class Executors:
+    """The executors of the sessions that a task has.
+
+    Args:
+        runtime: The Spark session.
+    """
+
+    def __init__(self, runtime: SparkRuntime) -> None:
+        self._runtime = runtime
+        self._probed: int | None = None
+
+    def probe(self, session: SparkSession, payload: bytes) -> None:
+        """Probes the executors of a session once. Thread: the job's.
+
+        Raises:
+            ConnectException: An executor cannot do the work; the message names the remedy.
+        """
+        generation = self._runtime.generation
+        if self._probed != generation:
+            probe_executors(session, payload, own_path(), max(1, self._runtime.parallelism))
+            self._probed = generation
+
+
+@dataclass(frozen=True)
+class JobFailure:
+    """A job that has failed.
+
+    Attributes:
+        message: The description of the failure.
+        partition: The Spark partition whose attempt ended the job, if known.
+        again: True if another job is tried.
+    """
+
+    message: str
+    partition: int | None
+    again: bool
+
+
+def judged(error: Exception, tries: AttemptCounter, dealt: int) -> JobFailure:
+    """Decides between another job and failing the task.
+
+    Args:
+        error: The error of the job.
+        tries: The count of jobs; this call adds the failed one.
+        dealt: The number of rows that were handled so far.
+
+    Raises:
+        Exception: The error itself, if no other job can help and the error needs no explanation.
+    """
+    if isinstance(error, SparkUnavailableException | SparkSessionLostException):
+        raise error
+    if misfit := misfit_of(error):
+        raise misfit from error
+    failure = Failure.of(error)
+    if failure is None and isinstance(error, ConnectException):
+        raise error
+    message = brief(error) if failure is None else failure.message
+    again = (failure is None or not failure.final) and tries.again(dealt)
+    return JobFailure(message, None if failure is None else failure.partition, again)
+
+
+def brief(error: Exception) -> str:
+    """The first line of an error's text; its class, where it has none."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +280,6 @@ class BulkEngine:
                 self._log.write(self._markers.entries_of(run), _READ_S)
 
     def close(self) -> None:
-        """Releases its resources."""
         made, self._log = self._log, None
         if made is not None:
             made.stop()
@@ -349,7 +424,6 @@ class BulkEngine:
                     tell(told(run.run, partitions, before, now, time.monotonic() - begun))
 
     def _cancel(self, run: RunKey, work: PythonWork, future: Future[Any]) -> None:
-        """Ends a job and its Python workers."""
         log.info("The run '%s' of task %s is cancelled; it continues after its markers", run.run, self._task)
         work.end()
         try:

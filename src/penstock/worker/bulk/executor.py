@@ -44,25 +44,24 @@ from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
 from penstock.kafka.topic_log.settings import LogSettings
 from penstock.pipeline.batch.batches import Failures, PendingBatch, PipelineSpec, PolledBatch, ProduceBatch, Submit
 from penstock.pipeline.batch.headers import HeaderWriter
-from penstock.pipeline.batch.source.assembly import (
-    frame_batch,
-)
+from penstock.pipeline.batch.source.assembly import frame_batch
 from penstock.pipeline.batch.source.frame_input import FrameColumns, columns_of_table
-from penstock.pipeline.batch.source.path import (
-    SourcePipeline,
-)
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.chain import FaultPlace, outcome_of_bytes
 from penstock.pipeline.plan.step import Shape
-from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.runs import (
     EXAMPLES,
     PART_ROWS,
+    AttemptFailedException,
+    Failure,
     Marker,
     Markers,
     PartLimits,
     RunKey,
     Skipping,
+    is_final,
     part_ends,
+    text_of,
 )
 from penstock.worker.errors.reporters import ErrorCounts, FailedRecord, failure_text
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
@@ -112,13 +111,11 @@ class _Planned:
         self._columns = FrameColumns(path.shape, {}, {}, None, None, path.carried)
 
     def run(self, batch: PolledBatch) -> ProduceBatch:
-        """See ``BatchPipeline``."""
         assert isinstance(batch, SourceFrame), "bulk work has no records"
         outcome = outcome_of_bytes(batch.data, self._path.shape, self._path.places)
         return frame_batch(batch, self._columns, outcome, batch.num_rows or 0, self._headers, Failures())
 
     def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
-        """See ``BatchPipeline``."""
         return PendingBatch(partial(self.run, batch))
 
 
@@ -153,7 +150,6 @@ class _HeadersLeft:
         self._pipeline = pipeline
 
     def run(self, batch: PolledBatch) -> ProduceBatch:
-        """See ``BatchPipeline``."""
         assert isinstance(batch, SourceFrame), "bulk work has no records"
         table: Any = batch.data
         if "headers" not in table.column_names or "headers" in (batch.value_fields or ()):
@@ -165,7 +161,6 @@ class _HeadersLeft:
         return replace(made, table=whole, has_headers=True)
 
     def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
-        """See ``BatchPipeline``."""
         return PendingBatch(partial(self.run, batch))
 
 
@@ -380,7 +375,6 @@ class _Attempt:
 
     # ------------------------------------------------------------------ rows
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Writes the rows that are not written yet."""
         skipping = Skipping(self._work.key, self._partition, self.marker)
         rows = self.marker.rows
         digest = self.marker.digest
@@ -528,7 +522,6 @@ class _Attempt:
             self._counts.examples.append(f"{text} {record.error.exception_class}: {record.error.message}")
 
     def admin(self) -> TopicAdmin:
-        """The admin client, made when it is needed."""
         if self._admin is None:
             self._admin = TopicAdmin(dict(self._work.delivery.admin), name=self._name)
         return self._admin
@@ -541,11 +534,9 @@ class _LaterAdmin:
         self._attempt = attempt
 
     def topic_exists(self, topic: str) -> bool:
-        """See ``TopicMaker``."""
         return self._attempt.admin().topic_exists(topic)
 
     def create_topic(self, topic: NewTopic) -> None:
-        """See ``TopicMaker``."""
         self._attempt.admin().create_topic(topic)
 
 
@@ -573,11 +564,9 @@ class _Examples:
         self._attempt = attempt
 
     def report(self, failed: FailedRecord) -> None:
-        """See ``ErrorReporter``."""
         self._attempt.failed(failed)
 
     def await_reports(self, partitions: object, timeout_s: float) -> bool:
-        """See ``ErrorReporter``."""
         return True
 
     def close(self) -> None:

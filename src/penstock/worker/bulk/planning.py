@@ -1,8 +1,13 @@
-"""Plans a run of bulk work on a session: the query after the chain's plan, in a stable set of Spark partitions.
+"""Plans bulk work on a session, for sources (a run) and sinks (ranges of topics).
 
 Main types: ``Chain`` (the chain of the rows), ``Planned`` (a query, ready for ``mapInArrow``). Main functions:
-``run_session`` (a session for one run), ``planned``; ``check_repeatable`` refuses queries that give other rows each
-time.
+``run_session`` (a session for one run), ``planned`` (the query after the chain's plan, in a stable set of Spark
+partitions), ``check_repeatable`` (refuses queries that give other rows each time).
+
+For sinks: ``open_ranges``, ``checked_plan`` and ``told_ranges`` decide about ranges without I/O; ``written_rows`` is
+the query of a job, with a compiled plan in front of what executors write if the messages need one. The plan is made for
+the first messages of the job's topics, which the worker reads. Whatever other messages need goes record by record on
+executors, with the same result.
 
 Thread: that of a run's job; nothing here runs a job of Spark.
 """
@@ -11,19 +16,25 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from pyspark.sql import functions as F
 
-from penstock.api import SourceFrame
-from penstock.errors import ConnectException
+from penstock.api import SourceFrame, TopicPartition
+from penstock.api.bulk import TopicRange
+from penstock.errors import ConnectException, KafkaException
+from penstock.model.states import Progress
 from penstock.pipeline.batch.groups import why_rows
+from penstock.pipeline.batch.sink.ahead import plan_ahead, projected
 from penstock.pipeline.batch.source.frame_input import columns_of_dataframe, rows_of_dataframe
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.worker.bulk.executor import HASH, ExecutorPath, PlannedPath, RowPath
-from penstock.worker.bulk.shipping import Parts
+from penstock.worker.bulk.range_work import RangeFetch, RangeWork, TopicReading, messages_of
+from penstock.worker.bulk.shipping import Parts, own_path, packed, shipped
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -210,3 +221,146 @@ def check_repeatable(data: DataFrame, again: Any, run: str) -> None:
 def _current_like(data: DataFrame) -> Any:
     jvm: Any = data.sparkSession._jvm
     return jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+
+
+#: With fewer messages a plan costs more than it saves.
+MIN_PLANNED: Final = 20_000
+#: Topics whose first messages are looked at.
+_SAMPLED: Final = 4
+_PATIENCE_S: Final = 5.0
+
+
+def written_rows(session: SparkSession, work: RangeWork, payload: bytes, jobs: SparkJobs, what: str) -> DataFrame:
+    """The query that writes ranges: a column ``answer``, a row for each range; lazy.
+
+    Args:
+        session: The run's session.
+        work: Writes the ranges.
+        payload: The work, packed.
+        jobs: Compiles the plan.
+        what: The work, for messages.
+    """
+    count = len(work.ranges)
+    rows = session.range(0, count, 1, count)
+    made = None
+    if sum(one.end - one.start for one in work.ranges) >= MIN_PLANNED:
+        made = plan_ahead(work.reading.pipeline(), jobs, samples_of(work.ranges, work.reading))
+    if made is None:
+        return rows.mapInArrow(shipped(payload, own_path()), "answer binary")
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    ahead, plan = made
+    fetch = packed(RangeFetch(work.ranges, work.reading, ahead), what)
+    laid_out = rows.mapInArrow(shipped(fetch, own_path()), from_arrow_schema(ahead.schema))
+    write = packed(replace(work, ahead=ahead), what)
+    return projected(laid_out, ahead, plan).mapInArrow(shipped(write, own_path()), "answer binary")
+
+
+def samples_of(ranges: Sequence[TopicRange], reading: TopicReading) -> list[pa.Table]:
+    """The first messages of some topics."""
+    first: dict[str, TopicRange] = {}
+    for one in ranges:
+        first.setdefault(one.topic, one)
+    found = []
+    for one in list(first.values())[:_SAMPLED]:
+        messages = messages_of(one, reading, _PATIENCE_S)
+        try:
+            found += [table for table in [next(messages, None)] if table is not None]
+        except KafkaException as error:
+            log.debug("No messages of %s to plan by: %s", one.topic, error)
+        finally:
+            messages.close()
+    return found
+
+
+def open_ranges(
+    positions: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[TopicRange]:
+    """The messages that are not written yet, as one range for each partition that has some.
+
+    Args:
+        positions: The next offset of each partition.
+        begins: The offset of the first message that each partition still has.
+        ends: The offset after the last message of each.
+
+    >>> at = TopicPartition("t", 0)
+    >>> open_ranges({at: 5}, {at: 7}, {at: 9})
+    [TopicRange(topic='t', partition=0, start=7, end=9, attempt='')]
+    >>> open_ranges({at: 9}, {at: 7}, {at: 9})
+    []
+    """
+    found = [
+        TopicRange(*place, max(position, begins.get(place, position)), ends[place])
+        for place, position in positions.items()
+        if place in ends
+    ]
+    return sorted(one for one in found if one.start < one.end)
+
+
+def checked_plan(given: Sequence[TopicRange], planned: object, task: str) -> list[TopicRange]:
+    """Returns the ranges that a task has planned, in order.
+
+    Args:
+        given: The ranges that it was given.
+        planned: Its answer.
+        task: Its class, for messages.
+
+    Raises:
+        ConnectException: The answer is not a list of ranges that follow each other, starting at the first offsets.
+
+    >>> whole = TopicRange("t", 0, 5, 9)
+    >>> checked_plan([whole], [TopicRange("t", 0, 5, 7)], "Task")
+    [TopicRange(topic='t', partition=0, start=5, end=7, attempt='')]
+    >>> checked_plan([whole], [TopicRange("t", 0, 6, 9)], "Task")
+    Traceback (most recent call last):
+    penstock.errors.ConnectException: plan() of Task has returned t-0 from 6 to 9, and there is t-0 from 5 to 9: the \
+ranges of a partition follow each other, without a gap, from the first offset that it was given
+    """
+    if not isinstance(planned, Sequence) or not all(isinstance(one, TopicRange) for one in planned):
+        raise ConnectException(f"plan() of {task} must return a sequence of TopicRange, got {planned!r}")
+    wholes = {one.place: one for one in given}
+    next_of = {place: one.start for place, one in wholes.items()}
+    found = sorted(planned)
+    for one in found:
+        whole = wholes.get(one.place)
+        if whole is None:
+            raise ConnectException(f"plan() of {task} has returned {_text(one)}, of which it was given nothing")
+        if one.start != next_of[one.place] or not one.start < one.end <= whole.end:
+            raise ConnectException(
+                f"plan() of {task} has returned {_text(one)}, and there is {_text(whole)}: the ranges of a partition "
+                "follow each other, without a gap, from the first offset that it was given"
+            )
+        next_of[one.place] = one.end
+    return found
+
+
+def ends_of_ranges(ranges: Sequence[TopicRange]) -> dict[TopicPartition, int]:
+    """The offset after the last range of each partition."""
+    found: dict[TopicPartition, int] = {}
+    for one in ranges:
+        found[one.place] = max(one.end, found.get(one.place, 0))
+    return found
+
+
+def told_ranges(done: int, ranges: Sequence[TopicRange], seconds: float) -> Progress:
+    """The progress of a job.
+
+    Args:
+        done: The number of its written ranges.
+        ranges: All of them.
+        seconds: Its running time.
+
+    >>> ranges = [TopicRange("t", 0, at, at + 100_000) for at in range(0, 400_000, 100_000)]
+    >>> told_ranges(2, ranges, 10.0).text
+    'up to 400,000 messages of 1 partition, some 10 s left'
+    """
+    places = len({one.place for one in ranges})
+    messages = sum(one.end - one.start for one in ranges)
+    text = f"up to {messages:,} messages of {places} partition{'' if places == 1 else 's'}"
+    if done and seconds > 0:
+        text += f", some {(len(ranges) - done) * seconds / done:.0f} s left"
+    return Progress(done, len(ranges), "ranges", text)
+
+
+def _text(one: TopicRange) -> str:
+    return f"{one.topic}-{one.partition} from {one.start} to {one.end}"

@@ -34,11 +34,17 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, Pipel
 from penstock.pipeline.batch.sink.ahead import PlanAhead
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.chain import GroupOutcome
-from penstock.worker.bulk.failures import AttemptFailedException, Failure, is_final, text_of
-from penstock.worker.bulk.runs import EXAMPLES
+from penstock.worker.bulk.runs import EXAMPLES, AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.shipping import Parts
-from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings
-from penstock.worker.errors.reporters import ErrorCounts, ErrorReporter, FailedRecord, failure_text, message_as_text
+from penstock.worker.errors.reporters import (
+    DeadLetterQueue,
+    DeadLetterSettings,
+    ErrorCounts,
+    ErrorReporter,
+    FailedRecord,
+    failure_text,
+    message_as_text,
+)
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.sink.deliveries import SinkDelivery, message_at
@@ -124,7 +130,6 @@ class TopicReading:
         return SinkPipeline(nothing, spec, nothing)
 
     def reader(self) -> RangeReader:
-        """A client that reads."""
         return RecordReader(self.consumer, name=f"{self.task.connector} task {self.task.task}")
 
     def reporters(self, counts: ErrorCounts) -> list[ErrorReporter]:
@@ -359,7 +364,6 @@ class _Frames:
             raise KafkaRetriableException(f"The dead letters of {self._name} were not stored in time")
 
     def answer(self, file: object) -> RangeAnswer:
-        """Makes the answer for the range."""
         totals = self._totals
         return RangeAnswer(
             self._range,
@@ -372,7 +376,6 @@ class _Frames:
         )
 
     def close(self) -> None:
-        """Releases its resources."""
         self.given.close()
         for one in self._reporters:
             one.close()
@@ -389,7 +392,6 @@ class _Planned:
         return self._pipeline.run(batch)
 
     def begin(self, batch: pa.Table, submit: Submit) -> PendingBatch[SinkBatch]:
-        """See ``BatchConverter``."""
         return PendingBatch(lambda: self._pipeline.end(batch, self._outcomes))
 
 
@@ -461,13 +463,11 @@ class _Examples:
         self._task, self._found, self._policy = task, found, policy
 
     def report(self, failed: FailedRecord) -> None:
-        """See ``ErrorReporter``."""
         if self._policy.log_enable and len(self._found) < EXAMPLES:
             text = failure_text(self._task, failed, self._policy.log_include_messages)
             self._found.append(f"{text} {failed.error.exception_class}: {failed.error.message}")
 
     def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
-        """See ``ErrorReporter``."""
         return True
 
     def close(self) -> None:

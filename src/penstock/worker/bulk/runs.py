@@ -3,12 +3,15 @@
 Main types: ``RunKey`` (which run), ``Marker`` (the progress of one Spark partition), ``RunPlan`` (the plan that the run
 began with), ``Markers`` (all markers of a topic, folded from its records). Main functions: ``beginning`` (a run
 continues after its markers, or starts over), ``part_ends`` (when a transaction is full), ``told`` (progress).
-``Skipping`` leaves out the rows that a partition has written before, and detects a query that returns different rows.
+``Failure`` is the failure of an attempt on an executor, encoded in the text of the exception that Spark passes on
+(``AttemptFailedException``); ``is_final`` decides if another attempt ends the same way. ``Skipping`` leaves out the
+rows that a partition has written before, and detects a query that returns different rows.
 
 The topic is Penstock's own. Kafka Connect in Java knows nothing of it, and neither config, offset nor status topic has
 anything of bulk work in it but source offsets. Invariant 5.
 
 Thread: values; ``Markers``: any.
+
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.errors import ConnectException
+from penstock.errors import ConnectException, KafkaException, RetriableException, TransactionalIdAuthorizationException
 from penstock.kafka.topic_log.reader import LogRecord
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.stores.offsets import value_bytes
 
 log = logging.getLogger(__name__)
@@ -112,7 +115,6 @@ class Marker:
     examples: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """As it is in the topic."""
         return _json(asdict(self))
 
 
@@ -139,7 +141,6 @@ class RunPlan:
     topic: str = ""
 
     def to_bytes(self) -> bytes:
-        """As it is in the topic."""
         return _json(asdict(self))
 
 
@@ -460,7 +461,6 @@ class Totals:
 
     @classmethod
     def of(cls, markers: Mapping[int, Marker]) -> Totals:
-        """The sums over all partitions."""
         all_of = markers.values()
         return cls(
             sum(one.done for one in all_of),
@@ -496,3 +496,65 @@ def told(run: str, plan: int, began: Totals, now: Totals, seconds: float) -> Pro
     if now.failed:
         text += f", {now.failed:,} left out"
     return Progress(now.partitions, plan, "partitions", text)
+
+
+#: The marks around a failure in the text of the exception that Spark passes on.
+_BEGIN: Final = "penstock-bulk:"
+_END: Final = ":penstock-bulk"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of an attempt at a partition.
+
+    Attributes:
+        partition: The Spark partition.
+        final: True if another attempt would end the same way.
+        message: The description of the failure.
+    """
+
+    partition: int
+    final: bool
+    message: str
+
+    def to_text(self) -> str:
+        return f"{_BEGIN}{json.dumps([self.partition, self.final, self.message])}{_END}"
+
+    @staticmethod
+    def of(error: BaseException) -> Failure | None:
+        """The failure that an exception of Spark's carries; None if it carries none."""
+        text = str(error)
+        start = text.find(_BEGIN)
+        end = text.find(_END, start)
+        if start < 0 or end < 0:
+            return None
+        try:
+            partition, final, message = json.loads(text[start + len(_BEGIN) : end])
+        except ValueError:
+            return None
+        return Failure(partition, final, message)
+
+
+class AttemptFailedException(Exception):
+    """An attempt at a Spark partition has failed; the text encodes a ``Failure``."""
+
+
+def is_final(error: Exception) -> bool:
+    """True if another attempt would end the same way."""
+    if isinstance(error, NotRepeatableException | TransactionalIdAuthorizationException):
+        return True
+    if isinstance(error, KafkaException | RetriableException):
+        return False
+    return isinstance(error, ConnectException)
+
+
+def text_of(error: BaseException) -> str:
+    """Returns an error and its causes in one line."""
+    found: list[str] = []
+    one: BaseException | None = error
+    while one is not None and len(found) < 4:
+        text = f"{type(one).__name__}: {one}" if not found or str(one) not in found[-1] else ""
+        if text:
+            found.append(text)
+        one = one.__cause__
+    return " | caused by ".join(found)

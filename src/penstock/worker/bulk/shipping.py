@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import penstock
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.batches import TransformStage
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import InstanceRecipe, TransformStage
 from penstock.telemetry import no_probe
 
 if TYPE_CHECKING:
@@ -61,16 +60,13 @@ class Parts:
     chain: tuple[TransformRecipe, ...] = ()
 
     def converters(self) -> tuple[Converter, Converter]:
-        """The converters of keys and values."""
         return self.key.make(True), self.value.make(False)
 
     def header_converter(self) -> HeaderConverter:
-        """The header converter."""
         made: HeaderConverter = self.header.make()
         return made
 
     def transforms(self) -> list[TransformStage]:
-        """The transforms."""
         return [
             TransformStage(
                 one.alias,

@@ -26,17 +26,22 @@ from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.model import ConnectorTaskId
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import no_probe, waiting_for
 from penstock.threads import OwnedThread, in_own_thread
-from penstock.worker.bulk.jobs import Executors, judged
-from penstock.worker.bulk.planning import run_session
-from penstock.worker.bulk.range_plan import written_rows
+from penstock.worker.bulk.engine import Executors, judged
+from penstock.worker.bulk.planning import (
+    checked_plan,
+    ends_of_ranges,
+    open_ranges,
+    run_session,
+    told_ranges,
+    written_rows,
+)
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
-from penstock.worker.bulk.ranges import checked_plan, ends_of_ranges, open_ranges, told_ranges
 from penstock.worker.bulk.runs import AttemptCounter, Totals
 from penstock.worker.bulk.shipping import packed, probe_for_executors
 from penstock.worker.errors.tolerance import ErrorHandler
@@ -161,7 +166,6 @@ class BulkSinkDriver(SinkTask):
 
     # ------------------------------------------------------------------ the user's task
     def initialize(self, context: SinkTaskContext) -> None:
-        """See ``AnySinkTask``."""
         super().initialize(context)
         self.task.initialize(context)
 
@@ -179,7 +183,6 @@ class BulkSinkDriver(SinkTask):
         self.task.start(props)
 
     def stop(self) -> None:
-        """See ``Task``."""
         self.task.stop()
         if self._admin is not None:
             self._admin.close()
@@ -381,7 +384,6 @@ class BulkSinkDriver(SinkTask):
         self._its.tell(told_ranges(min(done, len(job.ranges)), job.ranges, now - job.begun))
 
     def _cancel(self, job: _Job) -> None:
-        """Ends a job; its ranges are planned again."""
         log.info("The job of task %s is cancelled; its ranges are written when it continues", self._services.task)
         self._job = None
         self._its.tell(None)

@@ -27,9 +27,8 @@ from penstock.kafka.settings.client import ClientSettings
 from penstock.stores.offsets import OffsetWriter, connector_offsets, key_bytes, value_bytes
 
 if TYPE_CHECKING:
-    # This module brings in the Kafka client; the command imports it before the REST server listens.
     from penstock.kafka.consumer.subscription import Subscription
-    from penstock.worker.source.offset_stores import SourceOffsets
+    from penstock.worker.source.delivery_guarantee import SourceOffsets
 
 #: The time limit of each step of a change in a transaction.
 _TRANSACTION_S: Final = 30.0
@@ -228,7 +227,6 @@ class WorkerOffsets:
         self._timeout_s = timeout_s
 
     def within(self, timeout_s: float) -> WorkerOffsets:
-        """See ``ConnectorOffsets``."""
         return WorkerOffsets(
             self._sources, self._group_of, self._new_admin, self._new_producer, self.forget_runs, timeout_s
         )
@@ -236,7 +234,6 @@ class WorkerOffsets:
     def read_source(
         self, connector: str, config: Mapping[str, str]
     ) -> list[tuple[SourcePartition, Mapping[str, object]]]:
-        """See ``ConnectorOffsets``."""
         with self._sources.opened(connector, config) as store:
             return [(partition, offset) for partition, offset in connector_offsets(store, connector)]
 
@@ -247,7 +244,6 @@ class WorkerOffsets:
         offsets: Sequence[tuple[SourcePartition, SourceOffset]],
         transactional_id: str | None = None,
     ) -> None:
-        """See ``ConnectorOffsets``."""
         if transactional_id is not None:
             self._write_transaction(connector, config, offsets, transactional_id)
             return
@@ -297,12 +293,10 @@ class WorkerOffsets:
             raise
 
     def read_sink(self, connector: str, config: Mapping[str, str]) -> dict[TopicPartition, int]:
-        """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, group):
             return {at: committed.offset for at, committed in sorted(admin.group_offsets(group.id).items())}
 
     def check_sink(self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition]) -> None:
-        """See ``ConnectorOffsets``."""
         asked = list(partitions)
         with self._admin(connector, config) as (admin, _):
             _require_existing(admin, asked)
@@ -310,7 +304,6 @@ class WorkerOffsets:
     def alter_sink(
         self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> None:
-        """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "alter"):
             # The broker removes offsets of topics that no member reads, and ignores removals of offsets that do not
             # exist.
@@ -319,14 +312,12 @@ class WorkerOffsets:
             admin.alter_group_offsets(group.id, {at: offset for at, offset in offsets.items() if offset is not None})
 
     def reset_sink(self, connector: str, config: Mapping[str, str]) -> None:
-        """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, group), _group_idle(admin, connector, "reset"):
             admin.delete_group(group.id)
 
     def at_timestamp(
         self, connector: str, config: Mapping[str, str], partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """See ``ConnectorOffsets``."""
         asked = list(partitions)
         with self._admin(connector, config) as (admin, group):
             if not asked:
@@ -337,7 +328,6 @@ class WorkerOffsets:
     def plan_sink(
         self, connector: str, config: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]
     ) -> SinkPlan:
-        """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, group):
             _require_existing(admin, offsets)
             committed = admin.group_offsets(group.id)
@@ -345,14 +335,12 @@ class WorkerOffsets:
             return SinkPlan(before, dict(offsets), admin.beginning_offsets(offsets), admin.end_offsets(offsets))
 
     def partitions_of(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[TopicPartition]:
-        """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, _):
             if wanted.pattern is None:
                 return sorted(admin.existing_partitions(wanted.topics))
             return sorted(one for one in admin.existing_partitions(None) if wanted.covers(one.topic))
 
     def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
-        """See ``ConnectorOffsets``."""
         with self._admin(connector, config) as (admin, _):
             there = {at.topic for at in admin.existing_partitions(None)}
             if wanted.pattern is not None:

@@ -93,22 +93,18 @@ class _Calls:
         self._closed = threading.Event()
 
     def request_task_reconfiguration(self) -> None:
-        """See ``ConnectorContext``."""
         self._check_open()
         self._requests.request_task_reconfiguration(self._connector)
 
     def raise_error(self, error: BaseException) -> None:
-        """See ``ConnectorContext``."""
         self._check_open()
         self._raise_error(error)
 
     def restart_tasks(self, task_ids: Iterable[int] | None = None) -> None:
-        """See ``ConnectorContext``."""
         self._check_open()
         self._requests.restart_tasks(self._connector, None if task_ids is None else sorted(set(task_ids)))
 
     def plugin_metrics(self) -> PluginMetrics:
-        """See ``ConnectorContext``."""
         self._check_open()
         return self._plugin_metrics
 
@@ -256,7 +252,6 @@ class ConnectorRunner:
 
     @property
     def name(self) -> str:
-        """The connector."""
         return self._spec.name
 
     @property

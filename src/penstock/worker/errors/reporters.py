@@ -1,20 +1,22 @@
-"""The description of a failed record, its message, and the reporter that writes it to the log.
+"""Failed records: their description, their messages, and the reporters that write them to the log or send them to a
+topic.
 
 Main types: ``ConsumedMessage`` (a message as it was fetched, before conversion), ``FailedRecord`` (the error and the
-origin of the record), ``ErrorReporter`` (the protocol of log and dead letter queue), ``LogReporter`` and
-``ErrorCounts`` (the plain counters that metrics read). Where the message of a reported record is gone,
-``RecordEncoder`` converts the record again; ``message_as_text`` does without converters.
+origin of the record), ``ErrorReporter`` (the protocol of both reporters), ``LogReporter``, ``DeadLetterQueue`` (failed
+messages, as fetched, in a separate topic; ``context_headers`` describes the failure) and ``ErrorCounts`` (the plain
+counters that metrics read). Where the message of a reported record is gone, ``RecordEncoder`` converts the record
+again; ``message_as_text`` does without converters.
 
-Owning thread: reporters may be called from the task's thread and from a producer's callback thread; they hold no state
-that is not protected.
+Owning thread: reports may come from any thread, and answers of the queue on its producer's thread; state is protected.
 
-Source: ``ProcessingContext``, ``ErrorReporter`` and ``LogReporter`` of Kafka Connect.
+Source: ``ProcessingContext``, ``ErrorReporter``, ``LogReporter`` and ``DeadLetterQueueReporter`` of Kafka Connect.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -24,12 +26,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 from penstock import errors
 from penstock.api import Converter, HeaderConverter, SinkRecord
 from penstock.data import Schema, value_text
-from penstock.errors import as_exception, java_class_name
+from penstock.errors import AlreadyExistsException, ConnectException, as_exception, java_class_name, stack_trace
+from penstock.kafka.admin.topic_creation import NewTopic, TopicMaker
+from penstock.kafka.producer.record_producer import Answer
+from penstock.kafka.producer.records import ProducerRecord
+from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry.logs import SeldomLog
 
 if TYPE_CHECKING:
-    from penstock.api import TopicPartition
+    from penstock.api import RecordMetadata, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -109,7 +115,6 @@ class LogReporter:
         self._include_messages = include_messages
 
     def report(self, failed: FailedRecord) -> None:
-        """Write the line and the stack trace."""
         cause = exception_of(failed.error)
         logger.error("%s\n%s", failure_text(self._task, failed, self._include_messages), errors.stack_trace(cause))
         self._counts.total_errors_logged += 1
@@ -261,3 +266,152 @@ def _as_text(schema: Schema | None, value: object) -> bytes | None:
     except Exception:
         text = str(value)  # of a class that Connect does not know, or not what its schema says
     return text.encode(errors="replace")
+
+
+HEADER_PREFIX: Final = "__connect.errors."
+_CLOSE_S: Final = 5.0
+
+
+class LetterSender(Protocol):
+    """The part of ``penstock.kafka.producer.record_producer.RecordProducer`` that the queue needs; see there."""
+
+    def send(self, record: ProducerRecord, answer: Answer) -> None:
+        """Sends one record; calls ``answer`` once with the result."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Sends the waiting records and ends the producer; False if that took too long."""
+
+
+@dataclass(frozen=True)
+class DeadLetterSettings:
+    """``errors.deadletterqueue.*`` of one connector.
+
+    Attributes:
+        topic: ``topic.name``.
+        replication_factor: ``topic.replication.factor``.
+        context_headers: ``context.headers.enable``.
+    """
+
+    topic: str
+    replication_factor: int = 3
+    context_headers: bool = False
+
+
+def create_topic(settings: DeadLetterSettings, maker: TopicMaker) -> None:
+    """Make the topic unless it is there: one partition.
+
+    Raises:
+        ConnectException: It is missing and cannot be created.
+    """
+    try:
+        if maker.topic_exists(settings.topic):
+            return
+        logger.warning("The dead letter topic %s does not exist; creating it", settings.topic)
+        maker.create_topic(NewTopic(settings.topic, 1, settings.replication_factor))
+    except AlreadyExistsException:
+        return
+    except Exception as failure:
+        raise ConnectException(
+            f"Could not initialize dead letter queue with topic={settings.topic}, "
+            f"replication factor {settings.replication_factor}: {failure}. Create the topic, or set "
+            "errors.deadletterqueue.topic.replication.factor to no more than the number of brokers."
+        ) from failure
+
+
+class DeadLetterQueue:
+    """Sends failed messages to the queue's topic, without waiting.
+
+    A message that cannot be sent is logged and counted; its offset is committed all the same once that is known.
+
+    Args:
+        settings: The connector's settings.
+        task: The task.
+        producer: Owned and closed by the queue.
+        counts: The task's error counters.
+    """
+
+    def __init__(
+        self, settings: DeadLetterSettings, task: ConnectorTaskId, producer: LetterSender, counts: ErrorCounts
+    ) -> None:
+        self._settings = settings
+        self._task = task
+        self._producer = producer
+        self._counts = counts
+        self._changed = threading.Condition()
+        self._pending: Counter[tuple[str, int]] = Counter()
+
+    def report(self, failed: FailedRecord) -> Future[None]:
+        """Send one message; the future is done when it is stored, or known not to be."""
+        done: Future[None] = Future()
+        origin = failed.origin
+        with self._changed:
+            self._counts.deadletterqueue_produce_requests += 1
+            if not isinstance(origin, ConsumedMessage):
+                self._counts.deadletterqueue_produce_failures += 1
+                done.set_result(None)
+                return done
+            partition = (origin.topic, origin.partition)
+            self._pending[partition] += 1
+        headers = list(origin.headers)
+        if self._settings.context_headers:
+            headers.extend(context_headers(failed, origin, self._task))
+
+        def answer(error: Exception | None, _: RecordMetadata | None) -> None:
+            if error is not None:
+                logger.error(
+                    "Task %s could not write the message of %s-%d at offset %d to the dead letter topic %s: %s",
+                    self._task,
+                    origin.topic,
+                    origin.partition,
+                    origin.offset,
+                    self._settings.topic,
+                    error,
+                )
+            with self._changed:
+                if error is not None:
+                    self._counts.deadletterqueue_produce_failures += 1
+                self._pending[partition] -= 1
+                if self._pending[partition] == 0:
+                    del self._pending[partition]
+                self._changed.notify_all()
+            done.set_result(None)
+
+        record = ProducerRecord(self._settings.topic, origin.key, origin.value, headers, origin.timestamp)
+        self._producer.send(record, answer)
+        return done
+
+    def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
+        """Wait until no reports of these partitions (None: of any) are in flight; True if that happened in time."""
+
+        def stored() -> bool:
+            if partitions is None:
+                return not self._pending
+            return not any((tp[0], tp[1]) in self._pending for tp in partitions)
+
+        with self._changed:
+            return self._changed.wait_for(stored, timeout_s)
+
+    def close(self) -> None:
+        """Wait a moment for the reports in flight, then end the producer."""
+        if not self._producer.close(_CLOSE_S):
+            logger.error("Task %s: not all dead letters were written to %s in time", self._task, self._settings.topic)
+
+
+def context_headers(
+    failed: FailedRecord, origin: ConsumedMessage, task: ConnectorTaskId
+) -> list[tuple[str, bytes | None]]:
+    """Returns the headers that describe the failure in a dead letter record: UTF-8 text, in Kafka Connect's order."""
+    error = failed.error
+    values: dict[str, str | None] = {
+        "topic": origin.topic,
+        "partition": str(origin.partition),
+        "offset": str(origin.offset),
+        "connector.name": task.connector,
+        "task.id": str(task.task),
+        "stage": error.stage,
+        "class.name": error.executing_class,
+        "exception.class.name": error.exception_class,
+        "exception.message": error.message,
+        "exception.stacktrace": stack_trace(exception_of(error), root_first=False),
+    }
+    return [(HEADER_PREFIX + name, None if text is None else text.encode()) for name, text in values.items()]

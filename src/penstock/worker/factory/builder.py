@@ -61,13 +61,15 @@ from penstock.worker.backfill.reading import SourceBackfill, parts_task
 from penstock.worker.backfill.runs import BackfillTask
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
-from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
 from penstock.worker.errors.reporters import (
     ConsumedMessage,
+    DeadLetterQueue,
+    DeadLetterSettings,
     ErrorCounts,
     ErrorReporter,
     LogReporter,
     RecordEncoder,
+    create_topic,
     message_as_text,
 )
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
@@ -78,18 +80,13 @@ from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.queues import SinkConsumer
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
-from penstock.worker.source.delivery_guarantee import SourceCommits
+from penstock.worker.source.delivery_guarantee import ConnectorOffsetReader, SourceCommits, SourceOffsets
 from penstock.worker.source.offset_commit import CommitHooks
-from penstock.worker.source.offset_stores import ConnectorOffsetReader, SourceOffsets
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import AT_ONCE, BatchLimits, SharedLoad
 from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.slot import (
-    StateReport,
-    TaskRequest,
-    TaskRunner,
-)
+from penstock.worker.task.slot import StateReport, TaskRequest, TaskRunner
 from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 from penstock.worker.task.waiting import RetryBackoff
 
@@ -161,12 +158,10 @@ class TaskBuilder:
         return metrics
 
     def connector_offsets(self) -> WorkerOffsets:
-        """Reads and changes the committed offsets of connectors."""
         forget_runs = partial(forget_bulk_runs, self._settings)
         return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer, forget_runs)
 
     def _offset_producer(self, connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
-        """A producer for a change of offsets in a transaction."""
         client = producer_settings(
             self._settings.raw,
             config,
@@ -293,7 +288,6 @@ class TaskBuilder:
         return runner
 
     def _bulk(self, request: TaskRequest, settings: SourceSettings, chained: Chained) -> BulkEngine | None:
-        """The bulk work of a task; None for tasks that cannot have any."""
         return make_bulk(
             request.id,
             self._settings,

@@ -45,7 +45,7 @@ from penstock.worker.bulk.range_work import Letters, TopicReading
 from penstock.worker.bulk.runs import Markers, canonical
 from penstock.worker.bulk.shipping import probe_for_executors
 from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
-from penstock.worker.errors.dead_letter import DeadLetterSettings
+from penstock.worker.errors.reporters import DeadLetterSettings
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.factory.instances import make_recipes
 

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
 from penstock.errors import ConnectException, as_exception
-from penstock.pipeline.batch.batches import TransformStage
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import InstanceRecipe, TransformStage
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.kinds import SignatureError, check_methods
 from penstock.settings import ConnectorSettings, InvalidSettingsError, PluginSpec, SettingFault
@@ -25,9 +24,7 @@ from penstock.worker.bulk.shipping import Parts, TransformRecipe
 from penstock.worker.isolation.process import TaskProcess, isolated
 from penstock.worker.task.configs import TASK_CLASS, load_class
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.slot import (
-    TaskRequest,
-)
+from penstock.worker.task.slot import TaskRequest
 
 T = TypeVar("T")
 TaskT = TypeVar("TaskT", bound=Task)

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.crossing import CrossedError, described, rebuilt
+from penstock.pipeline.batch.transfer import CrossedError, described, rebuilt
 from penstock.threads import OwnedThread, start_within
 
 

@@ -51,7 +51,7 @@ from penstock.api import (
 )
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
-from penstock.pipeline.batch.crossing import frame_of, table_bytes
+from penstock.pipeline.batch.transfer import frame_of, table_bytes
 from penstock.telemetry import Stack
 from penstock.telemetry.stacks import stacks
 from penstock.threads import StopEvent
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.worker.source.transaction_boundaries import TransactionRequests
-
 
 #: The measurable metrics that the worker reads by name. One process has one task.
 _measurables: Final[dict[MetricName, Callable[[], float]]] = {}
@@ -104,20 +103,16 @@ class ChildSourceTaskContext(SourceTaskContext):
         self._metrics = _ChildMetrics(channel)
 
     def configs(self) -> dict[str, str]:
-        """See ``SourceTaskContext``."""
         found: dict[str, str] = self._channel.call("configs")
         return found
 
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """See ``SourceTaskContext``."""
         return _Offsets(self._channel)
 
     def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
-        """See ``SourceTaskContext``."""
         self._channel.call("advance", dict(partition), None if offset is None else dict(offset))
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """See ``SourceTaskContext``."""
         self._channel.call("progress", done, total, unit)
 
     def transaction_context(self) -> TransactionContext | None:
@@ -129,7 +124,6 @@ class ChildSourceTaskContext(SourceTaskContext):
         return self.requests
 
     def plugin_metrics(self) -> PluginMetrics:
-        """See ``SourceTaskContext``."""
         return self._metrics
 
     def spark(self) -> SparkSession:
@@ -150,7 +144,6 @@ class ChildSinkTaskContext(SinkTaskContext):
         self._numbers = itertools.count()
 
     def configs(self) -> dict[str, str]:
-        """See ``SinkTaskContext``."""
         found: dict[str, str] = self._channel.call("configs")
         return found
 
@@ -161,11 +154,9 @@ class ChildSinkTaskContext(SinkTaskContext):
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None: ...
 
     def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
-        """See ``SinkTaskContext``."""
         self._channel.call("offset", *((offsets, offset) if isinstance(offsets, TopicPartition) else (dict(offsets),)))
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """See ``SinkTaskContext``."""
         self._channel.call("progress", done, total, unit)
 
     def spark(self) -> SparkSession:
@@ -175,36 +166,28 @@ class ChildSinkTaskContext(SinkTaskContext):
         raise IllegalWorkerStateException(NO_SPARK)
 
     def timeout(self, timeout_ms: int) -> None:
-        """See ``SinkTaskContext``."""
         self._channel.call("timeout", timeout_ms)
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """See ``SinkTaskContext``."""
         found: frozenset[TopicPartition] = self._channel.call("assignment")
         return found
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """See ``SinkTaskContext``."""
         self._channel.call("pause", *partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """See ``SinkTaskContext``."""
         self._channel.call("resume", *partitions)
 
     def request_commit(self) -> None:
-        """See ``SinkTaskContext``."""
         self._channel.call("request_commit")
 
     def errant_record_reporter(self) -> ErrantRecordReporter | None:
-        """See ``SinkTaskContext``."""
         return self._reporter if self._channel.call("has_reporter") else None
 
     def report(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
-        """See ``SinkTaskContext``."""
         return self._reporter.report_rows(frame.take(rows), error)
 
     def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
-        """See ``SinkTaskContext``."""
         if not callable(call):
             raise ValueError(f"every() takes a function without arguments, not a {type(call).__name__}")
         number = next(self._numbers)
@@ -224,22 +207,18 @@ class ChildSinkTaskContext(SinkTaskContext):
             call()
 
     def plugin_metrics(self) -> PluginMetrics:
-        """See ``SinkTaskContext``."""
         return self._metrics
 
     @property
     def is_closing(self) -> Closing:
-        """See ``SinkTaskContext``."""
         return Closing(self._channel.call("is_closing"))
 
     @property
     def is_backfill(self) -> bool:
-        """See ``SinkTaskContext``."""
         return bool(self._channel.call("is_backfill"))
 
     @property
     def kafka_cluster_id(self) -> str | None:
-        """See ``SinkTaskContext``."""
         found: str | None = self._channel.call("kafka_cluster_id")
         return found
 
@@ -258,12 +237,12 @@ class _Reporter(ErrantRecordReporter):
         return self._reported("report", record, error)
 
     def report_rows(self, frame: SinkFrame, error: BaseException) -> Future[None]:
-        from penstock.pipeline.batch.crossing import crossing_frame
+        from penstock.pipeline.batch.transfer import crossing_frame
 
         return self._reported("report_rows", crossing_frame(frame), error)
 
     def _reported(self, what: str, content: object, error: BaseException) -> Future[None]:
-        from penstock.pipeline.batch.crossing import described
+        from penstock.pipeline.batch.transfer import described
 
         number = next(self._numbers)
         future: Future[None] = Future()
@@ -422,7 +401,6 @@ class TaskHost:
 
     # ------------------------------------------------------------------ its life
     def make(self, path: str, places: Sequence[str], levels: Mapping[str, int], memory_max: int | None) -> None:
-        """Makes the task, as the worker makes one."""
         sys.path[:] = places
         _log_to(self.channel, levels)
         from penstock.worker.task.configs import load_class
@@ -438,7 +416,6 @@ class TaskHost:
         assert isinstance(self._task, Task)
 
     def initialize(self) -> None:
-        """Gives the task its context."""
         if isinstance(self._task, SourceTask):
             self._context = ChildSourceTaskContext(self.channel, frames=isinstance(self._task, FrameSourceTask))
         else:
@@ -446,12 +423,10 @@ class TaskHost:
         self._task.initialize(self._context)
 
     def wakeup(self) -> None:
-        """Stop was asked."""
         self.stopping()
         self._task.wakeup()
 
     def stop(self) -> None:
-        """Ends the task."""
         self.stopping()
         self._task.stop()
 
@@ -528,24 +503,19 @@ class TaskHost:
         return dict(self._offsets[number](row))
 
     def commit_record(self, number: int, *metadata: Any) -> None:
-        """The worker is done with a record."""
         self._task.commit_record(self._handed.at(number), *metadata)
 
     def record_acknowledged(self, number: int, metadata: Any) -> None:
-        """Kafka has a record."""
         self._task.record_acknowledged(self._handed.at(number), metadata)
 
     def frame_acknowledged(self, number: int, places: Any) -> None:
-        """Kafka has a frame."""
         self._task.frame_acknowledged(self._handed.at(number), places)
 
     def commit_batch(self, number: int, acknowledged: int) -> None:
-        """The worker is done with a frame."""
         self._task.commit_batch(self._handed.at(number), acknowledged)
 
     # ------------------------------------------------------------------ sinks
     def put_frame(self, *crossed: Any) -> None:
-        """Puts a frame."""
         assert isinstance(self._task, FrameSinkTask)
         assert isinstance(self._context, ChildSinkTaskContext)
         self._task.put(replace(frame_of(crossed), spark=_no_spark, _context=self._context))

@@ -53,7 +53,7 @@ from penstock.api import (
 from penstock.api.bulk import BulkSinkTask
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batch.crossing import CrossedError, crossing_frame, frame_of, rebuilt, table_of
+from penstock.pipeline.batch.transfer import CrossedError, crossing_frame, frame_of, rebuilt, table_of
 from penstock.telemetry import Stack, log_context, waiting_for
 from penstock.threads import StopEvent, start_within
 from penstock.worker.isolation.channel import Channel, ChannelClosed, HandedOverObjects
@@ -95,7 +95,6 @@ class TaskProcess:
 
     @property
     def pid(self) -> int | None:
-        """Its number, once it was started."""
         return None if self._process is None else self._process.pid
 
     @property

@@ -85,7 +85,6 @@ class ChainView:
         return make_parts(self._settings, settings, self._plugins, made)
 
     def sink_settings(self, config: Mapping[str, str]) -> SinkSettings:
-        """The settings of a sink."""
         return SinkSettings.parse(config, self._classes)
 
     def of_source(self, parts: TaskParts, records: Sequence[SourceRecord]) -> list[dict[str, object]]:

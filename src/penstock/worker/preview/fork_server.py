@@ -12,7 +12,7 @@ A child pickles its result onto its pipe: ``("records", list)``, ``("frame", tab
 ``("error", text)``.
 
 Main functions: ``main``; ``answer`` in a child. Thread: each process's main thread; the worker's side is
-``penstock.worker.preview.source``.
+``penstock.worker.preview.previewer``.
 """
 
 from __future__ import annotations

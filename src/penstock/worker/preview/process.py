@@ -78,7 +78,6 @@ class PreviewProcess:
         return self._shown("sink", config, messages, limit_s)
 
     def close(self) -> None:
-        """Ends the process."""
         with self._state:
             self._closed = True
         self._end()

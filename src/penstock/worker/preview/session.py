@@ -60,7 +60,6 @@ class PreviewHost:
         self.used = time.monotonic()
 
     def handle(self, name: str, args: tuple[Any, ...]) -> Any:
-        """Calls a method of this object."""
         methods: dict[str, Callable[..., Any]] = {"start": self.start, "source": self.source, "sink": self.sink}
         try:
             return methods[name](*args)
@@ -84,11 +83,9 @@ class PreviewHost:
         self._view = ChainView(settings, Plugins.discover(settings.plugin_path or ()), self._runtime)
 
     def source(self, config: Mapping[str, str], records: Sequence[Any], timeout_s: float) -> tuple[str, object]:
-        """Previews the records of a source."""
         return self._shown(lambda made: self._view.of_source(self._view.source_parts(config, made), records), timeout_s)
 
     def sink(self, config: Mapping[str, str], messages: Sequence[Any], timeout_s: float) -> tuple[str, object]:
-        """Previews the messages of a sink."""
 
         def show(made: ExitStack) -> object:
             return self._view.of_sink(self._view.sink_parts(self._view.sink_settings(config), made), messages)

@@ -40,7 +40,7 @@ from penstock.api import (
 )
 from penstock.api.frames.rows import row_numbers
 from penstock.errors import ConnectException, IllegalWorkerStateException, java_class_name
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import RecordError
 from penstock.pipeline.batch.sink.frames import records_of_rows
 from penstock.worker.errors.reporters import ConsumedMessage
@@ -125,7 +125,6 @@ class DeliveredMessages:
         return None
 
     def _release(self) -> None:
-        """Drops committed batches, and batches beyond the limits."""
         committed = self._committed() if self._held else {}
         kept: list[weakref.ref[_DeliveredBatch]] = []
         left = self._held_bytes
@@ -222,11 +221,9 @@ class ErrantRecords(ErrantRecordReporter):
         return self._messages.remember(delivery) if self.has_reporters else None
 
     def report_rows(self, frame: SinkFrame, rows: Rows, error: BaseException) -> Future[None]:
-        """Report rows of a frame; see ``penstock.api.SinkTaskContext``."""
         return _all_of([self.report(record, error) for record in reported_records(frame, rows)])
 
     def report(self, record: SinkRecord, error: BaseException) -> Future[None]:
-        """Report a record; see ``penstock.api.ErrantRecordReporter``."""
         message = self._messages.find(record) or self._encode(record)
         failure = RecordError(
             0,
@@ -416,7 +413,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
     # -- For the author of the task ----------------------------------------------------------------------------------
 
     def configs(self) -> dict[str, str]:
-        """The task's newest configuration."""
         self._check_open()
         return dict(self._read_config())
 
@@ -454,15 +450,12 @@ class WorkerSinkTaskContext(SinkTaskContext):
         self._timeout_ms = timeout_ms
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """Reports the progress of the task."""
         self._progress(None if done is None else Progress(done, total, unit))
 
     def spark(self) -> SparkSession:
-        """See ``SinkTaskContext``."""
         return super().spark() if self._spark is None else self._spark()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions this task has now."""
         self._check_open()
         return self._assignment()
 
@@ -495,7 +488,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
         )
 
     def blames_rows(self, error: BaseException) -> bool:
-        """See ``SinkTaskContext``."""
         return super().blames_rows(error) and not self._lost_session(error)
 
     def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
@@ -510,13 +502,11 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     @property
     def is_backfill(self) -> bool:
-        """True for the task of a backfill."""
         self._check_open()
         return self._is_backfill
 
     @property
     def kafka_cluster_id(self) -> str | None:
-        """The id of the worker's Kafka cluster."""
         self._check_open()
         return self._kafka_cluster_id
 

@@ -194,7 +194,6 @@ class SinkDelivery:
         return len(self.records or ())
 
     def without(self, partitions: Collection[TopicPartition]) -> SinkDelivery:
-        """The same without the records of some partitions."""
         ends = {partition: end for partition, end in self.ends.items() if partition not in partitions}
         table = self.table.filter(pc.invert(rows_of(self.table, partitions)))
         if self.frames is not None:
@@ -436,7 +435,6 @@ class CommitProgress:
 
     @property
     def sequence(self) -> int:
-        """Number of the latest commit."""
         return self._sequence
 
     def due(self, now_s: float, *, requested: bool) -> bool:
@@ -444,7 +442,6 @@ class CommitProgress:
         return not self.committing and (requested or now_s >= self._next_s)
 
     def schedule(self, now_s: float) -> None:
-        """The next periodic commit is one interval from now."""
         self._next_s = now_s + self._interval_s
 
     def wait_s(self, now_s: float) -> float:

@@ -267,7 +267,6 @@ class SinkFetcher:
         self.ends: Mapping[TopicPartition, int] = {}
 
     def start(self) -> None:
-        """Start the thread; it subscribes first."""
         self._thread = start_within(self._name, self._run)
 
     def interrupt(self) -> None:
@@ -412,7 +411,6 @@ class SinkConverter:
         self._thread: OwnedThread | None = None
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread = start_within(f"convert-{self._task}", self._run)
 
     def join(self, timeout_s: float) -> bool:
@@ -509,7 +507,6 @@ class SinkPauses:
         self.apply()
 
     def apply(self) -> None:
-        """Applies the pauses to the consumer."""
         held = self._context.paused & self._partitions.assigned
         if new := held - self._held:
             self._hold(new)
@@ -527,7 +524,6 @@ class SinkPauses:
         return self._applied
 
     def forget(self, gone: frozenset[TopicPartition]) -> None:
-        """Partitions have gone."""
         self._applied -= gone
         self._held -= gone
 

@@ -249,7 +249,8 @@ class SinkPut:
         if delivery.ends:
             self._probe("sink.after_put")
         self._errant.raise_if_exceeded()
-        self._retries.succeeded("put")
+        if self._retries.asked is not None:
+            self._retries.succeeded("put")
         # Invariant 2: after the whole batch was put, never before.
         self._partitions.end_delivery()
         self._let_go()
@@ -313,7 +314,8 @@ class SinkPut:
         self._delivery = self._messages = None
         self._partitions.drop_delivery()
         self._retry_at, self._losses, self._awaits_session = None, 0, False
-        self._retries.ended("put")
+        if self._retries.asked is not None:
+            self._retries.ended("put")
         if self._pauses.holds_back:
             self._pauses.hold_back(False)
 

@@ -124,12 +124,10 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     # ---------------------------------------------------------------- the worker's questions
     @property
     def has_delivered(self) -> bool:
-        """See ``TaskRunner``."""
         return self.counts.puts > 0 or isinstance(self._life.failure, StartPutOffException)
 
     @property
     def counts(self) -> SinkCounts:
-        """Records and puts."""
         return self._stages.counts
 
     @property
@@ -139,7 +137,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def consumer(self) -> SinkConsumer:
-        """The consumer that it reads from."""
         return self._sink.consumer
 
     @property
@@ -154,7 +151,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def hints(self) -> Hints:
-        """See ``TaskRunner``."""
         return Hints(
             self._round_began,
             joined=self._fetcher.joined,
@@ -241,7 +237,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._loop_of.round(rest=resting)
 
     def _drain(self) -> None:
-        """A last commit, and ``close`` of all partitions."""
         assert self._loop_of is not None, "it was started"
         self._stages.be_quiet()
         if self._life.failure is None:
@@ -270,7 +265,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         self._stages.wake_task()
 
     def resume(self) -> None:
-        """See ``TaskRunner``."""
         super().resume()
         self._stages.wake_task()
 

@@ -10,5 +10,6 @@ A batch passes through, in this order:
   commits them, or ``TransactionCommitter`` (``exactly_once``) with exactly-once, where ``transaction_boundaries``
   says.
 
-``delivery_guarantee`` chooses between the two, ``SourceOffsets`` (``offset_stores``) chooses the store.
+``SourceCommits`` (``delivery_guarantee``) chooses between the two, ``SourceOffsets`` (``delivery_guarantee``) the
+store.
 """

@@ -90,7 +90,6 @@ class Outgoing:
 
     @property
     def size(self) -> int:
-        """Number of records of the batch, sent or not."""
         return count_records(self.source, self.batch)
 
     def record_of(self, row: int) -> int:
@@ -100,12 +99,10 @@ class Outgoing:
 
     @property
     def nbytes(self) -> int:
-        """Size of the batch in memory."""
         nbytes: int = self.batch.table.nbytes
         return nbytes
 
     def to_send(self) -> pa.Table:
-        """The rows to send."""
         return self.batch.table if self.rows is None else self.batch.table.take(self.rows)
 
 

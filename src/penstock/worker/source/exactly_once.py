@@ -91,7 +91,6 @@ class TransactionSizes:
         self._stats: Mapping[str, Stat] = {"min": Min(), "max": Max(), "avg": Avg()}
 
     def add(self, records: int) -> None:
-        """A transaction was committed."""
         with self._lock:
             for stat in self._stats.values():
                 stat.record(records, self._clock(), self._window)
@@ -185,22 +184,18 @@ class TransactionCommitter:
 
     @property
     def has_committed(self) -> bool:
-        """See `Committer`."""
         return self._has_committed
 
     @property
     def all_committed(self) -> bool:
-        """See `Committer`."""
         return self._boundaries.began is None
 
     @property
     def held_up(self) -> str | None:
-        """See `Committer`."""
         return self._held_up.text
 
     @property
     def hint(self) -> str | None:
-        """See `Committer`."""
         now, records = self._clock(), self._boundaries.records
         if (asked := self._asked_at) is not None and now - asked >= _WORTH_A_WORD_S:
             return f"Kafka was asked {now - asked:.0f} s ago to commit a transaction of {records} records"
@@ -241,7 +236,6 @@ class TransactionCommitter:
         self._silent_since = self._clock() if self.submitted.rows_left else None
 
     def delivered(self, outgoing: Outgoing, *, waiting: bool) -> None:
-        """See `Committer`."""
         now = self._clock()
         moves = outgoing.counts
         if moves and self._boundaries.began is None:
@@ -259,7 +253,6 @@ class TransactionCommitter:
                 self._commit()
 
     def due_in_s(self) -> float | None:
-        """See `Committer`."""
         now = self._clock()
         due, over = self._boundaries.due_in_s(now), self._boundaries.over_in_s(now)
         if over is not None:
@@ -268,7 +261,6 @@ class TransactionCommitter:
         return due
 
     def run_if_due(self) -> None:
-        """See `Committer`."""
         now = self._clock()
         if (ended := self._producer.ended) is not None:
             raise ended
@@ -278,7 +270,6 @@ class TransactionCommitter:
             self._commit()
 
     def refuse(self) -> None:
-        """See `Committer`."""
         self._refused.set()
 
     # ---------------------------------------------------------------- the end

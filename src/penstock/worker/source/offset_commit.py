@@ -137,7 +137,6 @@ class CommitHooks:
         self._places_of_frame = {}
 
     def committed(self) -> None:
-        """Call the task's ``commit``."""
         try:
             self._task.commit()
         except BaseException:
@@ -341,7 +340,6 @@ class OffsetCommitter:
 
     @property
     def all_committed(self) -> bool:
-        """See `Committer`."""
         return self.submitted.is_empty and not self._writer.has_pending
 
     @property
@@ -355,7 +353,6 @@ class OffsetCommitter:
         return None
 
     def begin(self, stopping: threading.Event) -> bool:
-        """See `Committer`."""
         self._open_store()
         return True
 
@@ -378,11 +375,9 @@ class OffsetCommitter:
         self._next = min(self._next, self._clock() + _SOON_S)
 
     def due_in_s(self) -> float:
-        """Seconds until the next commit; 0 when it is due."""
         return max(0.0, self._next - self._clock())
 
     def run_if_due(self) -> None:
-        """Commit when it is time."""
         if self.due_in_s() == 0:
             self.run()
 
@@ -390,11 +385,9 @@ class OffsetCommitter:
         """See `Committer`: failed rows are never settled."""
 
     def named(self, error: BaseException) -> BaseException:
-        """See `Committer`."""
         return error
 
     def run_early(self, timeout_s: float) -> None:
-        """See `Committer`."""
         self.run(timeout_s)
 
     def finish(self, timeout_s: float, *, failed: bool) -> None:

@@ -49,8 +49,8 @@ from penstock.api import (
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
 from penstock.kafka.admin.topic_creation import TopicCreator
-from penstock.model.progress import Progress
 from penstock.model.runner_life import PollOverdue, PollReturned, RunnerPhase, StopCall
+from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import PolledBatch
 from penstock.pipeline.batch.source.frame_input import in_arrow
 from penstock.stores.offsets import OffsetReader
@@ -127,31 +127,24 @@ class RunnerSourceTaskContext(SourceTaskContext):
         self._progress = progress
 
     def configs(self) -> dict[str, str]:
-        """See ``SourceTaskContext``."""
         return dict(self._read_config())
 
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """See ``SourceTaskContext``."""
         return self._source.offset_reader
 
     def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
-        """See ``SourceTaskContext``."""
         self._moves.add(partition, offset)
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        """See ``SourceTaskContext``."""
         self._progress(None if done is None else Progress(done, total, unit))
 
     def transaction_context(self) -> TransactionContext | None:
-        """See ``SourceTaskContext``."""
         return self._source.requests
 
     def plugin_metrics(self) -> PluginMetrics:
-        """See ``SourceTaskContext``."""
         return self._plugin_metrics
 
     def spark(self) -> SparkSession:
-        """See ``SourceTaskContext``."""
         return self._session.session()
 
 
@@ -306,7 +299,6 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     # ---------------------------------------------------------------- the worker's questions
     @property
     def has_delivered(self) -> bool:
-        """See ``TaskRunner``."""
         failure = self._life.failure
         outside = isinstance(failure, StartPutOffException)
         outside = outside or (isinstance(failure, TransactionLostException) and failure.outside)
@@ -314,7 +306,6 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     @property
     def hints(self) -> Hints:
-        """See ``TaskRunner``."""
         return Hints(
             self._round_began,
             kafka=self._source.producer.trouble,
@@ -326,7 +317,6 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     @property
     def bulk(self) -> BulkEngine | None:
-        """The task's bulk work."""
         return self._source.bulk
 
     # ---------------------------------------------------------------- task thread
@@ -371,7 +361,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
                 raise
             self._await_retry("poll", error)
             return
-        self.retries.succeeded()
+        if self.retries.asked is not None:
+            self.retries.succeeded()
         if self._poller.has_bulk and not pieces:
             # The next round does it: the task may be paused, or to end, by then.
             return
@@ -547,7 +538,6 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     # ---------------------------------------------------------------- from any thread
     def _interrupt(self) -> None:
-        """Limits the wait for room for polled records."""
         self._batcher.end_at(time.monotonic() + self._spec.offset_flush_timeout_s)
 
     def _abandon(self) -> None:

@@ -155,7 +155,6 @@ class Boundaries:
         return None if self._began is None or not self._records else max(0.0, self._began + self.timeout_s - now)
 
     def ended(self, now: float) -> None:
-        """The transaction is over."""
         self._last = now
         self._began = None
         self._records = 0
@@ -192,11 +191,9 @@ class TransactionRequests(TransactionContext):
         self._records: dict[int, tuple[SourceRecord, set[PieceEnd]]] = {}
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        """See ``TransactionContext``."""
         self._ask(record, PieceEnd.COMMIT)
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        """See ``TransactionContext``."""
         self._ask(record, PieceEnd.ABORT)
 
     def pieces(self, polled: PolledBatch | None) -> list[tuple[PolledBatch, PieceEnd]]:

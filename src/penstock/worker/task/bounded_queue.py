@@ -218,7 +218,6 @@ class BoundedQueue(Generic[T]):
         return taken
 
     def clear(self) -> None:
-        """Drop all items."""
         self._waiting.clear()
         if self._load is not None:
             self._load.release(self.nbytes)

@@ -30,7 +30,6 @@ from penstock.errors import (
     stack_trace,
 )
 from penstock.model import State
-from penstock.model.progress import Progress
 from penstock.model.runner_life import (
     Abandon,
     AwaitStop,
@@ -60,6 +59,7 @@ from penstock.model.runner_life import (
     TaskRaised,
     step,
 )
+from penstock.model.states import Progress
 from penstock.telemetry import log_context, waiting_for
 from penstock.threads import OwnedThread, StopEvent
 from penstock.worker.errors.reporters import ErrorCounts
@@ -136,7 +136,6 @@ class TaskEngine(ABC, Generic[TaskT]):
     # ---------------------------------------------------------------- any thread
     @property
     def error_counts(self) -> ErrorCounts:
-        """Failed records."""
         return self._services.errors.counts
 
     def _set_progress(self, progress: Progress | None) -> None:
@@ -144,7 +143,6 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._progress = progress
 
     def start(self) -> None:
-        """Start the task's thread."""
         self._thread.start()
 
     def pause(self) -> None:
@@ -152,7 +150,6 @@ class TaskEngine(ABC, Generic[TaskT]):
         self._feed(PauseAsked())
 
     def resume(self) -> None:
-        """Continue after a pause."""
         self._feed(ResumeAsked())
 
     def stop(self) -> None:
@@ -271,7 +268,6 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._changed.wait_for(lambda: self._life.paused or self._life.is_ending, delay_s)
 
     def _rest(self) -> None:
-        """Wait while the task is paused and is not to end."""
         with self._changed:
             self._changed.wait_for(lambda: not self._life.paused or self._life.is_ending)
 

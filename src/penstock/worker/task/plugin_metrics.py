@@ -98,7 +98,6 @@ class InstanceMetrics:
             raise IllegalWorkerStateException(f"The metrics of {where} are closed: it has ended")
 
     def add(self, where: str, name: MetricName, measure: Callable[[], float]) -> MetricFamily:
-        """Shows a metric, of which there must be none yet."""
         exported, tags = PREFIX + _spelled(name.name), {_spelled(tag): text for tag, text in name.tags.items()}
         key = exported, frozenset(tags.items())
         with self._lock:
@@ -113,7 +112,6 @@ class InstanceMetrics:
         return family
 
     def remove(self, family: MetricFamily) -> None:
-        """Shows a metric no more."""
         with self._lock:
             for key in [key for key, found in self._families.items() if found is family]:
                 del self._families[key]

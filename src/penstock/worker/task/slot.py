@@ -253,7 +253,6 @@ class TaskSlot:
 
     @property
     def phase(self) -> TaskPhase:
-        """The phase of the task's life."""
         return self._phase
 
     @property
@@ -263,15 +262,12 @@ class TaskSlot:
         return Hints() if runner is None else runner.hints
 
     def start(self) -> None:
-        """Begins to build the runner and starts it."""
         self._begin_build()
 
     def pause(self) -> None:
-        """Asks the task to rest."""
         self._set_paused(True)
 
     def resume(self) -> None:
-        """Asks the task to continue."""
         self._set_paused(False)
 
     def fail(self, error: Exception) -> None:

@@ -122,7 +122,6 @@ class TaskSession:
     # ------------------------------------------------------------------ sinks
     @property
     def up(self) -> bool:
-        """True if there is a session now."""
         return self._sessions is not None and self._sessions.up
 
     def lost_in_put(self, error: BaseException) -> bool:

@@ -36,7 +36,7 @@ from typing import Final
 from penstock.api import RetryPolicy
 from penstock.errors import KafkaRetriableException, RetriableException, SparkStoppedException
 from penstock.model import ConnectorTaskId, State
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.telemetry import Wait, waits
 from penstock.telemetry.logs import SeldomLog
 from penstock.telemetry.stacks import stacks
@@ -124,7 +124,6 @@ class StackEntry:
 
     @property
     def module(self) -> str:
-        """The name of its file."""
         return PurePath(self.file).stem
 
 
@@ -448,7 +447,7 @@ def asks_again(error: BaseException) -> bool:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class AskedAgain:
     """The last failure, as it is reported."""
 
     call: str
@@ -471,6 +470,7 @@ class Retries:
 
     Attributes:
         total: The number of calls that asked for a retry.
+        asked: The last failure; None if no call asks to be made again.
     """
 
     def __init__(
@@ -488,7 +488,7 @@ class Retries:
         self._reason = reason
         self._backoff = backoff
         self._clock = clock
-        self._asked: _Asked | None = None
+        self.asked: AskedAgain | None = None
         self._told_at = float("-inf")
         self._standstill: Standstill | None = None
         self.total = 0
@@ -504,7 +504,7 @@ class Retries:
         Returns:
             The seconds to wait.
         """
-        now, before = self._clock(), self._asked
+        now, before = self._clock(), self.asked
         again = before if before is not None and before.call == call else None
         count = 1 if again is None else again.count + 1
         said = getattr(error, "retry_after_s", None)
@@ -514,7 +514,7 @@ class Retries:
             wait_s = max(_LEAST_S, wait_s)
         cause = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         since_s = now if again is None else again.since_s
-        found = self._asked = _Asked(call, cause, count, since_s, now + wait_s, asked is not None)
+        found = self.asked = AskedAgain(call, cause, count, since_s, now + wait_s, asked is not None)
         self.total += 1
         self._tell(found, wait_s, now)
         waiting = self.waiting
@@ -535,7 +535,7 @@ class Retries:
         Args:
             call: The name of the method: failures of other methods still count. None: any method.
         """
-        asked = self._asked
+        asked = self.asked
         if asked is None or (call is not None and call != asked.call):
             return
         self.ended()
@@ -549,9 +549,9 @@ class Retries:
 
     def ended(self, call: str | None = None) -> None:
         """Nothing waits to be called again any more, or not this call. Thread: any."""
-        if call is not None and self._asked is not None and self._asked.call != call:
+        if call is not None and self.asked is not None and self.asked.call != call:
             return
-        self._asked = None
+        self.asked = None
         if self._standstill is not None:
             goes_on(self._owner, self._standstill)
             self._standstill = None
@@ -559,13 +559,13 @@ class Retries:
     @property
     def count(self) -> int:
         """The number of calls in a row that have asked to be made again. Thread: any."""
-        asked = self._asked
+        asked = self.asked
         return 0 if asked is None else asked.count
 
     @property
     def waiting(self) -> WaitReason | None:
         """The status of a task that asks for a call again, or None if it does not. Thread: any."""
-        asked = self._asked
+        asked = self.asked
         if asked is None:
             return None
         now_s, now = self._clock(), datetime.now(UTC)
@@ -589,7 +589,7 @@ class Retries:
         )
         return told.because(asked.cause, then)
 
-    def _tell(self, asked: _Asked, wait_s: float, now: float) -> None:
+    def _tell(self, asked: AskedAgain, wait_s: float, now: float) -> None:
         if now - self._told_at < (_BEGIN_AGAIN_S if asked.count == 1 else REPEAT_S):
             return
         self._told_at = now

@@ -26,7 +26,7 @@ from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import queries as explanation
 from penstock.model import State
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.task.waiting import Hints, WaitReason
 

@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from penstock.kafka.group.calls import GroupCalls
+from penstock.kafka.group.connections import GroupCalls
 from penstock.kafka.group.events import refusal
 from penstock.kafka.group.member import tame
-from penstock.kafka.group.metrics import GroupCounts, Timed
+from penstock.kafka.group.session import GroupCounts, Timed
 from penstock.kafka.group.settings import group_settings
 
 SETTINGS = group_settings({"bootstrap.servers": "a:1", "group.id": "workers"}, client_id="c")

@@ -19,8 +19,8 @@ from tests.generated import examples
 from penstock.api import SinkFrame
 from penstock.api.frames.schemaless_columns import ABSENT, WHOLE, marks_type, objects
 from penstock.data import OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
-from penstock.pipeline.batch.crossing import crossing_frame, frame_of
 from penstock.pipeline.batch.sink.frames import LooseValues
+from penstock.pipeline.batch.transfer import crossing_frame, frame_of
 from penstock.pipeline.columns.layout import VARIANT_ARROW
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schemaless import MAX_FIELDS, KnownTypes, SchemalessColumn, column_of, column_of_objects

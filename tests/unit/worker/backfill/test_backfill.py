@@ -20,8 +20,7 @@ from penstock.kafka.consumer.subscription import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.model.backfill import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
-from penstock.worker.backfill.making import SinkBackfill
-from penstock.worker.backfill.planning import sink_ranges
+from penstock.worker.backfill.making import SinkBackfill, sink_ranges
 from penstock.worker.backfill.range_consumer import RangeConsumer
 from penstock.worker.backfill.runs import Backfills, backfill_task
 from penstock.worker.errors.reporters import ErrorCounts

@@ -13,14 +13,13 @@ from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, RetriableException
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.model import ConnectorTaskId
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
+from penstock.worker.bulk import engine as jobs
 from penstock.worker.bulk import engine as module
-from penstock.worker.bulk import jobs
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import PartitionWork
-from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.planning import Planned
-from penstock.worker.bulk.runs import Markers
+from penstock.worker.bulk.runs import AttemptFailedException, Failure, Markers
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 

@@ -24,7 +24,7 @@ from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.kafka.topic_log.settings import connector_offset_log
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape
 from penstock.testing.kit.lives import KilledException
@@ -35,8 +35,7 @@ from penstock.worker.bulk.executor import (
     PartitionWork,
     PlannedPath,
 )
-from penstock.worker.bulk.failures import Failure
-from penstock.worker.bulk.runs import Marker, Markers, NotRepeatableException, RunKey, digest
+from penstock.worker.bulk.runs import Failure, Marker, Markers, NotRepeatableException, RunKey, digest
 from penstock.worker.bulk.shipping import Parts
 from penstock.worker.errors.tolerance import ErrorPolicy
 

@@ -14,16 +14,15 @@ from tests.unit.worker.bulk.test_range_work import PLACE, InMemory, Rows, Topic,
 from penstock.api.bulk import TopicRange
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import StringConverter
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, InstanceRecipe
 from penstock.pipeline.batch.sink import ahead as module
 from penstock.pipeline.batch.sink.ahead import PlanAhead
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.chain import Leaf, OutcomeLeaf
 from penstock.telemetry import no_probe
 from penstock.transforms.fields.hoist_field import HoistFieldValue
-from penstock.worker.bulk import range_plan
-from penstock.worker.bulk.range_plan import samples_of, written_rows
+from penstock.worker.bulk import planning as range_plan
+from penstock.worker.bulk.planning import samples_of, written_rows
 from penstock.worker.bulk.range_work import RangeFetch, RangeWork, messages_of
 
 HOIST = InstanceRecipe(HoistFieldValue, {"field": "inner"})

@@ -20,12 +20,11 @@ from penstock.converters.primitives import ByteArrayConverter
 from penstock.converters.string import StringConverter
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS, InstanceRecipe
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.worker.bulk import range_work as module
-from penstock.worker.bulk.failures import Failure
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
+from penstock.worker.bulk.runs import Failure
 from penstock.worker.bulk.shipping import Parts, TransformRecipe
 from penstock.worker.errors.reporters import FailedRecord
 from penstock.worker.errors.tolerance import ErrorPolicy

@@ -12,7 +12,7 @@ from testkit.processes.end_at import EndAt
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
-from penstock.pipeline.batch.recipe import InstanceRecipe
+from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.telemetry import no_probe
 from penstock.worker.bulk.shipping import Parts, TransformRecipe, packed, probe_for_executors, shipped
 

@@ -15,12 +15,13 @@ from penstock.api import SinkFrame, TopicPartition
 from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException
 from penstock.model import ConnectorTaskId
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.testing.kit.lives import KilledException
-from penstock.worker.bulk import jobs, range_plan
+from penstock.worker.bulk import engine as jobs
+from penstock.worker.bulk import planning as range_plan
 from penstock.worker.bulk import sink_driver as module
-from penstock.worker.bulk.failures import AttemptFailedException, Failure
 from penstock.worker.bulk.range_work import RangeWork
+from penstock.worker.bulk.runs import AttemptFailedException, Failure
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver, BulkSinkServices
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy

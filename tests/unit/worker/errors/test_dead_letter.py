@@ -9,8 +9,14 @@ from penstock.kafka.admin.topic_creation import NewTopic
 from penstock.kafka.producer.record_producer import Answer
 from penstock.kafka.producer.records import ProducerRecord
 from penstock.model import ConnectorTaskId
-from penstock.worker.errors.dead_letter import DeadLetterQueue, DeadLetterSettings, create_topic
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord
+from penstock.worker.errors.reporters import (
+    ConsumedMessage,
+    DeadLetterQueue,
+    DeadLetterSettings,
+    ErrorCounts,
+    FailedRecord,
+    create_topic,
+)
 
 TASK = ConnectorTaskId("sink", 3)
 MESSAGE = ConsumedMessage("in", 2, 41, 5000, 0, b"\x00key", b"{bad", (("h", b"1"), ("none", None)))

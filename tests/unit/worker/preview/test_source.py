@@ -23,8 +23,8 @@ from penstock.connectors.file import FileStreamSourceConnector
 from penstock.model.payloads import PreviewLimits
 from penstock.pipeline.batch.source.frame_input import frame_to_records
 from penstock.worker.preview.fork_server import NICENESS
+from penstock.worker.preview.previewer import FirstRecords, SourceReaders
 from penstock.worker.preview.session import session_settings
-from penstock.worker.preview.source import FirstRecords, SourceReaders
 
 pytestmark = pytest.mark.slow
 

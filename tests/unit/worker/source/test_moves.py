@@ -18,7 +18,7 @@ from tests.unit.worker.source.test_task import Rig, started, values
 from penstock.api import SourceFrame, SourceTask, TransactionBoundary
 from penstock.errors import DataException, RetriableException
 from penstock.model import State
-from penstock.model.progress import Progress
+from penstock.model.states import Progress
 from penstock.stores.offsets import partition_identity
 from penstock.telemetry import Metrics
 from penstock.worker.factory.metrics import publish_source

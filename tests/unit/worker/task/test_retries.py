@@ -14,7 +14,7 @@ from penstock.errors import (
     SparkUnavailableException,
     stack_trace,
 )
-from penstock.pipeline.batch.crossing import described, rebuilt
+from penstock.pipeline.batch.transfer import described, rebuilt
 from penstock.telemetry.standstills import standstill_of
 from penstock.worker.task.waiting import Retries, RetryBackoff, asks_again
 

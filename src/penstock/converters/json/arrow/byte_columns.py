@@ -2,13 +2,14 @@
 
 The remaining messages are corrected or rejected one by one (``bytes``).
 
-Main functions: ``plain_column`` and ``odd_rows``. Thread: any; pure functions.
+Main functions: ``plain_column`` and ``odd_rows``; pure. ``ShortcutMemory`` remembers where a fast path was not
+worthwhile. Thread: any; a memory belongs to a task's pipeline thread.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -163,3 +164,46 @@ def _places_in_long_strings(data: np.ndarray) -> np.ndarray:
     quotes = quotes[(quotes == 0) | (data[quotes - 1] != _BACKSLASH)]
     ends: np.ndarray = quotes[1:][np.diff(quotes) > MAX_NAME_LENGTH]
     return ends
+
+
+#: The number of batches that are not tried after one with too few matches.
+_PAUSE: Final = 50
+
+
+_MAX_KNOWN: Final = 1_000
+
+
+class ShortcutMemory:
+    """Remembers by key (a schema, for example) where a fast path has left too many messages.
+
+    Args:
+        worth: The fast path was not worthwhile if it left more than one in ``worth`` messages.
+
+    >>> tries = ShortcutMemory(2)
+    >>> tries.worth("schema")
+    True
+    >>> tries.note("schema", left=600, rows=1000)
+    False
+    >>> [tries.worth("schema") for _ in range(51)].index(True)
+    50
+    """
+
+    def __init__(self, worth: int) -> None:
+        self._worth = worth
+        self._pause: dict[Hashable, int] = {}
+
+    def worth(self, key: Hashable) -> bool:
+        """True if the fast path should be tried for this batch."""
+        left = self._pause.pop(key, 0)
+        if left > 1:
+            self._pause[key] = left - 1
+        return not left
+
+    def note(self, key: Hashable, left: int, rows: int) -> bool:
+        """Records how many messages the fast path has left; True if it was worthwhile."""
+        good = left * self._worth <= rows
+        if not good:
+            if len(self._pause) >= _MAX_KNOWN:
+                self._pause.clear()
+            self._pause[key] = _PAUSE
+        return good

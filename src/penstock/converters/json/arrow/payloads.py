@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.converters.json.arrow.byte_columns import ShortcutMemory
 from penstock.converters.json.arrow.structs import (
     BOOLEAN,
     PLAIN_NAME,
@@ -25,7 +26,6 @@ from penstock.converters.json.arrow.structs import (
     SCIENTIFIC,
     STRING,
     ObjectTexts,
-    ShortcutMemory,
     array_texts,
     whole,
 )

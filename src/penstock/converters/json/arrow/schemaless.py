@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from penstock.converters.json.arrow.byte_columns import ShortcutMemory
 from penstock.converters.json.arrow.structs import (
     BOOLEAN,
     PLAIN_NAME,
@@ -36,7 +37,6 @@ from penstock.converters.json.arrow.structs import (
     STRING,
     ObjectTexts,
     ReadTexts,
-    ShortcutMemory,
     bound_of,
     whole,
 )

@@ -11,14 +11,13 @@ If a message has no backslash and no control character, every quote begins or en
 quotes is either a string or the text around strings: colons, commas, numbers. A message that equals a known object in
 everything except its values is an object with the same members.
 
-Main type: ``ObjectTexts`` (decides which texts it can read, and reads them). ``ShortcutMemory`` remembers where this
-was not worthwhile. Thread: a task's pipeline thread.
+Main type: ``ObjectTexts`` (decides which texts it can read, and reads them). Thread: a task's pipeline thread.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, cast
@@ -213,9 +212,6 @@ _FIRST_BEYOND_BMP: Final = 0xF0
 _BACKSLASH: Final = ord("\\")
 
 
-#: The number of batches that are not tried after one with too few matches.
-_PAUSE: Final = 50
-_MAX_KNOWN: Final = 1_000
 #: Shorter chunks are joined.
 _PART_ROWS: Final = 1_000
 #: The number of messages that are searched for a sample of the layout.
@@ -226,42 +222,6 @@ _MAX_LAYOUTS: Final = 16
 def whole(digits: int) -> str:
     """The pattern of whole numbers with at most the given number of digits."""
     return f"0|-?[1-9][0-9]{{0,{digits - 1}}}"
-
-
-class ShortcutMemory:
-    """Remembers by key (a schema, for example) where a fast path has left too many messages.
-
-    Args:
-        worth: The fast path was not worthwhile if it left more than one in ``worth`` messages.
-
-    >>> tries = ShortcutMemory(2)
-    >>> tries.worth("schema")
-    True
-    >>> tries.note("schema", left=600, rows=1000)
-    False
-    >>> [tries.worth("schema") for _ in range(51)].index(True)
-    50
-    """
-
-    def __init__(self, worth: int) -> None:
-        self._worth = worth
-        self._pause: dict[Hashable, int] = {}
-
-    def worth(self, key: Hashable) -> bool:
-        """True if the fast path should be tried for this batch."""
-        left = self._pause.pop(key, 0)
-        if left > 1:
-            self._pause[key] = left - 1
-        return not left
-
-    def note(self, key: Hashable, left: int, rows: int) -> bool:
-        """Records how many messages the fast path has left; True if it was worthwhile."""
-        good = left * self._worth <= rows
-        if not good:
-            if len(self._pause) >= _MAX_KNOWN:
-                self._pause.clear()
-            self._pause[key] = _PAUSE
-        return good
 
 
 @dataclass(frozen=True)

@@ -377,7 +377,8 @@ class SinkPipeline:
     ) -> SinkBatch:
         rows = table.num_rows
         if self._straight and not len(alone):
-            self._headers.look_at(table.column("topic"), table.column("headers"), failures)
+            if (headers := table.column("headers")).null_count < rows:
+                self._headers.look_at(table.column("topic"), headers, failures)
             return self._frames(outcomes, table, failures, loose)
         read: Sequence[GroupOutcome] = ()
         if self._straight:

@@ -7,8 +7,8 @@ import json
 import pyarrow as pa
 import pytest
 
+from penstock.converters.json.arrow import byte_columns
 from penstock.converters.json.arrow import schemaless as json_objects
-from penstock.converters.json.arrow import structs as json_structs
 from penstock.converters.json.arrow.schemaless import AlikeObjects, ObjectMessages
 from penstock.data import Type
 from penstock.pipeline.columns.layout import TextBound
@@ -209,7 +209,7 @@ def test_odd_messages_that_come_in_turn_do_not_stand_for_all(turn: int) -> None:
 
 def test_so_many_kinds_are_laid_out_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_objects, "_MAX_KINDS", 2)
-    monkeypatch.setattr(json_structs, "_PAUSE", 0)
+    monkeypatch.setattr(byte_columns, "_PAUSE", 0)
     alike = AlikeObjects()
 
     made = [
