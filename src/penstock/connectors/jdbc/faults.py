@@ -7,6 +7,7 @@ Source: the documentation of PostgreSQL, "PostgreSQL Error Codes", and the SQL s
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -93,6 +94,8 @@ _PASSING_TEXTS: Final = (
     "could not receive data",
     "could not send data",
 )
+#: ADBC repeats the statement, which says nothing of a row, in front of PostgreSQL's words.
+_STATEMENT_OF_ADBC: Final = re.compile(r"^[A-Z_]+: \[libpq\] .*?': ERROR: (.*?)[ .]*\. SQLSTATE: (\w+)$")
 #: Part of PyMySQL's error for values that it does not send.
 _NOT_A_NUMBER: Final = "can not be used with MySQL"
 
@@ -116,6 +119,7 @@ def fault_of(address: DatabaseAddress, error: BaseException) -> FaultAndError:
     if kind is FaultKind.PASSING:
         return FaultAndError(kind, RetriableException(f"The database {address.label} did not finish: {text}"))
     if kind is FaultKind.ROW:
+        text = _STATEMENT_OF_ADBC.sub(r"\1 (SQLSTATE \2)", text)
         return FaultAndError(kind, DataException(f"The database {address.label}{_NO_ROW}: {text}"))
     return FaultAndError(kind, ConnectException(f"The database {address.label}{_NO_STATEMENT}: {text}"))
 

@@ -415,3 +415,16 @@ def test_a_schema_that_comes_from_a_dot_in_a_topic_is_explained(text: str) -> No
 def test_another_refusal_is_left_as_it_is(name: TableName) -> None:
     error = ConnectException("The database sqlite:a.db refuses the statement: disk full")
     assert _of_schema(error, name) is error
+
+
+def test_the_error_of_a_row_of_postgresql_has_no_statement() -> None:
+    said = (
+        "INTEGRITY: [libpq] Failed to execute query 'INSERT INTO t SELECT penstock_0.a FROM penstock_0': ERROR:  null in "
+        'column "a"\nDETAIL:  Failing row contains (3, null).\n. SQLSTATE: 23502'
+    )
+    found = fault_of(parse_address("jdbc:postgresql://db/x"), type("DataError", (Exception,), {})(said))
+    assert found.kind is FaultKind.ROW
+    told = 'accept a row: null in column "a" DETAIL: Failing row contains (3, null) (SQLSTATE 23502)'
+    assert str(found.error).endswith(told)
+    other = type("DataError", (Exception,), {})("INVALID_DATA: [libpq] another form. SQLSTATE: 22001")
+    assert str(fault_of(parse_address("jdbc:postgresql://db/x"), other).error).endswith(f"a row: {other}")
