@@ -419,7 +419,7 @@ def test_another_refusal_is_left_as_it_is(name: TableName) -> None:
 
 def test_the_error_of_a_row_of_postgresql_has_no_statement() -> None:
     said = (
-        "INTEGRITY: [libpq] Failed to execute query 'INSERT INTO t SELECT penstock_0.a FROM penstock_0': ERROR:  null in "
+        "INTEGRITY: [libpq] Failed to execute query 'INSERT INTO t SELECT a FROM penstock_0': ERROR:  null in "
         'column "a"\nDETAIL:  Failing row contains (3, null).\n. SQLSTATE: 23502'
     )
     found = fault_of(parse_address("jdbc:postgresql://db/x"), type("DataError", (Exception,), {})(said))

@@ -1,7 +1,7 @@
 """Checks and translations of single settings of the file source: encodings, zones, patterns of Java, characters.
 
 Main names: the validators ``CHARSET``, ``CHARACTER``, ``PATTERN`` and ``SCHEMA``; ``character``,
-``python_pattern`` and ``strptime_pattern``, which translate a checked text. Pure; any thread.
+``strptime_pattern``, which translates a checked text. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from penstock.config import LambdaValidator
+from penstock.config.patterns.translation import compile_java
 from penstock.connectors.files.source.schemas import parse_schema
 from penstock.errors import ConfigException
 
@@ -31,10 +32,7 @@ def check_charset(name: str, value: object) -> None:
 
 
 def _check_pattern(name: str, value: object) -> None:
-    try:
-        re.compile(python_pattern(str(value)))
-    except re.error as error:
-        raise ConfigException(name, value, f"is no regular expression: {error}") from error
+    compile_java(str(value), name=name)
 
 
 def _check_schema(name: str, value: object) -> None:
@@ -66,11 +64,6 @@ def character(text: str) -> str | None:
     if number > 127:
         raise ValueError(text)
     return chr(number) if number else None
-
-
-def python_pattern(text: str) -> str:
-    """Converts a regular expression of Java's: Python writes named groups differently."""
-    return re.sub(r"\(\?<(?=[A-Za-z])", "(?P<", text)
 
 
 def strptime_pattern(pattern: str) -> str:

@@ -9,11 +9,11 @@ Source: the settings of the SpoolDir connectors, ``files.sort.attributes`` and `
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.connectors.files.source.archive import Archive, Beside
 from penstock.connectors.files.source.ledger import LOGS, FileLedger, FileOutcome, identity, log_of
 from penstock.files.manifests import CLAIMS, MANIFESTS
@@ -78,7 +78,7 @@ class FileSelection:
     """
 
     address: str
-    pattern: re.Pattern[str] | None = None
+    pattern: JavaPattern | None = None
     recursive: bool = True
     skipped: frozenset[str] = frozenset()
     minimum_age_ms: int = 0
@@ -105,7 +105,7 @@ class FileSelection:
         if self.pattern is None:
             fits = not found.name.startswith((".", "_"))
         else:
-            fits = self.pattern.fullmatch(found.name) is not None
+            fits = self.pattern.matches(found.name)
         return fits and found.size >= self.least_bytes and (self.most_bytes is None or found.size <= self.most_bytes)
 
     def is_old_enough(self, found: Found, now_ms: float) -> bool:

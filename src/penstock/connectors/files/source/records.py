@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from penstock.api import SourceFrame
 from penstock.api.arrow import connect_schema, is_text, one_array, struct_column
+from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.connectors.files.file_schemas import schema_in
 from penstock.connectors.files.source.archive import HEADERS as HEADERS_BESIDE
 from penstock.connectors.files.source.archive import KEYS, commit_of
@@ -57,7 +58,7 @@ class FrameBuilder:
     """
 
     topic: str = ""
-    topics: tuple[tuple[str, re.Pattern[str]], ...] = ()
+    topics: tuple[tuple[str, JavaPattern], ...] = ()
     restores: bool = False
     metadata: tuple[str, ...] | None = ()
     prefix: str = "kafka_"
@@ -78,7 +79,7 @@ class FrameBuilder:
             directory, _, rest = found.key.partition("/")
             return unquote(directory) if rest else None
         if self.topics:
-            return next((topic for topic, pattern in self.topics if pattern.fullmatch(found.key)), self.topic or None)
+            return next((topic for topic, pattern in self.topics if pattern.matches(found.key)), self.topic or None)
         return self.topic
 
     def place_of(self, found: Found) -> tuple[str, int] | None:

@@ -24,6 +24,8 @@ from penstock.config import (
     ValidString,
     setting,
 )
+from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.patterns.translation import compile_java
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.files.sink.formats.avro import missing_library
 from penstock.connectors.files.source.archive import HEADERS, KEYS
@@ -34,7 +36,6 @@ from penstock.connectors.files.source.checks import (
     SCHEMA,
     character,
     check_charset,
-    python_pattern,
     strptime_pattern,
 )
 from penstock.connectors.files.source.listing import ORDERS
@@ -422,9 +423,9 @@ class FileSourceConfig(StoreConfig):
         for one in self.topic_regex_list:
             topic, _, pattern = one.partition(":")
             try:
-                re.compile(pattern)
-            except re.error as error:
-                found.append(("topic.regex.list", f"has {one}, whose regular expression is none: {error}"))
+                compile_java(pattern, name="topic.regex.list")
+            except ConfigException as error:
+                found.append(("topic.regex.list", f"has {one}: {error}"))
             if not topic or not pattern:
                 found.append(("topic.regex.list", f"has {one}: write TOPIC:REGULAR_EXPRESSION"))
         if self.on_done in (OnDone.MOVE, OnDone.MOVE_BY_DATE) and not self.finished:
@@ -551,10 +552,10 @@ class FileSourceConfig(StoreConfig):
         return None
 
     @property
-    def pattern(self) -> re.Pattern[str] | None:
+    def pattern(self) -> JavaPattern | None:
         """The pattern that the names of files have to match."""
         text = self.input_file_pattern or self.file_filter_regex_pattern
-        return re.compile(python_pattern(text)) if text else None
+        return compile_java(text, name="input.file.pattern") if text else None
 
     @property
     def recursive(self) -> bool:

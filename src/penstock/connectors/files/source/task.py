@@ -6,7 +6,6 @@ Owning thread: the task's.
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, CumulativeSum, FrameSourceTask, RetryPolicy, SourceFrame
+from penstock.config.patterns.translation import compile_java
 from penstock.connectors.files.source.archive import Archive, JoinedReader, commit_of
 from penstock.connectors.files.source.backfill import FilesBackfill
 from penstock.connectors.files.source.cleanup import Cleanup
@@ -530,7 +530,7 @@ def records_of(config: FileSourceConfig) -> FrameBuilder:
     topics = (one.partition(":") for one in config.topic_regex_list)
     return FrameBuilder(
         config.topic,
-        tuple((topic, re.compile(pattern)) for topic, _, pattern in topics),
+        tuple((topic, compile_java(pattern)) for topic, _, pattern in topics),
         config.restores,
         config.metadata_columns or (None if config.restores else ()),
         config.metadata_columns_prefix,

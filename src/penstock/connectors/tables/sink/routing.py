@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame
 from penstock.api.arrow import is_text, one_array
+from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.errors import DataException
 
 #: A valid part of a table's name: one that needs no escapes in a catalog and an object store.
@@ -38,7 +39,7 @@ class Router:
     tables: Sequence[str] = ()
     field: str = ""
     dynamic: bool = False
-    patterns: Mapping[str, re.Pattern[str]] | None = None
+    patterns: Mapping[str, JavaPattern] | None = None
 
     def only_table(self, topic: str) -> str | None:
         """The only table for the records of a topic, unless transforms change the topic; None if there are several."""
@@ -70,7 +71,7 @@ class Router:
             return
         texts = cells.dictionary_encode()
         for table, pattern in (self.patterns or {}).items():
-            matches = [pattern.fullmatch(str(one)) is not None for one in texts.dictionary.to_pylist()]
+            matches = [pattern.matches(str(one)) for one in texts.dictionary.to_pylist()]
             mask = pa.array(matches, pa.bool_()).take(texts.indices).fill_null(False)
             chosen = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
             if len(chosen):

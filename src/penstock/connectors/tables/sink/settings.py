@@ -5,7 +5,6 @@ Source: the settings of org.apache.iceberg.connect.IcebergSinkConnector, and of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +21,8 @@ from penstock.config import (
     ValidString,
     setting,
 )
+from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.patterns.translation import compile_java
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.setting_values import OnNull
 from penstock.connectors.tables.places import LakeConfig, TableFormat, terms
@@ -316,8 +317,8 @@ class TableSinkConfig(LakeConfig):
                 found.append((name, str(error)))
         for name, pattern in _below_tables(properties, "route.regex"):
             try:
-                re.compile(pattern)
-            except re.error as error:
+                compile_java(pattern, name=name)
+            except ConfigException as error:
                 found.append((name, f"is no regular expression: {error}"))
         return found
 
@@ -337,12 +338,12 @@ class TableSinkConfig(LakeConfig):
             own.get("commit.branch", self.commit_branch),
         )
 
-    def routes(self, properties: Mapping[str, object]) -> dict[str, re.Pattern[str]]:
+    def routes(self, properties: Mapping[str, object]) -> dict[str, JavaPattern]:
         """The pattern of each of ``tables`` that has one."""
         found = {}
         for name in self.tables:
             for _, pattern in _below_tables(properties, "route.regex", name):
-                found[name] = re.compile(pattern)
+                found[name] = compile_java(pattern)
         return found
 
 

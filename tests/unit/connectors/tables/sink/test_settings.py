@@ -51,7 +51,7 @@ def test_settings_of_icebergs_sink_are_understood() -> None:
     assert config.on_null(JAVA) is OnNull.IGNORE
     assert config.of_table("db.one", JAVA) == TableSettings(("id", "at"), ("kind",), "ingest")
     assert config.of_table("db.two", JAVA) == TableSettings((), ("day(at)", "bucket(id, 4)"), "ingest")
-    assert [(name, one.pattern) for name, one in config.routes(JAVA).items()] == [("db.one", "a.*")]
+    assert [(name, one.java) for name, one in config.routes(JAVA).items()] == [("db.one", "a.*")]
     properties = config.catalog_properties(JAVA)
     assert properties == {
         "type": "rest",
