@@ -27,7 +27,6 @@ RANDOM_KILLS = int(os.environ.get("PENSTOCK_KILLS", "0"))
 POINTS = (
     "after-ack-before-offsets",
     "sink.after_put",
-    "sink.closing",
     "sink.closed",
 )
 SECONDS_TO_LIVE = 1.5

@@ -1,11 +1,12 @@
-"""Topics of a real broker through a real worker into files of a directory and of an S3 server."""
+"""Topics of a real broker through a real worker into files of a directory and of an S3 server.
+
+Workers that are killed meanwhile are those of ``tests/real/connectors/tables/test_topics_into_tables.py``.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-import random
-import signal
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -87,59 +88,6 @@ def committed(worker: WorkerProcess, name: str) -> int:
     assert status == 200
     assert isinstance(body, dict)
     return sum(one["offset"]["kafka_offset"] for one in body["offsets"])
-
-
-@pytest.mark.timeout(600)
-def test_workers_that_are_killed_leave_each_record_once_in_a_bucket_and_in_a_directory(
-    tmp_path: Path, broker: EmbeddedBroker, s3: S3, topic: str
-) -> None:
-    session = {"consumer.session.timeout.ms": "600000", "consumer.max.poll.interval.ms": "600000"}
-    worker = WorkerProcess(
-        tmp_path / "worker", broker.bootstrap_servers, {"offset.flush.interval.ms": "700", **session}
-    )
-    bucket = {
-        **JAVA,
-        **JSON,
-        "topics": topic,
-        "store.url": s3.url,
-        "flush.size": "50",
-        "rotate.schedule.interval.ms": "900",
-    }
-    directory = {
-        **JSON,
-        "connector.class": "FileSink",
-        "topics": topic,
-        "url": f"file://{tmp_path}/files",
-        "partitioner.class": "hourly",
-        "flush.size": "70",
-        "rotate.interval.ms": "500",
-    }
-    worker.add("bucket", {"name": "bucket", **bucket})
-    worker.add("directory", {"name": "directory", **directory})
-    chance, count = random.Random(), 0
-    try:
-        for _ in range(2):
-            worker.start()
-            worker.wait_running("bucket", "directory")
-            for _ in range(6):
-                send(broker, topic, range(count, count + 200))
-                count += 200
-                threading.Event().wait(chance.uniform(0, 0.6))
-            worker.end(signal.SIGKILL)
-        worker.start()
-        worker.wait_running("bucket", "directory")
-        send(broker, topic, range(count, count + 100))
-        count += 100
-        files = tmp_path / "files" / "topics"
-        worker.wait(lambda: len(ids(s3.objects(f"topics/{topic}/"))) >= count, "all are in the bucket", 90)
-        worker.wait(lambda: len(ids(in_directory(files))) >= count, "all are in the directory", 90)
-        assert worker.end() == 0
-    finally:
-        worker.close()
-    assert ids(s3.objects(f"topics/{topic}/")) == list(range(count))
-    assert ids(in_directory(files)) == list(range(count))
-    assert {key.split("/")[2] for key in s3.objects(f"topics/{topic}/")} == {"kind=a", "kind=b", "kind=c"}
-    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket="archive")
 
 
 @pytest.mark.timeout(400)

@@ -1,4 +1,4 @@
-"""Topics of a real broker through a real worker into Delta and Iceberg tables, in a directory and on an S3 server."""
+"""Topics of a broker through a real worker into Delta and Iceberg tables and into files, in a directory and on S3."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from moto.server import ThreadedMotoServer
 from pyiceberg.catalog import load_catalog
 from testkit.processes.worker_process import WorkerProcess
+from tests.real.connectors.files import conftest as stores
+from tests.real.connectors.files import test_topics_into_files as files
 
 from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
@@ -41,27 +41,26 @@ KEYS = 50
 
 
 @pytest.fixture
-def store(free_port: int) -> Iterator[str]:
-    """Moto's S3 server with a bucket."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=free_port, verbose=False)
-    server.start()
-    url = f"http://127.0.0.1:{free_port}"
-    client = boto3.client(
-        "s3", endpoint_url=url, aws_access_key_id="id", aws_secret_access_key="secret", region_name="us-east-1"
-    )
-    client.create_bucket(Bucket="lake")
-    client.close()
-    yield url
-    server.stop()
+def s3(free_port: int) -> Iterator[stores.S3]:
+    """Moto's S3 server with two buckets."""
+    made = stores.S3(free_port)
+    made.client.create_bucket(Bucket="lake")
+    yield made
+    made.client.close()
+    made.stop()
 
 
-@pytest.fixture
-def topic(broker: EmbeddedBroker) -> str:
-    name = f"events_{uuid.uuid4().hex[:8]}"
+def make_topic(broker: EmbeddedBroker, name: str) -> str:
+    """A topic of three partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for future in admin.create_topics([NewTopic(name, 3, 1)]).values():
         future.result(30)
     return name
+
+
+@pytest.fixture
+def topic(broker: EmbeddedBroker) -> str:
+    return make_topic(broker, f"events_{uuid.uuid4().hex[:8]}")
 
 
 def send(broker: EmbeddedBroker, topic: str, numbers: range) -> None:
@@ -75,14 +74,15 @@ def send(broker: EmbeddedBroker, topic: str, numbers: range) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
-    tmp_path: Path, broker: EmbeddedBroker, store: str, topic: str
+def test_workers_that_are_killed_leave_each_record_once_in_tables_and_files_of_each_kind(
+    tmp_path: Path, broker: EmbeddedBroker, s3: stores.S3, topic: str
 ) -> None:
+    store, lines = s3.url, f"lines-{topic}"
+    session = {"consumer.session.timeout.ms": "600000", "consumer.max.poll.interval.ms": "600000"}
     worker = WorkerProcess(
-        tmp_path / "worker",
-        broker.bootstrap_servers,
-        {"offset.flush.interval.ms": "700", "consumer.session.timeout.ms": "600000"},
+        tmp_path / "worker", broker.bootstrap_servers, {"offset.flush.interval.ms": "700", **session}
     )
+    make_topic(broker, lines)
     ours = {**JSON, "connector.class": "TableSink", "topics": topic, "auto.create": "true", "auto.evolve": "true",
             "commit.interval.ms": "300"}  # fmt: skip
     java = {
@@ -118,6 +118,23 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
         "iceberg": java,
         "delta-keys": {**ours, "url": str(tmp_path / "keyed"), "write.mode": "upsert"},
         "iceberg-keys": {**ours, "table.format": "iceberg", "url": str(tmp_path / "keyed"), "write.mode": "upsert"},
+        "bucket": {
+            **files.JAVA,
+            **files.JSON,
+            "topics": lines,
+            "store.url": store,
+            "flush.size": "50",
+            "rotate.schedule.interval.ms": "900",
+        },
+        "directory": {
+            **files.JSON,
+            "connector.class": "FileSink",
+            "topics": lines,
+            "url": f"file://{tmp_path}/files",
+            "partitioner.class": "hourly",
+            "flush.size": "70",
+            "rotate.interval.ms": "500",
+        },
     }
     for name, settings in connectors.items():
         worker.add(name, {"name": name, **settings})
@@ -154,6 +171,12 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
             return [found, []]
         return [found, iceberg(f"default.{topic}", uri=uri, warehouse=f"file://{there}")]
 
+    def in_bucket() -> list[int]:
+        return files.ids(s3.objects(f"topics/{lines}/"))
+
+    def in_directory() -> list[int]:
+        return files.ids(files.in_directory(tmp_path / "files" / "topics"))
+
     chance, count = random.Random(), 0
     try:
         for _ in range(2):
@@ -161,17 +184,21 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
             worker.wait_running(*connectors)
             for _ in range(5):
                 send(broker, topic, range(count, count + 200))
+                files.send(broker, lines, range(count, count + 200))
                 count += 200
                 threading.Event().wait(chance.uniform(0, 0.7))
             worker.end(signal.SIGKILL)
         worker.start()
         worker.wait_running(*connectors)
         send(broker, topic, range(count, count + 100))
+        files.send(broker, lines, range(count, count + 100))
         count += 100
         worker.wait(lambda: len(delta()) >= count, "all are in the Delta table", 90)
         worker.wait(lambda: len(on_s3()) >= count, "all are in the Iceberg table", 90)
         newest = sorted(range(count - KEYS, count))
         worker.wait(lambda: all(sorted(row["id"] for row in one) == newest for one in keyed()), "all keys are new", 90)
+        worker.wait(lambda: len(in_bucket()) >= count, "all are in the bucket", 90)
+        worker.wait(lambda: len(in_directory()) >= count, "all are in the directory", 90)
         assert worker.end() == 0
     finally:
         worker.close()
@@ -180,6 +207,9 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_of_each_kind(
         assert all(row["more"] == {"text": f"text {row['id']}"} for row in rows)
     for rows in keyed():
         assert sorted(row["id"] for row in rows) == newest
+    assert in_bucket() == in_directory() == list(range(count))
+    assert {key.split("/")[2] for key in s3.objects(f"topics/{lines}/")} == {"kind=a", "kind=b", "kind=c"}
+    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket="archive")
 
 
 @pytest.mark.timeout(300)
