@@ -19,7 +19,7 @@ def file_source(path: Path, topic: str) -> dict[str, str]:
     return {"connector.class": "FileStreamSource", "file": str(path), "topic": topic, "tasks.max": "1"}
 
 
-def test_connector_files_that_are_json_are_created_in_their_initial_state(
+def test_connector_files_that_are_json_are_created_in_their_initial_state_whatever_was_stored(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
@@ -34,117 +34,39 @@ def test_connector_files_that_are_json_are_created_in_their_initial_state(
         path = tmp_path / name
         path.write_text(json.dumps(body))
         worker.arguments.append(str(path))
+    # As an earlier version left it, which stored connectors of the command line too.
+    stored = {"plain": {"target": "STOPPED", "secrets": [], "config": {**source, "topic": "old", "name": "plain"}}}
+    (tmp_path / "worker/offsets.connectors.json").write_text(json.dumps({"format": 1, "connectors": stored}))
     try:
         worker.start()
         expected = {"plain": ["RUNNING", "RUNNING"], "stopped": ["STOPPED"], "paused": ["PAUSED"]}
         worker.wait(lambda: {name: worker.states(name) for name in expected} == expected, f"they are {expected}")
-        assert worker.get("/connectors/stopped/config")[1] == {"name": "stopped", **source}
+        for name in ("plain", "stopped"):
+            assert worker.get(f"/connectors/{name}/config")[1] == {"name": name, **source}
+        file = tmp_path / "plain.json"
+        assert f"Connector plain of the file {file} takes the place of the one kept in" in worker.text()
         assert worker.get("/connectors/stopped/tasks")[1] == []
         assert worker.end() == 0
     finally:
         worker.close()
 
 
-def test_connectors_of_the_command_line_begin_anew_and_those_made_over_rest_come_back(
-    broker: EmbeddedBroker, tmp_path: Path
-) -> None:
-    worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
-    worker.spark_on_demand = True
-    source = file_source(tmp_path / "none", "anew")
-    path = tmp_path / "filed.json"
-    path.write_text(json.dumps({"name": "filed", "config": source, "initial_state": "RUNNING"}))
-    # As an earlier version left it, which stored connectors of the command line too.
-    stored = {"filed": {"target": "STOPPED", "secrets": [], "config": {**source, "topic": "old", "name": "filed"}}}
-    (tmp_path / "worker/offsets.connectors.json").write_text(json.dumps({"format": 1, "connectors": stored}))
-    runs = ["RUNNING", "RUNNING"]
-    worker.arguments.append(str(path))
-    try:
-        worker.start()
-        worker.wait(lambda: worker.states("filed") == runs, "the file wins over what was stored")
-        assert worker.get("/connectors/filed/config")[1] == {"name": "filed", **source}
-        assert f"Connector filed of the file {path} takes the place of the one kept in" in worker.text()
-        assert worker.ask("POST", "/connectors", {"name": "made", "config": source})[0] == 201
-        assert worker.ask("PUT", "/connectors/made/pause")[0] == 202
-        assert worker.ask("PUT", "/connectors/filed/config", {**source, "topic": "changed"})[0] == 200
-        assert worker.ask("PUT", "/connectors/filed/stop")[0] == 204
-        assert worker.end() == 0
-        worker.start()
-        worker.wait(lambda: worker.states("filed") == runs, "it is in its initial state again")
-        assert worker.get("/connectors/filed/config")[1] == {"name": "filed", **source}
-        worker.wait(lambda: worker.states("made") == ["PAUSED"], "the other one is as it was")
-        assert worker.end() == 0
-        worker.arguments.remove(str(path))
-        worker.start()
-        worker.wait(lambda: worker.states("made") == ["PAUSED"], "the other one is as it was")
-        assert worker.get("/connectors")[1] == ["made"]
-        assert worker.end() == 0
-    finally:
-        worker.close()
-
-
-TWO_KEYS = """
-from penstock.api import SourceConnector, SourceRecord, SourceTask
-from penstock.config import ConfigDef
-
-PARTITION = {"table": "t1", "db": "x"}
-
-
-class OnceTask(SourceTask):
-    def start(self, props):
-        self.topic, self.sent = props["topic"], False
-
-    def poll(self):
-        if self.sent:
-            self.context.stopping.wait(1.0)
-            return None
-        self.sent = True
-        offset = self.context.offset_storage_reader().offset(PARTITION)
-        return [SourceRecord(PARTITION, {"n": 5}, self.topic, f"after {offset}")]
-
-    def stop(self): ...
-
-
-class OnceSource(SourceConnector):
-    def start(self, props):
-        self.props = dict(props)
-
-    def task_class(self):
-        return OnceTask
-
-    def task_configs(self, max_tasks):
-        return [self.props]
-
-    def stop(self): ...
-
-    def config(self):
-        return ConfigDef()
-"""
-
-
 def test_an_offset_changed_with_the_keys_of_its_partition_in_another_order_is_where_the_task_goes_on(
-    broker: EmbeddedBroker, tmp_path: Path
+    shared_worker: WorkerProcess, broker: EmbeddedBroker
 ) -> None:
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins/two_keys.py").write_text(TWO_KEYS)
-    worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers, {"plugin.path": str(tmp_path / "plugins")})
-    offsets = "/connectors/once/offsets"
+    worker, offsets = shared_worker, "/connectors/once/offsets"
     committed = {"offsets": [{"partition": {"table": "t1", "db": "x"}, "offset": {"n": 5}}]}
     changed = {"offsets": [{"partition": {"db": "x", "table": "t1"}, "offset": {"n": 2}}]}
-    config = {"connector.class": "two_keys.OnceSource", "topic": "two-keys"}
-    try:
-        worker.start()
-        worker.wait(lambda: worker.get("/connectors")[0] == 200, "it answers")
-        assert worker.ask("POST", "/connectors", {"name": "once", "config": config})[0] == 201
-        worker.wait(lambda: worker.get(offsets)[1] == committed, "its offset is committed", 120)
-        assert worker.ask("PUT", "/connectors/once/stop")[0] == 204
-        assert worker.ask("PATCH", offsets, changed)[0] == 200
-        assert worker.get(offsets)[1] == changed
-        assert worker.ask("PUT", "/connectors/once/resume")[0] == 202
-        assert read_values(broker.bootstrap_servers, "two-keys", 2, 60) == [b"after None", b"after {'n': 2}"]
-        worker.wait(lambda: worker.get(offsets)[1] == committed, "its offset is one", 60)
-        assert worker.end() == 0
-    finally:
-        worker.close()
+    config = {"connector.class": "testkit.connectors.two_keys:OnceSource", "topic": "two-keys"}
+    assert worker.ask("POST", "/connectors", {"name": "once", "config": config})[0] == 201
+    worker.wait(lambda: worker.get(offsets)[1] == committed, "its offset is committed", 120)
+    assert worker.ask("PUT", "/connectors/once/stop")[0] == 204
+    assert worker.ask("PATCH", offsets, changed)[0] == 200
+    assert worker.get(offsets)[1] == changed
+    assert worker.ask("PUT", "/connectors/once/resume")[0] == 202
+    assert read_values(broker.bootstrap_servers, "two-keys", 2, 60) == [b"after None", b"after {'n': 2}"]
+    worker.wait(lambda: worker.get(offsets)[1] == committed, "its offset is one", 60)
+    assert worker.ask("DELETE", "/connectors/once")[0] == 204
 
 
 def test_the_plugins_are_listed_with_and_without_those_that_are_no_connectors(
