@@ -5,7 +5,7 @@ Main types: ``OnceSource``, ``OnceTask``. Thread: of the worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from penstock.api import SourceConnector, SourceRecord, SourceTask
 from penstock.config import ConfigDef
@@ -39,7 +39,7 @@ class OnceSource(SourceConnector):
     def task_class(self) -> type[OnceTask]:
         return OnceTask
 
-    def task_configs(self, max_tasks: int) -> Sequence[dict[str, str]]:
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         return [self.props]
 
     def stop(self) -> None: ...
