@@ -1,6 +1,7 @@
 """Contexts of connectors' tasks, offsets, clocks and receivers of deliveries that tests set and read.
 
-Main types: `ManualClock`, `StoredOffsets`, `FakeSourceContext`, `ReportingSinkContext`, `Deliveries`. A task that is to
+Main types: `ManualClock`, `StoredOffsets`, `FakeSourceContext` and `FakeSourceConnectorContext`,
+`ReportingSinkContext`, `Deliveries`. A task that is to
 be run as a worker runs it has the contexts of the authors' kit (``penstock.testing``). Thread: the test's.
 """
 
@@ -11,7 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from penstock.api import OffsetStorageReader, RecordMetadata, SinkFrame, SourceTaskContext, TransactionContext
+from penstock.api import (
+    OffsetStorageReader,
+    RecordMetadata,
+    SinkFrame,
+    SourceConnectorContext,
+    SourceTaskContext,
+    TransactionContext,
+)
 from penstock.errors import ConnectException
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.worker.sink.context import WorkerSinkTaskContext
@@ -90,6 +98,37 @@ class FakeSourceContext(SourceTaskContext):
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
         """See ``SourceTaskContext``."""
         self.told.append((done, total))
+
+
+class FakeSourceConnectorContext(SourceConnectorContext):
+    """The context of a source connector that fails for nothing.
+
+    Args:
+        reader: its offsets.
+
+    Attributes:
+        asked: released with each request for other tasks.
+    """
+
+    def __init__(self, reader: OffsetStorageReader) -> None:
+        self.asked = threading.Semaphore(0)
+        self._reader = reader
+
+    def request_task_reconfiguration(self) -> None:
+        """See ``ConnectorContext``."""
+        self.asked.release()
+
+    def raise_error(self, error: BaseException) -> None:
+        """See ``ConnectorContext``."""
+        raise AssertionError(error)
+
+    def restart_tasks(self, task_ids: object = None) -> None:
+        """See ``ConnectorContext``."""
+        raise AssertionError(task_ids)
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """See ``SourceConnectorContext``."""
+        return self._reader
 
 
 class ReportingSinkContext(WorkerSinkTaskContext):

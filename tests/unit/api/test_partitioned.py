@@ -5,26 +5,24 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from testkit.doubles.contexts import FakeSourceConnectorContext, FakeSourceContext, StoredOffsets
 from testkit.waiting import await_true
 from tests.generated import examples
 
 from penstock.api import (
     Chunk,
-    OffsetStorageReader,
     PartitionedSource,
     PartitionedTask,
     RetryPolicy,
-    SourceConnectorContext,
     SourceFrame,
     SourceRecord,
-    SourceTaskContext,
     TransactionContext,
 )
 from penstock.api.partitioned import PARTITIONS_CONFIG, share_out
@@ -38,56 +36,13 @@ from penstock.data import (
 from penstock.errors import ConnectException, RetriableException
 
 
-class Offsets(OffsetStorageReader):
-    def __init__(self, kept: Mapping[str, dict[str, Any]]) -> None:
-        self.kept = kept
-
-    def offset(self, partition: Mapping[str, object]) -> dict[str, Any] | None:
-        return self.kept.get(str(partition["name"]))
-
-    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, Any] | None]:
-        return [self.offset(one) for one in partitions]
-
-
-class TaskContext(SourceTaskContext):
-    def __init__(self, kept: Mapping[str, dict[str, Any]], requests: Requests | None = None) -> None:
-        self.stopping = threading.Event()
-        self.kept = kept
-        self.moved: list[tuple[Mapping[str, object], Mapping[str, object] | None]] = []
-        self.requests = requests
-
-    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
-        self.moved.append((partition, offset))
-
-    def transaction_context(self) -> Requests | None:
-        return self.requests
-
-    def configs(self) -> dict[str, str]:
-        return {}
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return Offsets(self.kept)
-
-
-class ConnectorContext(SourceConnectorContext):
-    def __init__(self) -> None:
-        self.asked = threading.Semaphore(0)
-
-    def request_task_reconfiguration(self) -> None:
-        self.asked.release()
-
-    def raise_error(self, error: BaseException) -> None:
-        raise AssertionError(error)
-
-    def restart_tasks(self, task_ids: object = None) -> None:
-        raise AssertionError
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return Offsets({})
-
-
 def rows(*numbers: int) -> pa.Table:
     return pa.table({"n": pa.array(numbers, pa.int64())})
+
+
+def offsets(kept: Mapping[str, dict[str, Any]]) -> StoredOffsets:
+    """Committed offsets by the name of their partition."""
+    return StoredOffsets(lambda partition: kept.get(str(partition["name"])))
 
 
 class Numbers(PartitionedTask):
@@ -119,7 +74,7 @@ class Numbers(PartitionedTask):
 
 def started(limits: dict[str, int], kept: Mapping[str, dict[str, Any]] | None = None) -> Numbers:
     task = Numbers(limits)
-    task.initialize(TaskContext(kept or {}))
+    task.initialize(FakeSourceContext(offsets(kept or {})))
     task.start({PARTITIONS_CONFIG: json.dumps([{"name": name} for name in limits])})
     return task
 
@@ -229,14 +184,14 @@ class Requests(TransactionContext):
 
 def test_a_chunk_without_rows_moves_the_position_and_ends_the_poll_and_its_transaction() -> None:
     task = Moving({"a": 3})
-    context = TaskContext({}, Requests())
+    requests = Requests()
+    context = FakeSourceContext(offsets({}), requests)
     task.initialize(context)
     task.poll_limit_s = 30.0  # type: ignore[misc]
     task.start({PARTITIONS_CONFIG: '[{"name": "a"}]'})
     assert task.poll() is None
     assert context.moved == [({"name": "a"}, {"n": 1})]
-    assert context.requests is not None
-    assert context.requests.commits == 1
+    assert requests.commits == 1
     assert seen(task.poll()) == ("a", [2, 3], {"n": 3})
     with pytest.raises(ConnectException, match="has no position"):
         Chunk(None).position({})
@@ -267,7 +222,7 @@ def test_columns_may_have_the_names_of_parts_of_a_record() -> None:
 def test_a_task_refuses_what_its_connector_has_not_made() -> None:
     for text in (None, "{}", "[1]", "x"):
         task = Numbers({})
-        task.initialize(TaskContext({}))
+        task.initialize(FakeSourceContext(offsets({})))
         with pytest.raises(ConnectException, match="not a list of partitions"):
             task.start({} if text is None else {PARTITIONS_CONFIG: text})
 
@@ -291,7 +246,7 @@ def shares(source: Folder, most: int) -> list[list[str]]:
 
 
 def test_a_change_asks_for_tasks_and_moves_no_other_partition(caplog: pytest.LogCaptureFixture) -> None:
-    source, context = Folder(["a", "b", "${c}"]), ConnectorContext()
+    source, context = Folder(["a", "b", "${c}"]), FakeSourceConnectorContext(offsets({}))
     source.initialize(context)
     source.start({"name": "x"})
     try:
@@ -314,7 +269,7 @@ def test_a_change_asks_for_tasks_and_moves_no_other_partition(caplog: pytest.Log
 def test_a_start_that_finds_nothing_to_look_at_fails() -> None:
     source = Folder([])
     source.broken = ConnectException("away")
-    source.initialize(ConnectorContext())
+    source.initialize(FakeSourceConnectorContext(offsets({})))
     with pytest.raises(ConnectException, match="away"):
         source.start({})
     source.stop()

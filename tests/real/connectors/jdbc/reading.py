@@ -3,49 +3,30 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
+from testkit.doubles.contexts import FakeSourceContext, StoredOffsets
 from testkit.processes.mariadb import MariaDb
 from tests.real.connectors.jdbc.writing import Database
 
-from penstock.api import OffsetStorageReader, SourceFrame, SourceTaskContext
+from penstock.api import SourceFrame
 from penstock.api.partitioned import PARTITIONS_CONFIG
 from penstock.broker.postgresql import PostgreSql
 from penstock.connectors.jdbc.source.position import partition_of
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 
 
-class Offsets(OffsetStorageReader):
-    """Offsets as a test keeps them."""
-
-    def __init__(self, kept: Mapping[str, dict[str, object]]) -> None:
-        self._kept = kept
-
-    def offset(self, partition: Mapping[str, object]) -> dict[str, object] | None:
-        return None if "snapshot" in partition else self._kept.get(str(partition.get("table")))
-
-    def offsets(self, partitions: Sequence[Mapping[str, object]]) -> list[dict[str, object] | None]:
-        return [self.offset(one) for one in partitions]
-
-
-class Context(SourceTaskContext):
-    """The context of a task that runs in the test."""
+class Context(FakeSourceContext):
+    """The context of a task that runs in the test, with offsets as a test keeps them."""
 
     def __init__(self, kept: dict[str, dict[str, object]]) -> None:
-        self.stopping = threading.Event()
+        super().__init__(StoredOffsets(lambda one: None if "snapshot" in one else kept.get(str(one.get("table")))))
         self._kept = kept
-
-    def configs(self) -> dict[str, str]:
-        return {}
 
     def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
         assert offset is not None
         self._kept[str(partition["table"])] = dict(offset)
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return Offsets(self._kept)
 
 
 class Reading:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from testkit.doubles.contexts import FakeSourceConnectorContext, FakeSourceContext
 
-from penstock.api import OffsetStorageReader, RetryPolicy, SourceConnectorContext, SourceTaskContext
+from penstock.api import OffsetStorageReader, RetryPolicy
 from penstock.connectors.jdbc import JdbcSource
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
 from penstock.stores.memory import MemoryOffsetStore
@@ -41,44 +41,6 @@ class Store:
         return self.reader().offset({"protocol": "1", "table": table})
 
 
-class ConnectorContext(SourceConnectorContext):
-    def __init__(self, store: Store) -> None:
-        self.asked = threading.Event()
-        self._store = store
-
-    def request_task_reconfiguration(self) -> None:
-        self.asked.set()
-
-    def raise_error(self, error: BaseException) -> None:
-        raise AssertionError(error)
-
-    def restart_tasks(self, task_ids: object = None) -> None:
-        raise AssertionError
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return self._store.reader()
-
-
-class TaskContext(SourceTaskContext):
-    def __init__(self, store: Store, told: list[tuple[float | None, float | None]]) -> None:
-        self.stopping = threading.Event()
-        self.moves: list[tuple[Mapping[str, object], Mapping[str, object] | None]] = []
-        self.told = told
-        self._store = store
-
-    def configs(self) -> dict[str, str]:
-        return {}
-
-    def offset_storage_reader(self) -> OffsetStorageReader:
-        return self._store.reader()
-
-    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
-        self.moves.append((partition, offset))
-
-    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        self.told.append((done, total))
-
-
 class QuickTask(JdbcSourceTask):
     """Does not wait for long."""
 
@@ -106,12 +68,12 @@ class Worker:
         self.told: list[tuple[float | None, float | None]] = []
         self._row_of = row_of
         self._count = tasks
-        self._tasks: list[tuple[QuickTask, TaskContext]] = []
+        self._tasks: list[tuple[QuickTask, FakeSourceContext]] = []
         self._connector: JdbcSource | None = None
 
     def start(self) -> None:
         self._connector = JdbcSource()
-        self._context = ConnectorContext(self.store)
+        self._context = FakeSourceConnectorContext(self.store.reader())
         self._connector.initialize(self._context)
         self._connector.start(self.props)
         self._configure()
@@ -132,8 +94,7 @@ class Worker:
 
     def turn(self, *, lose: bool = False) -> int:
         """One poll of each task; how many rows came. With ``lose`` they reach Kafka, and their offsets do not."""
-        if self._context.asked.is_set():
-            self._context.asked.clear()
+        if self._context.asked.acquire(blocking=False):
             self._configure()
         came = 0
         for number, (task, context) in enumerate(self._tasks):
@@ -146,7 +107,7 @@ class Worker:
                 came += len(values)
                 if not lose:
                     self.store.commit(frame.source_partition, frame.source_offset)
-            moves, context.moves = context.moves, []
+            moves, context.moved = context.moved, []
             if not lose:
                 for move in moves:
                     self.store.commit(*move)
@@ -171,7 +132,8 @@ class Worker:
         assert self._connector is not None
         self._tasks = []
         for config in self._connector.task_configs(self._count):
-            task, context = QuickTask(), TaskContext(self.store, self.told)
+            task, context = QuickTask(), FakeSourceContext(self.store.reader())
+            context.told = self.told
             task.initialize(context)
             task.start(config)
             self._tasks.append((task, context))
